@@ -1,0 +1,51 @@
+"""What the planner, the coordinator and the display say to one another: plain values, nothing imported."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+State = Literal["waiting", "running", "up-to-date", "restored", "ran", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One stage of the graph as the plan found it.
+
+    `reason` is None for a stage that is up to date. `upstream` names stages of the same plan only.
+    """
+
+    name: str
+    reason: str | None
+    upstream: tuple[str, ...]
+    cpu: int
+    gpu: int
+
+
+@dataclass(frozen=True)
+class Event:
+    """One change that a watcher may want to show: a new state, or progress within a running stage."""
+
+    stage: str
+    state: State
+    reason: str = ""
+    step: int | None = None
+    total: int | None = None
+    seconds: float = 0.0
+    log: Path | None = None
+
+
+@dataclass
+class StageResult:
+    """How one stage ended. `seconds` is the wall time this run spent on it."""
+
+    stage: str
+    state: State
+    reason: str = ""
+    seconds: float = 0.0
+    mlflow_run_id: str | None = None
+    log: Path | None = None
+    outs: dict[str, str] = field(default_factory=dict)  # path -> DVC hash
+
+
+Watcher = Callable[[Event], None]

@@ -1,0 +1,75 @@
+"""What every stage shares: a typed Config, and main(), which makes a command of a stage's `run` function.
+
+`run(config, <paths>) -> metrics` is a plain function, so a flow, plain `dvc repro`, a test and a REPL all call the same one.
+"""
+
+import argparse
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from ruamel.yaml import YAML
+
+from tasks import tracking
+
+Metrics = Mapping[str, "float | Metrics"]
+
+
+class Config(BaseModel):
+    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def read_section(stage: str, config_type: type[Config], params: Path = Path("params.yaml")) -> Config:
+    """The stage's section of params.yaml; SystemExit with one line naming file, key and what was expected."""
+    section = (YAML(typ="safe").load(params) or {}).get(stage)
+    if section is None:
+        raise SystemExit(f"{params}: section '{stage}' is missing")
+    try:
+        return config_type.model_validate_json(json.dumps(section))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join([stage, *map(str, first["loc"])])
+        raise SystemExit(f"{params}: {key}: {first['msg']}, got {first['input']!r}") from None
+
+
+def main(run: Callable[..., Metrics]) -> None:
+    """Run a stage as a command: flags from `run`'s signature, Config from params.yaml, metrics to `--metrics`.
+
+    A parameter of `run` typed Path becomes one required flag, one typed list[Path] a flag with one or more values.
+    Threads come from the stage's `meta.resources.cpu` in dvc.yaml, since sums depend on their number.
+    """
+    spec = sys.modules["__main__"].__spec__
+    assert spec is not None, "a stage is started with python -m"
+    _, flow, stage = spec.name.split(".")
+    hints = get_type_hints(run)
+    parser = argparse.ArgumentParser(prog=f"python -m {spec.name}", description=sys.modules["__main__"].__doc__)
+    paths = [name for name in inspect.signature(run).parameters if name != "config"]
+    for name in [*paths, "metrics"]:
+        nargs = "+" if hints.get(name) == list[Path] else None
+        parser.add_argument("--" + name.replace("_", "-"), type=Path, required=True, nargs=nargs)
+    arguments = vars(parser.parse_args())
+    metrics_path: Path = arguments.pop("metrics")
+    config = read_section(stage, hints["config"])
+    set_threads(stage)
+    with tracking.run(flow, stage, config.model_dump(), metrics_path):
+        metrics = run(config, **arguments)
+        metrics_path.parent.mkdir(parents=True, exist_ok=True)
+        metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
+
+
+def set_threads(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:
+    """Give torch the threads that dvc.yaml grants the stage, and ask it for deterministic kernels."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return
+    resources = YAML(typ="safe").load(pipeline)["stages"][stage]["meta"]["resources"]
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
+    torch.set_num_threads(resources["cpu"])
+    torch.use_deterministic_algorithms(True, warn_only=True)

@@ -1,0 +1,130 @@
+"""Metrics, parameters and progress of a stage's run; the only module of tasks/ that imports MLflow.
+
+Nothing here can change an out: a stage's rows are the same whether or not anyone records them.
+The coordinator passes MLFLOW_RUN_ID and MLFLOW_TRACKING_URI (log there; it owns the run's status and tags) and
+POSTTRAIN_PROGRESS (a file for one JSON line `{"step": .., "total": ..}` per report). Without them, as under plain
+`dvc repro`, a run is opened here, and progress goes to standard error.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+Row = Mapping[str, float]
+FLUSH_SECONDS = 5.0  # log_metric costs 21 ms a value, a batch of a thousand 60 ms
+BATCH = 1000  # MLflow's limit of metrics in one call
+
+
+class Recorder:
+    """Buffers one MLflow run's metrics and writes them in batches."""
+
+    def __init__(self, client: Any, run_id: str) -> None:
+        self.client, self.run_id = client, run_id
+        self.pending: list[Any] = []
+        self.flushed = time.monotonic()
+
+    def add(self, row: Mapping[str, float], step: int) -> None:
+        """Buffer one row of metrics at a step."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self.pending += [Metric(name, float(value), now, step) for name, value in row.items()]
+        if time.monotonic() - self.flushed > FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        for start in range(0, len(self.pending), BATCH):
+            self.client.log_batch(self.run_id, metrics=self.pending[start : start + BATCH])
+        self.pending, self.flushed = [], time.monotonic()
+
+
+_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+
+
+@contextmanager
+def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) -> Iterator[None]:
+    """Record one execution of a stage: its params, the rows that `track` drains, and its final metrics."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Param
+
+    run_id = os.environ.get("MLFLOW_RUN_ID")
+    client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlruns/mlflow.db"))
+    own = run_id is None
+    if own:
+        run_id = client.create_run(_experiment(client, flow), run_name=stage, tags={"posttrain.stage": stage}).info.run_id
+    recorder = Recorder(client, run_id)
+    client.log_batch(run_id, params=[Param(f"{stage}.{key}", str(value)) for key, value in params.items()])
+    token = _recorder.set(recorder)
+    status = "FAILED"
+    try:
+        yield
+        written = metrics_path.read_bytes()
+        recorder.add(dict(_flatten(json.loads(written))), step=0)
+        if own:  # the next `posttrain run` knows by this hash, which dvc.lock has too, that this run made the outs
+            client.set_tag(run_id, "posttrain.metrics_md5", hashlib.md5(written).hexdigest())
+        status = "FINISHED"
+    finally:
+        _recorder.reset(token)
+        recorder.flush()
+        if own:
+            client.set_terminated(run_id, status)
+
+
+def track(steps: Iterable[Row], total: int) -> list[Row]:
+    """Drain an algorithm's `fit(...)`: record each row and show progress. Returns the rows, one a step."""
+    recorder, rows = _recorder.get(), []
+    for row in progress(steps, total):
+        rows.append(row)
+        if recorder is not None:
+            recorder.add(row, step=len(rows))
+    return rows
+
+
+def progress(items: Iterable[T], total: int, every: float = 0.5) -> Iterator[T]:
+    """Pass items through, telling whoever watches how many of `total` are done."""
+    path = os.environ.get("POSTTRAIN_PROGRESS")
+    told = 0.0
+    for done, item in enumerate(items, start=1):
+        yield item
+        if _recorder.get() is not None and (time.monotonic() - told > (every if path else 20 * every) or done == total):
+            told = time.monotonic()
+            line = json.dumps({"step": done, "total": total})
+            if path:
+                with Path(path).open("a") as file:
+                    file.write(line + "\n")
+            else:
+                print(f"step {done}/{total}", file=sys.stderr, flush=True)
+
+
+def log_table(frame: "pd.DataFrame", name: str) -> None:
+    """Keep a table with the run, as MLflow's pages show it (`name` ends in .json)."""
+    recorder = _recorder.get()
+    if recorder is not None:
+        recorder.client.log_table(recorder.run_id, frame, name)
+
+
+def _experiment(client: Any, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return found.experiment_id
+    return client.create_experiment(name, artifact_location=str(Path("mlruns/artifacts").absolute()))
+
+
+def _flatten(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}/")
+        else:
+            yield prefix + key, value
