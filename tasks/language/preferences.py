@@ -1,0 +1,121 @@
+"""Preferences: a noisy annotator ranks the responses of each prompt by the rubric; pairs of the ranking are comparisons.
+
+Ties give no pair, and neither do two equal texts. Train and test are split by prompt, so that a held-out pair never
+shares its prompt with a training pair.
+"""
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import Field
+
+from tasks import artifacts, schemas, tracking
+from tasks.algorithms import annotator, rubric
+from tasks.stage import Config, Metrics, main
+
+SAMPLE_ROWS = 50  # of the rankings shown in MLflow
+Row = dict[Any, Any]
+
+
+class PreferencesConfig(Config):
+    """How the annotator perceives rubric points, and the split."""
+
+    seed: int
+    temperature: float = Field(ge=0)  # of the Bradley-Terry noise, in rubric points; 0 is a perfect annotator
+    tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
+    strong_margin: float = Field(ge=0)  # from this far apart on, better and not only slightly better
+    test_share: float = Field(gt=0, lt=1)  # of the prompts
+
+
+def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -> Metrics:
+    """Score, rank and pair the responses; write annotations, training comparisons and test comparisons."""
+    rng = np.random.default_rng(config.seed)
+    sampled = artifacts.read(schemas.Responses, responses / "responses.parquet").sort_values(["prompt_id", "sample"])
+    known = artifacts.read(schemas.Problems, problems / "train.parquet").set_index("problem_id").to_dict("index")
+    held_out = _held_out(sampled["prompt_id"].unique(), config.test_share, rng)
+    annotations: list[Row] = []
+    pairs: list[Row] = []
+    tables: list[Row] = []
+    for prompt_id, group in sampled.groupby("prompt_id"):
+        rows: list[Row] = group.to_dict("records")
+        scores = [_score(known[prompt_id], row) for row in rows]
+        utilities = annotator.noisy_utilities([score.total for score in scores], config.temperature, rng)
+        ranking = annotator.tie_groups(utilities, config.tie_margin)
+        ranks = annotator.ranks(ranking)
+        for row, score, rank in zip(rows, scores, ranks, strict=True):
+            key = {"prompt_id": prompt_id, "sample": row["sample"]}
+            annotations.append({**key, **vars(score), "total": score.total, "rank": rank})
+            row |= {"score": score.total, "rank": rank}
+        pairs += _pairs(rows, utilities, config.strong_margin, rng)
+        if len(tables) < SAMPLE_ROWS:
+            texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
+            tables.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
+    tracking.log_table(pd.DataFrame(tables).fillna(""), "rankings.json")
+    annotated = pd.DataFrame(annotations)
+    compared = pd.DataFrame(pairs, columns=list(schemas.Comparisons.to_schema().columns))
+    in_test = compared["prompt_id"].isin(held_out)
+    artifacts.write(schemas.Annotations, annotated, out / "annotations.parquet")
+    artifacts.write(schemas.Comparisons, compared[~in_test], out / "train.parquet")
+    artifacts.write(schemas.Comparisons, compared[in_test], out / "test.parquet")
+    return _metrics(annotated, compared, in_test)
+
+
+def _held_out(prompt_ids: Any, share: float, rng: np.random.Generator) -> set[str]:
+    order = rng.permutation(np.sort(np.asarray(prompt_ids, dtype=object)))
+    return set(order[: max(1, round(share * len(order)))])
+
+
+def _score(problem: Row, row: Row) -> rubric.RubricScore:
+    return rubric.score(problem["question"], problem["solution"], problem["answer"], row["response"], row["ended"])
+
+
+def _pairs(rows: list[Row], utilities: NDArray[np.float64], strong: float, rng: np.random.Generator) -> list[Row]:
+    """All pairs of one prompt's responses that differ in rank and in text; which one is shown as a is a coin's throw."""
+    found = []
+    for pair in combinations(range(len(rows)), 2):
+        a, b = pair if rng.random() < 0.5 else pair[::-1]
+        first, second = rows[a], rows[b]
+        if first["rank"] == second["rank"] or first["response"] == second["response"]:
+            continue
+        chosen, rejected = (first, second) if first["rank"] < second["rank"] else (second, first)
+        found.append(
+            {
+                "comparison_id": f"{first['prompt_id']}/{first['sample']}-{second['sample']}",
+                "prompt_id": first["prompt_id"],
+                "prompt": first["prompt"],
+                "chosen": chosen["response"],
+                "rejected": rejected["response"],
+                "chosen_ended": chosen["ended"],
+                "rejected_ended": rejected["ended"],
+                "chosen_score": chosen["score"],
+                "rejected_score": rejected["score"],
+                "strength": annotator.strength(utilities[a] - utilities[b], strong),
+            }
+        )
+    return found
+
+
+def _metrics(annotated: pd.DataFrame, compared: pd.DataFrame, in_test: Any) -> Metrics:
+    """`ties` is the share of all pairs that tie in rank, `flipped` that of the comparisons against the scores' order."""
+    sizes = annotated.groupby("prompt_id").size()
+    tied = annotated.groupby(["prompt_id", "rank"]).size()
+    possible = (sizes * (sizes - 1) // 2).sum()
+    flipped = compared["chosen_score"] < compared["rejected_score"]
+    equal = compared["chosen_score"] == compared["rejected_score"]
+    criteria = ("correctness", "reasoning", "clarity", "total")
+    return {
+        "pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())},
+        "ties": float((tied * (tied - 1) // 2).sum() / max(possible, 1)),
+        "flipped": float(flipped.mean()) if len(compared) else 0.0,
+        "equal_scores": float(equal.mean()) if len(compared) else 0.0,
+        "strong": float((~compared["strength"].str.contains("slightly")).mean()) if len(compared) else 0.0,
+        "score": {name: float(annotated[name].mean()) for name in criteria},
+    }
+
+
+if __name__ == "__main__":
+    main(run)
