@@ -1,0 +1,193 @@
+"""`posttrain`: run, status, lineage, preset, ui. Thin: parse, call, print.
+
+Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Whatever a person can get wrong is one
+line on standard error. Nothing heavy is imported before it is known that there is work.
+"""
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.exceptions import Abort, TyperException
+
+from flows import parameters
+from flows.display import watcher
+from flows.engine.state import PlannedStage, StageResult
+from flows.summary import show_plan, show_results
+from flows.validation import ParameterError
+
+FLOWS = {"language": "flows.language_model"}  # what to run -> the module with its TARGETS and its run()
+STARTED = time.monotonic()
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+Targets = Annotated[list[str] | None, typer.Argument(metavar="[language|STAGE...]", help="A flow or stages.")]
+
+
+class WrongUseError(Exception):
+    """The command cannot be carried out as it was given; the text is the one line to show."""
+
+
+def main() -> None:
+    """The `posttrain` command."""
+    sys.exit(command(sys.argv[1:]))
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        return app(list(arguments) or ["--help"], standalone_mode=False) or 0
+    except (WrongUseError, ParameterError) as error:
+        return _wrong(str(error))
+    except TyperException as error:
+        return _wrong(f"{error.format_message()} (posttrain --help lists what there is)")
+    except (Abort, KeyboardInterrupt):
+        print("posttrain: stopped; what had finished is kept, and the next `posttrain run` goes on", file=sys.stderr)
+        return 130
+
+
+def _wrong(message: str) -> int:
+    print(f"posttrain: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+@app.callback()
+def _help() -> None:
+    """Language-model post-training as one reproducible, auditable pipeline."""
+
+
+@app.command()
+def run(
+    targets: Targets = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change params.yaml first.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cores to use at most.")] = None,
+    force: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE", help="Run this stage even if it is up to date.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why.")] = False,
+    json_: Annotated[
+        bool, typer.Option("--json", help="End with one JSON object; progress goes to standard error.")
+    ] = False,
+) -> int:
+    """Run what is out of date, and nothing else."""
+    root = find_root()
+    stream = sys.stderr if json_ else sys.stdout
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    flow, stages = _stages(targets)
+    changes, planned = _plan_with(root, set_ or [], stages, force or [], keep=not dry_run)
+    for change in changes:
+        console.print(f"params.yaml: {change}", markup=False)
+    if all(stage.reason is None for stage in planned):
+        taken = time.monotonic() - STARTED
+        console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
+        results = [StageResult(stage.name, "up-to-date") for stage in planned]
+    elif dry_run:
+        show_plan(console, planned)
+        results = [
+            StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")
+            for stage in planned
+        ]
+    else:
+        results = _execute(root, console, flow, planned, jobs)
+    if json_:
+        print(json.dumps({result.stage: _facts(result) for result in results}))
+    return int(any(result.state in ("failed", "skipped") for result in results))
+
+
+@app.command()
+def status(targets: Targets = None) -> int:
+    """Each stage: up to date, or why not."""
+    show_plan(Console(highlight=False, soft_wrap=True), _plan(find_root(), _stages(targets)[1], []))
+    return 0
+
+
+@app.command()
+def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml")]) -> int:
+    """Lay presets/NAME.yaml, a part of params.yaml, over params.yaml."""
+    root = find_root()
+    changes = parameters.edit(root, parameters.preset(root, name))
+    for change in changes or [f"has the values of preset {name} already"]:
+        print(f"params.yaml: {change}")
+    return 0
+
+
+def find_root() -> Path:
+    """The repository: the closest folder at or above this one with a dvc.yaml."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "dvc.yaml").is_file():
+            return folder
+    raise WrongUseError(f"dvc.yaml: not found in {here} or above; run posttrain inside the repository")
+
+
+def _stages(targets: Sequence[str] | None) -> tuple[str, list[str]]:
+    """The flow to record the run under, and the stages that the targets stand for."""
+    named = targets or ["language"]
+    flow = next((name for name in named if name in FLOWS), "language")
+    return flow, [stage for name in named for stage in (_module(name).TARGETS if name in FLOWS else [name])]
+
+
+def _module(flow: str) -> Any:
+    return importlib.import_module(FLOWS[flow])
+
+
+def _plan(root: Path, stages: Sequence[str], force: Sequence[str]) -> list[PlannedStage]:
+    from flows.engine.plan import PlanError, plan
+
+    parameters.check(root)
+    try:
+        planned = plan(root, stages, force)
+    except PlanError as error:
+        raise WrongUseError(str(error)) from None
+    for name in force:
+        if not any(stage.name.split("@")[0] == name or stage.name == name for stage in planned):
+            raise WrongUseError(f"--force {name}: not among the stages that {', '.join(stages)} needs")
+    return planned
+
+
+def _plan_with(
+    root: Path, settings: Sequence[str], stages: Sequence[str], force: Sequence[str], keep: bool
+) -> tuple[list[str], list[PlannedStage]]:
+    """Plan with the settings in params.yaml; they stay there if the plan holds and they are to be kept."""
+    if not settings:
+        return [], _plan(root, stages, force)
+    before = (root / "params.yaml").read_bytes() if (root / "params.yaml").is_file() else b""
+    changes = parameters.edit(root, [parameters.setting(text) for text in settings])
+    kept = False
+    try:
+        planned = _plan(root, stages, force)
+        kept = keep
+    finally:
+        if changes and not kept:
+            parameters.write(root / "params.yaml", before)
+    return changes, planned
+
+
+def _execute(
+    root: Path, console: Console, flow: str, planned: Sequence[PlannedStage], jobs: int | None
+) -> list[StageResult]:
+    display = watcher(console, planned, root)
+    with display:
+        results = _module(flow).run(root, planned, jobs=jobs, watch=display)
+    show_results(console, results, root, time.monotonic() - STARTED)
+    return results
+
+
+def _facts(result: StageResult) -> dict[str, Any]:
+    return {
+        "state": result.state,
+        "reason": result.reason,
+        "seconds": round(result.seconds, 3),
+        "mlflow_run_id": result.mlflow_run_id,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""What a person sees while stages run: a live table on a terminal, plain lines where output is piped.
+
+Both are watchers: they are called with each Event, from whichever thread made it.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from flows.engine.state import Event, PlannedStage
+from flows.summary import STYLES, WORDS, duration, relative, tally
+
+PROGRESS_SECONDS = 10.0  # how often a piped run says how far a stage is
+
+
+@dataclass
+class Row:
+    """What is known of one stage, and since when it runs and reports steps."""
+
+    name: str
+    last: Event
+    began: float = 0.0
+    first_step: tuple[int, float] | None = None
+
+    def update(self, event: Event, now: float) -> None:
+        """Take a new event; the log path and reason of an earlier one stay if the new one has none."""
+        if event.state == "running" and self.last.state != "running":
+            self.began = now
+        if event.step is None and event.state == "running":
+            event = replace(event, step=self.last.step, total=self.last.total)
+        if event.step is not None and self.first_step is None:
+            self.first_step = (event.step, now)
+        self.last = replace(event, reason=event.reason or self.last.reason, log=event.log or self.last.log)
+
+    def seconds(self, now: float) -> float:
+        """How long the stage has run, or ran."""
+        return now - self.began if self.last.state == "running" else self.last.seconds
+
+    def left(self, now: float) -> float | None:
+        """Seconds until the last step at the rate so far; None while that is anyone's guess."""
+        step, total = self.last.step, self.last.total
+        if step is None or total is None or self.first_step is None:
+            return None
+        done, since = step - self.first_step[0], now - self.first_step[1]
+        return since / done * (total - step) if done > 0 and since >= 1 else None
+
+
+class Lines:
+    """One line for each change of state, and now and then for progress; no control characters."""
+
+    def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
+        self.console, self.root = console, root
+        self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting")) for stage in planned}
+        self.width = max((len(name) for name in self.rows), default=0)
+        self.told: dict[str, float] = {}
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        now = time.monotonic()
+        with self.lock:
+            row = self.rows[event.stage]
+            changed = event.state != row.last.state
+            row.update(event, now)
+            progress = row.last.state == "running" and event.step is not None
+            if changed:
+                self.told[event.stage] = now
+                self.line(row, self.about(row))
+            elif progress and now - self.told.get(event.stage, now) >= PROGRESS_SECONDS:
+                self.told[event.stage] = now
+                self.line(row, steps(row, now))
+
+    def line(self, row: Row, about: str) -> None:
+        """Print one line about a stage."""
+        text = f"{row.name:<{self.width}}  {WORDS[row.last.state]:<10}  {about}".rstrip()
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def about(self, row: Row) -> str:
+        """What the change of state needs beside its name."""
+        last = row.last
+        if last.state in ("running", "failed"):
+            taken = duration(last.seconds) if last.state == "failed" else ""
+            log = f"log: {relative(last.log, self.root)}" if last.log else ""
+            return "  ".join(filter(None, (taken, last.reason, log)))
+        return duration(last.seconds) if last.state in ("ran", "restored") else last.reason
+
+
+def steps(row: Row, now: float) -> str:
+    """`120/400, 35 s left`."""
+    left = row.left(now)
+    return f"{row.last.step}/{row.last.total}" + (f", {duration(left)} left" if left is not None else "")
+
+
+class LiveTable(Lines):
+    """A table of all stages that redraws itself; each running or failed stage shows where its log is."""
+
+    def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
+        super().__init__(console, planned, root)
+        self.began, self.over = time.monotonic(), False
+        self.live = Live(console=console, get_renderable=self.table, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        self.live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.over = True  # what stays on the screen is the whole table
+        self.live.__exit__(kind, error, trace)
+
+    def __call__(self, event: Event) -> None:
+        """Take an event; the next redraw shows it."""
+        with self.lock:
+            self.rows[event.stage].update(event, time.monotonic())
+
+    def table(self) -> RenderableType:
+        """The table as it is now, cut to what fits on the screen."""
+        now = time.monotonic()
+        with self.lock:
+            rows = self.fitting()
+            states = [row.last.state for row in self.rows.values()]
+            table = Table(box=None, padding=(0, 2, 0, 0), expand=True, show_header=False, caption_justify="left")
+            table.add_column(width=min(self.width, 24), no_wrap=True)
+            table.add_column(width=10, no_wrap=True)
+            table.add_column(width=12, no_wrap=True, justify="right")
+            table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+            for row in rows:
+                style = STYLES[row.last.state]
+                timed = row.last.state not in ("waiting", "skipped", "up-to-date")
+                taken = duration(row.seconds(now)) if timed else ""
+                table.add_row(row.name, Text(WORDS[row.last.state], style), taken, self.detail(row, now))
+            hidden = f"{len(self.rows) - len(rows)} more · " if len(rows) < len(self.rows) else ""
+            table.caption = Text(f"{hidden}{tally(states)} · {duration(now - self.began)}", "dim")
+            return table
+
+    def fitting(self) -> list[Row]:
+        """All rows if the screen is tall enough; else first those that run or failed, then the latest changed."""
+        rows = list(self.rows.values())
+        space = max(self.console.height - 3, 1)
+        if self.over or len(rows) <= space:
+            return rows
+        urgency = {"failed": 0, "running": 0, "waiting": 3, "up-to-date": 4}
+        chosen = sorted(rows, key=lambda row: (urgency.get(row.last.state, 1), -row.began))[:space]
+        return [row for row in rows if row in chosen]
+
+    def detail(self, row: Row, now: float) -> RenderableType:
+        """Progress and log of a running stage, reason and log of a failed one, the reason of others."""
+        log = f"log: {relative(row.last.log, self.root)}" if row.last.log else ""
+        if row.last.state == "running" and row.last.step is not None and row.last.total:
+            grid = Table.grid(padding=(0, 1))
+            bar = ProgressBar(total=row.last.total, completed=row.last.step, width=10)
+            grid.add_row(bar, Text(steps(row, now)), Text(log, "dim"))
+            return grid
+        if row.last.state in ("running", "failed"):
+            return Text("  ".join(filter(None, (log, row.last.reason))), "dim" if row.last.state == "running" else "")
+        return Text(row.last.reason, "dim")
+
+
+def watcher(console: Console, planned: Sequence[PlannedStage], root: Path) -> Lines:
+    """The live table on a terminal, plain lines elsewhere."""
+    live = console.file.isatty() and console.is_interactive
+    return (LiveTable if live else Lines)(console, planned, root)

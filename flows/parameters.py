@@ -1,0 +1,193 @@
+"""params.yaml as a person edits it: read as DVC reads it, checked against params.schema.json, changed value by value.
+
+An edit replaces the text of one value and nothing else, so comments, order and the spelling of every other number
+stay. It is written, atomically, only if the whole file is valid afterwards.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+
+from flows.validation import PARAMS, Key, ParameterError, shown, validate
+
+SCHEMA, PRESETS = "params.schema.json", "presets"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One value to set: `text` as it will stand in the file, `source` as an error names where it came from."""
+
+    key: Key
+    value: Any
+    text: str
+    source: str
+
+
+def check(root: Path) -> None:
+    """Raise ParameterError unless every value of params.yaml is one that the stages accept."""
+    validate(_parse(_read(root / PARAMS), PARAMS), _schema(root), {})
+
+
+def setting(argument: str) -> Edit:
+    """The edit that `--set section.key=value` asks for; the value is YAML, as in the file."""
+    key, equals, text = argument.partition("=")
+    parts = tuple(key.strip().split("."))
+    if not equals or len(parts) < 2 or not all(parts):
+        raise ParameterError(f"--set {argument}: expected section.key=value, such as dpo.beta=0.2")
+    return Edit(parts, _parse(text, "--set"), text.strip(), "--set")
+
+
+def preset(root: Path, name: str) -> list[Edit]:
+    """The edits that lay presets/NAME.yaml over params.yaml."""
+    path = root / PRESETS / f"{name}.yaml"
+    if not path.is_file():
+        names = sorted(file.stem for file in path.parent.glob("*.yaml"))
+        there = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
+        raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {there}")
+    source = f"{PRESETS}/{name}.yaml"
+    text = _read(path)
+    laid = _parse(text, source)
+    if not isinstance(laid, dict) or not laid:
+        raise ParameterError(f"{source}: expected sections of params.yaml with the values to change")
+    return list(_leaves(YAML().compose(text), laid, text, source))
+
+
+def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
+    """Write the edits to params.yaml; returns one line `dpo.beta: 0.1 -> 0.2` for each value that really changed."""
+    path = root / PARAMS
+    before = text = _read(path)
+    data = _parse(text, PARAMS)
+    if not isinstance(data, dict):
+        raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
+    wanted, changes = deepcopy(data), {}
+    for change in edits:
+        _put(wanted, change)
+    validate(wanted, _schema(root), {change.key: change.source for change in edits})
+    for change in edits:
+        old = _get(data, change.key)
+        text, data = _replace(text, data, change)
+        if shown(old) != shown(change.value):
+            changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
+    if changes and text != before:
+        write(path, text.encode())
+    return list(changes.values())
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace a file at once: whoever reads it sees all of the old content or all of the new."""
+    path = path.resolve()
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        raise ParameterError(f"{path.name}: not found in {path.parent}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParameterError(f"{path.name}: cannot be read as text ({error})") from None
+
+
+def _parse(text: str, name: str) -> Any:
+    try:
+        return YAML(typ="safe").load(text)  # as DVC does: YAML 1.2, so 1e-3 is a number
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark and name != "--set" else ""
+        raise ParameterError(f"{name}: {where}not valid YAML ({' '.join(str(error.problem).split())})") from None
+    except (YAMLError, ValueError) as error:
+        raise ParameterError(f"{name}: not valid YAML ({' '.join(str(error).split())})") from None
+
+
+def _schema(root: Path) -> dict[str, Any]:
+    try:
+        return json.loads(_read(root / SCHEMA))
+    except json.JSONDecodeError as error:
+        raise ParameterError(f"{SCHEMA}: line {error.lineno}: not valid JSON; `make contract` writes it") from None
+
+
+def _leaves(node: Node, data: Any, text: str, source: str, key: Key = ()) -> Iterator[Edit]:
+    if isinstance(node, MappingNode) and data:
+        for name, value in node.value:
+            yield from _leaves(value, data[name.value], text, source, (*key, str(name.value)))
+    else:
+        spelt = text[slice(*_span(node))] if isinstance(node, ScalarNode) else _json(data)
+        yield Edit(key, data, spelt, source)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _put(data: Any, change: Edit) -> None:
+    for part in change.key[:-1]:
+        below = data.get(part)
+        if not isinstance(below, dict):
+            below = data[part] = {}
+        data = below
+    data[change.key[-1]] = change.value
+
+
+def _get(data: Any, key: Iterable[str]) -> Any:
+    for part in key:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
+    """Put the new value where the old one stands, and prove by reading it back that nothing else has changed."""
+    wanted = deepcopy(data)
+    _put(wanted, change)
+    if wanted == data and shown(_get(data, change.key)) == shown(change.value):
+        return text, data
+    span = _locate(text, change.key)
+    if span is not None:
+        start, end = span
+        for spelt in (change.text, _json(change.value)):
+            edited = f"{text[:start]}{' ' * (start == end)}{spelt}{text[end:]}"
+            try:
+                if _parse(edited, PARAMS) == wanted:
+                    return edited, wanted
+            except ParameterError:
+                continue
+    raise ParameterError(f"{PARAMS}: {'.'.join(change.key)}: cannot be changed from here; edit the file")
+
+
+def _locate(text: str, key: Key) -> tuple[int, int] | None:
+    """Where the value of a key stands in the text; None if the key has none there."""
+    node, after = YAML().compose(text), 0
+    for part in key:
+        pairs = node.value if isinstance(node, MappingNode) else []
+        name, node = next((pair for pair in pairs if str(pair[0].value) == part), (None, None))
+        if name is None:
+            return None
+        after = text.index(":", name.end_mark.index) + 1
+    start, end = _span(node)
+    return (start, end) if start < end else (after, after)  # an empty value's mark is that of what follows it
+
+
+def _span(node: Any) -> tuple[int, int]:
+    """Where a value's text begins and ends; a block collection ends with its last value, before any comment."""
+    last = node
+    while not isinstance(last, ScalarNode) and not last.flow_style and last.value:
+        last = last.value[-1][1] if isinstance(last, MappingNode) else last.value[-1]
+    return node.start_mark.index, last.end_mark.index

@@ -1,0 +1,91 @@
+"""What is said before a run and after it: the plan with its reasons, the outcome, and how to go on after a failure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from flows.engine.state import PlannedStage, StageResult, State
+
+WORDS: dict[State, str] = {
+    "waiting": "waiting",
+    "running": "running",
+    "up-to-date": "up to date",
+    "restored": "restored",
+    "ran": "ran",
+    "failed": "failed",
+    "skipped": "skipped",
+}
+STYLES: dict[State, str] = {
+    "waiting": "dim",
+    "running": "bold cyan",
+    "up-to-date": "green",
+    "restored": "blue",
+    "ran": "bold green",
+    "failed": "bold red",
+    "skipped": "yellow",
+}
+LOG_LINES = 12  # of a failed stage, shown at the end
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them: 0.4 s, 12 s, 3 min 05 s, 1 h 02 min."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def tally(states: Iterable[State]) -> str:
+    """How many stages are in which state: `2 ran, 1 restored, 11 up to date`."""
+    counts = Counter(states)
+    order: tuple[State, ...] = ("failed", "skipped", "ran", "restored", "up-to-date", "running", "waiting")
+    return ", ".join(f"{counts[state]} {WORDS[state]}" for state in order if counts[state])
+
+
+def relative(path: Path, root: Path) -> str:
+    """A path as it is typed from the repository's root."""
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+
+def show_plan(console: Console, planned: Sequence[PlannedStage]) -> None:
+    """Each stage with why it would run, and how many that are."""
+    width = max((len(stage.name) for stage in planned), default=0)
+    for stage in planned:
+        state = Text(stage.reason) if stage.reason else Text("up to date", STYLES["up-to-date"])
+        console.print(Text(f"{stage.name:<{width}}  ").append_text(state))
+    late = sum(stage.reason is not None for stage in planned)
+    console.print(f"{late} of {len(planned)} stages would run" if late else f"all {len(planned)} stages are up to date")
+
+
+def show_results(console: Console, results: Sequence[StageResult], root: Path, seconds: float) -> None:
+    """One line of what happened, and for each failed stage the end of its log and how to go on."""
+    for result in results:
+        if result.state != "failed":
+            continue
+        console.print(Text(f"\n{result.stage} failed: {result.reason or 'see its log'}", STYLES["failed"]))
+        for line in log_end(result.log):
+            console.print(Text(f"  {line}"))
+        if result.log:
+            console.print(Text(f"log: {relative(result.log, root)}"))
+    failed = any(result.state in ("failed", "skipped") for result in results)
+    console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
+    if failed:
+        console.print("What succeeded is kept. Mend the cause and type `posttrain run` again: it goes on from here.")
+
+
+def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:
+    """The last lines of a log that say something, without terminal control characters."""
+    if log is None or not log.is_file():
+        return []
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - 20_000, 0))
+        text = file.read().decode(errors="replace")
+    said = [line.rstrip().split("\r")[-1] for line in text.split("\n")]
+    return ["".join(char for char in line if char.isprintable() or char == "\t") for line in said if line][-lines:]

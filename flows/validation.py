@@ -1,0 +1,120 @@
+"""params.yaml against params.schema.json, the JSON schema of the stages' Configs, with each fault said in one line.
+
+Nothing of a stage is imported for it, so a misspelt or mistyped parameter is known at once.
+"""
+
+import difflib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+Key = tuple[str, ...]
+PARAMS = "params.yaml"
+TYPES = {
+    "number": "a number",
+    "integer": "a whole number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "keys with values",
+    "null": "null",
+}
+BOUNDS = {
+    "exclusiveMinimum": "above {}",
+    "minimum": "at least {}",
+    "exclusiveMaximum": "below {}",
+    "maximum": "at most {}",
+    "minLength": "of at least {} characters",
+    "minItems": "of at least {} items",
+    "maxItems": "of at most {} items",
+    "pattern": "matching {}",
+}
+
+
+class ParameterError(Exception):
+    """A parameter or its file is wrong; the text is the one line to show."""
+
+
+def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> None:
+    """Raise ParameterError for the first fault, an unknown key before a missing one, since a misspelling is both."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    strict = Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+            "number": lambda _, value: (
+                isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            ),
+        }
+    )
+    validator = extend(Draft202012Validator, type_checker=strict)(schema)
+    rank = {"additionalProperties": 0, "required": 2}
+    faults = sorted(validator.iter_errors(data or {}), key=lambda error: rank.get(error.validator, 1))
+    if not faults:
+        return
+    fault = faults[0]
+    while fault.context and isinstance(fault.instance, dict):  # a choice of sections: the fault in the closest
+        fault = min(fault.context, key=lambda error: -len(error.absolute_path))
+    key, message = _explain(fault, schema)
+    source = next(
+        (name for edited, name in sources.items() if key[: len(edited)] == edited or edited[: len(key)] == key), ""
+    )
+    prefix = f"{source} " if source == "--set" else f"{source or PARAMS}: "
+    raise ParameterError(f"{prefix}{'.'.join(key)}: {message}" if key else f"{PARAMS}: {message}")
+
+
+def _explain(fault: Any, schema: dict[str, Any]) -> tuple[Key, str]:
+    key = tuple(map(str, fault.absolute_path))
+    known = fault.schema.get("properties", {})
+    if fault.validator == "additionalProperties" and isinstance(fault.instance, dict):
+        unknown = next(name for name in fault.instance if name not in known)
+        kind = "parameter" if key else "section"
+        return (*key, str(unknown)), f"unknown {kind}{_suggestion(str(unknown), key, known, schema)}"
+    if fault.validator == "required":
+        missing = next(name for name in fault.validator_value if name not in fault.instance)
+        return (*key, missing), f"missing; expected {_expected(known.get(missing, {}), schema)}"
+    return key, f"expected {_expected(fault.schema, schema)}, got {shown(fault.instance)}"
+
+
+def _suggestion(name: str, key: Key, known: Mapping[str, Any], schema: dict[str, Any]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    if not close:  # the right name under the wrong section
+        sections = schema.get("properties", {})
+        close = [
+            f"{part}.{name}" for part in sections if name in _resolve(sections[part], schema).get("properties", {})
+        ]
+        return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}" if known else ""
+    return f"; did you mean {'.'.join((*key, close[0]))}?"
+
+
+def _resolve(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in part:
+        target: Any = schema
+        for step in part["$ref"].removeprefix("#/").split("/"):
+            target = target[step]
+        part = target
+    return part
+
+
+def _expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
+    """What a part of the schema accepts, in words."""
+    part = _resolve(part, schema)
+    if "const" in part:
+        return shown(part["const"])
+    if "enum" in part:
+        return " or ".join(map(shown, part["enum"]))
+    choices = part.get("anyOf") or part.get("oneOf")
+    if choices:
+        return " or ".join(dict.fromkeys(_expected(choice, schema) for choice in choices))
+    types = part.get("type", "object")
+    words = " or ".join(TYPES.get(name, name) for name in ([types] if isinstance(types, str) else types))
+    bounds = " and ".join(text.format(part[bound]) for bound, text in BOUNDS.items() if bound in part)
+    return f"{words} {bounds}".strip()
+
+
+def shown(value: Any) -> str:
+    """A value as an error or a change shows it: short, text in quotes."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
