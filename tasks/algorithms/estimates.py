@@ -1,0 +1,84 @@
+"""What a finite set of samples says about a policy: unbiased estimates, each with a 95 % interval over problems.
+
+Problems are the unit of sampling: a problem's samples are averaged first, so that they are not taken for independent.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over problems and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def pass_at_k(correct: ArrayLike, samples: int, k: int) -> NDArray[np.float64]:
+    """Probability that at least one of k samples is right, for each problem (P,): Chen et al. 2021, eq. 1.
+
+    Unbiased: 1 - C(n - c, k) / C(n, k) with c of n samples right, as a product to stay within range.
+    """
+    if not 1 <= k <= samples:
+        raise ValueError(f"pass@{k} needs at least {k} samples, there are {samples}")
+    wrong = samples - np.asarray(correct, dtype=np.int64)
+    factors = (wrong[:, None] - np.arange(k)) / (samples - np.arange(k))
+    return 1.0 - np.clip(factors, 0.0, None).prod(axis=1)
+
+
+def majority(answers: Sequence[Hashable | None], reference: Hashable) -> float:
+    """Whether the commonest answer is the reference: 1 or 0, or the chance of it where several are equally common.
+
+    None stands for no answer and does not vote; with no votes at all the majority is wrong.
+    """
+    votes = Counter(answer for answer in answers if answer is not None)
+    if not votes:
+        return 0.0
+    most = max(votes.values())
+    leaders = [answer for answer, count in votes.items() if count == most]
+    return (reference in leaders) / len(leaders)
+
+
+def win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:
+    """1 where the score beats the baseline's, 1/2 where they tie, 0 where it loses; any shape, elementwise."""
+    difference = np.asarray(scores, dtype=np.float64) - np.asarray(baseline, dtype=np.float64)
+    return (np.sign(difference) + 1) / 2
+
+
+def share(values: ArrayLike) -> Estimate:
+    """Mean of one value in [0, 1] for each problem (P,), with Wilson's score interval (1927).
+
+    For values 0 or 1 it is Wilson's. For averages over samples the number of problems is replaced by that of 0-1
+    values with the same variance of the mean. Unlike a bootstrap it leaves room beyond 0 of 500.
+    """
+    values = _nonempty(values)
+    mean, count = float(values.mean()), len(values)
+    variance = float(values.var())
+    effective = count * mean * (1 - mean) / variance if variance > 1e-12 else count
+    centre = (mean + Z**2 / (2 * effective)) / (1 + Z**2 / effective)
+    half = Z / (1 + Z**2 / effective) * (mean * (1 - mean) / effective + Z**2 / (4 * effective**2)) ** 0.5
+    return Estimate(mean, min(mean, max(0.0, centre - half)), max(mean, min(1.0, centre + half)))
+
+
+def bootstrap(values: ArrayLike, seed: int, resamples: int) -> Estimate:
+    """Mean of one value for each problem (P,), with the percentile bootstrap interval over problems."""
+    values = _nonempty(values)
+    rng = np.random.default_rng(seed)
+    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Estimate(float(values.mean()), float(low), float(high))
+
+
+def _nonempty(values: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"one value for each problem is needed, got shape {array.shape}")
+    return array

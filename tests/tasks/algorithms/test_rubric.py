@@ -1,0 +1,117 @@
+import pytest
+
+from tasks.algorithms.rubric import lenient_answer, same_number, score, strict_answer
+
+QUESTION = "Yara has 14 marbles. Yara finds another 7. Then the number grows to 2 times as many. How many are there?"
+SOLUTION = "That makes 14 + 7 = 21 marbles.\nTogether these are 21 * 2 = 42 marbles.\n#### 42"
+TRAIN = "If a train travels 120 km in 2 hours, what is its average speed?"
+TRAIN_SOLUTION = "The train covers 120 / 2 = <<120/2=60>>60 km each hour.\n#### 60"
+
+
+def points(response, ended=True):
+    found = score(QUESTION, SOLUTION, "42", response, ended)
+    return found.correctness, found.reasoning, found.clarity
+
+
+def test_the_lectures_example():
+    response = "The average speed is 60 km/h because speed equals distance divided by time."
+    found = score(TRAIN, TRAIN_SOLUTION, "60", response, True)
+    assert (found.correctness, found.reasoning, found.clarity, found.total) == (5, 3, 2, 10)
+    assert found.correctness_reason == "final answer 60 is right"
+    assert found.reasoning_reason == "names the right operation"
+    assert found.clarity_reason == "states its answer; concise"
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (SOLUTION, (5, 3, 2)),
+        ("(14 + 7) * 2 = 42\n#### 42", (5, 3, 2)),  # its own way, from the same numbers
+        ("14 * 2 = 28\n7 * 2 = 14\n28 + 14 = 42\n#### 42", (5, 3, 2)),
+        ("14 + 7 = 21\n21 * 2 = 42\n#### 41", (3, 3, 1)),  # derived, then given otherwise
+        ("14 + 7 = 21\n21 * 2 = 44\n#### 44", (2, 1, 2)),
+        ("14 + 7 = 22\n22 * 2 = 44\n#### 44", (0, 0, 2)),
+        ("14 * 7 = 98\n98 * 2 = 196\n#### 196", (0, 0, 2)),  # holds, but leads elsewhere
+        ("40 + 2 = 42\n#### 42", (5, 0, 2)),  # numbers from nowhere
+        ("#### 42", (5, 0, 2)),
+        ("", (0, 0, 1)),
+    ],
+)
+def test_points(response, expected):
+    assert points(response) == expected
+
+
+def test_listing_numbers_does_not_pay():
+    listed = "\n".join(f"14 + {n} = {14 + n}\n21 * {n} = {21 * n}" for n in range(1, 8)) + "\n#### 43"
+    assert "14 + 7 = 21" in listed
+    assert points(listed)[:2] <= (1, 0)
+    assert points("1 2 3 20 21 40 41 42 43")[0] == 0
+
+
+def test_needless_steps_cost():
+    needless = "14 + 2 = 16\n7 + 2 = 9\n" + SOLUTION
+    assert points(needless) == (5, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("response", "ended", "clarity", "reason"),
+    [
+        (SOLUTION, False, 1, "states its answer; does not end"),
+        (SOLUTION.replace("####", "The answer is"), True, 1, "no plain answer; concise"),
+        (SOLUTION.replace("#### 42", "The answer is 42."), True, 2, "states its answer; concise"),
+        (SOLUTION + "\n#### 42", True, 0, "no plain answer; repeats itself"),
+        (SOLUTION + "\nWell done", True, 1, "no plain answer; concise"),
+        ("so it goes " * 30 + "\n" + SOLUTION, True, 1, "states its answer; rambles"),
+        (SOLUTION.replace("#### 42", "#### 24"), True, 1, "answer is not the last step's; concise"),
+    ],
+)
+def test_clarity(response, ended, clarity, reason):
+    found = score(QUESTION, SOLUTION, "42", response, ended)
+    assert (found.clarity, found.clarity_reason) == (clarity, reason)
+
+
+@pytest.mark.parametrize(
+    ("response", "reasoning"),
+    [
+        ("It is 60, since 120 divided by 2 makes that.", 0),  # the last number is 2: a wrong answer
+        ("Dividing gives 60.", 3),
+        ("Adding, multiplying, subtracting and dividing gives 60.", 0),  # names everything
+        ("Multiplying and dividing gives 60.", 1),
+        ("It is 60.", 0),
+        ("Dividing gives 50.", 0),
+    ],
+)
+def test_reasoning_in_words(response, reasoning):
+    assert score(TRAIN, TRAIN_SOLUTION, "60", response, True).reasoning == reasoning
+
+
+def test_a_reference_without_steps_holds_nothing_against_a_right_answer():
+    assert score("How many legs has a dog?", "Four.\n#### 4", "4", "2 + 2 = 4\n#### 4", True).total == 10
+
+
+@pytest.mark.parametrize(
+    ("response", "strict", "lenient"),
+    [
+        ("so 3 + 4 = 7\n#### 7", "7", "7"),
+        ("#### $1,000.50\n", "$1,000.50", "$1,000.50"),
+        ("#### -5", "-5", "-5"),
+        ("#### 7 pens", None, "7"),
+        ("#### 7\nand 8 more", None, "8"),
+        ("so #### 7", None, "7"),
+        ("####", None, None),
+        ("", None, None),
+    ],
+)
+def test_answers(response, strict, lenient):
+    assert (strict_answer(response), lenient_answer(response)) == (strict, lenient)
+
+
+@pytest.mark.parametrize("other", ["1,000", "1000", "1000.0", "$1000", "1000.00", " 1000 "])
+def test_same_number(other):
+    assert same_number("1000", other)
+    assert same_number(other, "1000")
+
+
+@pytest.mark.parametrize("other", ["100", "10000", "-1000", "1000 1000", "", "1000 pens", "1.000"])
+def test_other_number(other):
+    assert not same_number("1000", other)
