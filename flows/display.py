@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -60,12 +60,14 @@ class Lines:
 
     def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
         self.console, self.root = console, root
-        self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting")) for stage in planned}
+        self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned}
         self.width = max((len(name) for name in self.rows), default=0)
+        self.late = sum(stage.reason is not None for stage in planned)
         self.told: dict[str, float] = {}
         self.lock = threading.Lock()
 
     def __enter__(self) -> Self:
+        self.console.print(f"{self.late} of {len(self.rows)} stages to run")
         return self
 
     def __exit__(
@@ -133,46 +135,49 @@ class LiveTable(Lines):
             self.rows[event.stage].update(event, time.monotonic())
 
     def table(self) -> RenderableType:
-        """The table as it is now, cut to what fits on the screen."""
+        """The table as it is now, cut to what fits on the screen, with the logs of interest under it."""
         now = time.monotonic()
         with self.lock:
-            rows = self.fitting()
-            states = [row.last.state for row in self.rows.values()]
-            table = Table(box=None, padding=(0, 2, 0, 0), expand=True, show_header=False, caption_justify="left")
+            logs = [
+                row.last.log for row in self.rows.values() if row.last.log and row.last.state in ("running", "failed")
+            ]
+            rows = self.fitting(self.console.height - 2 - len(logs))
+            table = Table.grid(padding=(0, 2, 0, 0), expand=True)
             table.add_column(width=min(self.width, 24), no_wrap=True)
             table.add_column(width=10, no_wrap=True)
-            table.add_column(width=12, no_wrap=True, justify="right")
-            table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+            table.add_column(width=11, no_wrap=True, justify="right")
+            table.add_column(ratio=1, no_wrap=True)
             for row in rows:
-                style = STYLES[row.last.state]
-                timed = row.last.state not in ("waiting", "skipped", "up-to-date")
-                taken = duration(row.seconds(now)) if timed else ""
-                table.add_row(row.name, Text(WORDS[row.last.state], style), taken, self.detail(row, now))
+                state = row.last.state
+                taken = duration(row.seconds(now)) if state in ("running", "ran", "restored", "failed") else ""
+                table.add_row(row.name, Text(WORDS[state], STYLES[state]), taken, self.detail(row, now))
+            if self.over:
+                return table
             hidden = f"{len(self.rows) - len(rows)} more · " if len(rows) < len(self.rows) else ""
-            table.caption = Text(f"{hidden}{tally(states)} · {duration(now - self.began)}", "dim")
-            return table
+            states = [row.last.state for row in self.rows.values()]
+            doing = "starting" if set(states) == {"waiting"} else tally(states)
+            notes = [f"log: {relative(log, self.root)}" for log in logs]
+            return Group(
+                table, *(Text(note, "dim") for note in (*notes, f"{hidden}{doing} · {duration(now - self.began)}"))
+            )
 
-    def fitting(self) -> list[Row]:
-        """All rows if the screen is tall enough; else first those that run or failed, then the latest changed."""
+    def fitting(self, space: int) -> list[Row]:
+        """All rows if there is space; else first those that run or failed, then the latest changed."""
         rows = list(self.rows.values())
-        space = max(self.console.height - 3, 1)
         if self.over or len(rows) <= space:
             return rows
-        urgency = {"failed": 0, "running": 0, "waiting": 3, "up-to-date": 4}
-        chosen = sorted(rows, key=lambda row: (urgency.get(row.last.state, 1), -row.began))[:space]
+        urgency = {"failed": 0, "running": 0, "waiting": 2, "up-to-date": 3}
+        chosen = sorted(rows, key=lambda row: (urgency.get(row.last.state, 1), -row.began))[: max(space, 1)]
         return [row for row in rows if row in chosen]
 
     def detail(self, row: Row, now: float) -> RenderableType:
-        """Progress and log of a running stage, reason and log of a failed one, the reason of others."""
-        log = f"log: {relative(row.last.log, self.root)}" if row.last.log else ""
+        """How far a running stage is, else why it is in its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
-            grid = Table.grid(padding=(0, 1))
             bar = ProgressBar(total=row.last.total, completed=row.last.step, width=10)
-            grid.add_row(bar, Text(steps(row, now)), Text(log, "dim"))
+            grid = Table.grid(padding=(0, 1))
+            grid.add_row(bar, Text(steps(row, now)))
             return grid
-        if row.last.state in ("running", "failed"):
-            return Text("  ".join(filter(None, (log, row.last.reason))), "dim" if row.last.state == "running" else "")
-        return Text(row.last.reason, "dim")
+        return Text(row.last.reason, "red" if row.last.state == "failed" else "dim", overflow="ellipsis")
 
 
 def watcher(console: Console, planned: Sequence[PlannedStage], root: Path) -> Lines:

@@ -77,7 +77,7 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
     failed = any(result.state in ("failed", "skipped") for result in results)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
     if failed:
-        console.print("What succeeded is kept. Mend the cause and type `posttrain run` again: it goes on from here.")
+        console.print("What succeeded is kept; mend the cause and run it again to go on.")
 
 
 def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:

@@ -1,0 +1,158 @@
+"""How the report was made: the part of report.html and report.md that differs from run to run.
+
+The report stage writes deterministic pages into data/report, since nothing in an out may vary. After a run they are
+copied to the repository's root, and the marker in them becomes the graph, the runs, the exact params and the versions.
+"""
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from flows.engine.state import PlannedStage, StageResult, State
+from flows.graph import Look, mermaid, svg
+from flows.parameters import write
+from flows.summary import WORDS, duration, tally
+
+MARKER = "<!-- posttrain:run -->"
+PAGES = Path("data/report")
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "dvc", "prefect", "mlflow", "pandera", "pydantic")
+COLOURS: dict[State, tuple[str, str]] = {  # fill, border
+    "ran": ("#dff3e3", "#1f8a3b"),
+    "restored": ("#e0ecfb", "#2a6fc9"),
+    "up-to-date": ("#f1f1f1", "#888888"),
+    "failed": ("#fbe0de", "#c62f26"),
+    "skipped": ("#fff3d6", "#b7800d"),
+}
+STYLE = """
+.pt-run table {border-collapse: collapse; font-size: .86em; width: 100%}
+.pt-run th, .pt-run td {text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top}
+.pt-run td.pt-number {text-align: right; white-space: nowrap}
+.pt-run code {font-size: .95em; overflow-wrap: anywhere}
+.pt-run pre {background: #f6f6f6; color: #111; padding: .8em; font-size: .8em; white-space: pre-wrap; overflow-wrap: anywhere}
+.pt-run svg {display: block; margin: 1em auto; print-color-adjust: exact; -webkit-print-color-adjust: exact; break-inside: avoid}
+.pt-run tr {break-inside: avoid}
+"""
+
+
+def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> list[Path]:
+    """Write report.html and report.md to the root from the pages of the report stage; returns what was written."""
+    params = (root / "params.yaml").read_text()
+    sections = {
+        "report.html": _html(planned, results, params, provenance(root)),
+        "report.md": _markdown(planned, results, params, provenance(root)),
+    }
+    written = []
+    for name, section in sections.items():
+        source = root / PAGES / name
+        if source.is_file():
+            write(root / name, source.read_text().replace(MARKER, section, 1).encode())
+            written.append(root / name)
+    return written
+
+
+def provenance(root: Path) -> dict[str, str]:
+    """The commit, whether files differ from it, and the versions of what computed."""
+    commit = _git(root, "rev-parse", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
+    differs = f", with uncommitted changes in {', '.join(line[2:].strip() for line in changed)}" if changed else ""
+    facts = {"commit": commit + differs if commit else "not a git repository", "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return facts
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.rstrip() if done.returncode == 0 else ""
+
+
+def _text(result: StageResult) -> str:
+    """What a node of the graph says under the stage's name."""
+    taken = duration(result.seconds) if result.state in ("ran", "failed") else ""
+    run = f"run {result.mlflow_run_id[:8]}" if result.mlflow_run_id else ""
+    return " · ".join(filter(None, (WORDS[result.state], taken, run)))
+
+
+def _row(result: StageResult) -> tuple[str, str, str, str, list[str]]:
+    """A stage's row in the table: name, state, seconds, run, outs with their hashes."""
+    outs = [f"{path} {digest[:12]}" for path, digest in result.outs.items()]
+    return result.stage, WORDS[result.state], f"{result.seconds:.1f}", result.mlflow_run_id or "", outs
+
+
+HEADINGS = ("Stage", "State", "Seconds", "MLflow run", "Outs and their hashes")
+SAYING = (
+    "Each stage is one DVC stage and one MLflow run. A stage that is up to date or restored shows the run that made its "
+    "output. Arrows that follow from others are left out."
+)
+
+
+def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]) -> str:
+    known = {result.stage: result for result in results}
+    graph = {stage.name: stage.upstream for stage in planned}
+    looks = {name: Look(_text(known[name]), *COLOURS.get(known[name].state, COLOURS["up-to-date"])) for name in graph}
+    rows = "\n".join(
+        f"<tr><td>{escape(name)}</td><td>{state}</td><td class='pt-number'>{seconds}</td><td><code>{escape(run)}</code></td>"
+        f"<td>{'<br>'.join(f'<code>{escape(out)}</code>' for out in outs)}</td></tr>"
+        for name, state, seconds, run, outs in map(_row, results)
+    )
+    heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+    versions = "\n".join(
+        f"<tr><td>{escape(name)}</td><td><code>{escape(fact)}</code></td></tr>" for name, fact in facts.items()
+    )
+    return f"""<section class="pt-run"><style>{STYLE}</style>
+<h2>How it was made</h2>
+<p>{_counts(results)}. {SAYING}</p>
+{svg(graph, looks)}
+<table><thead><tr>{heads}</tr></thead><tbody>
+{rows}
+</tbody></table>
+<h3>Code and versions</h3>
+<table><tbody>
+{versions}
+</tbody></table>
+<h3>The exact params</h3>
+<pre>{escape(params)}</pre>
+</section>"""
+
+
+def _markdown(
+    planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]
+) -> str:
+    graph = {stage.name: stage.upstream for stage in planned}
+    picture = mermaid(graph, {result.stage: _text(result) for result in results})
+    rows = [
+        f"| {name} | {state} | {seconds} | `{run}` | {'<br>'.join(f'`{out}`' for out in outs)} |"
+        for name, state, seconds, run, outs in map(_row, results)
+    ]
+    table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---:|---|---|", *rows])
+    versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())
+    return f"""## How it was made
+
+{_counts(results)}. {SAYING}
+
+```mermaid
+{picture}
+```
+
+{table}
+
+### Code and versions
+
+{versions}
+
+### The exact params
+
+```yaml
+{params.rstrip()}
+```
+"""
+
+
+def _counts(results: Sequence[StageResult]) -> str:
+    return f"{len(results)} stages: {tally(result.state for result in results)}"
