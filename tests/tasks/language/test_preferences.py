@@ -1,0 +1,101 @@
+import pandas as pd
+import pytest
+
+from tasks import artifacts, schemas
+from tasks.language.preferences import PreferencesConfig, run
+
+CONFIG = PreferencesConfig(seed=3, temperature=0.0, tie_margin=0.0, strong_margin=5.0, test_share=0.25)
+RIGHT, SLIP, WRONG, CUT = "3 + {n} = {s}\n#### {s}", "3 + {n} = {s}\n#### 99", "#### 99", "3 + {n} = {s}\n#### {s}"
+
+
+@pytest.fixture
+def stage(tmp_path):
+    """Twenty prompts with four answers each, worth 10, 3 + 3 + 1, 2 and (cut off) 9 points."""
+    problems, responses = [], []
+    for n in range(1, 21):
+        solution = RIGHT.format(n=n, s=n + 3)
+        name = f"train-{n}"
+        question = f"Ada has 3 pens and buys {n}. How many has she?"
+        problems.append(
+            {"problem_id": name, "question": question, "solution": solution, "answer": str(n + 3), "steps": 1}
+        )
+        for sample, text in enumerate([WRONG, RIGHT, SLIP, CUT]):
+            responses.append(
+                {
+                    "prompt_id": name,
+                    "sample": sample,
+                    "prompt": question,
+                    "response": text.format(n=n, s=n + 3),
+                    "tokens": [1, 2],
+                    "logps": [-0.1, -0.2],
+                    "ended": sample != 3,
+                }
+            )
+    artifacts.write(schemas.Problems, pd.DataFrame(problems), tmp_path / "problems" / "train.parquet")
+    artifacts.write(schemas.Responses, pd.DataFrame(responses), tmp_path / "responses" / "responses.parquet")
+
+    def go(name="out", **changes):
+        out = tmp_path / name
+        metrics = run(CONFIG.model_copy(update=changes), tmp_path / "responses", tmp_path / "problems", out)
+        return metrics, out
+
+    return go
+
+
+def comparisons(out):
+    tables = [artifacts.read(schemas.Comparisons, out / f"{name}.parquet") for name in ("train", "test")]
+    return pd.concat(tables, ignore_index=True)
+
+
+def test_scores_ranks_and_pairs_of_a_perfect_annotator(stage):
+    metrics, out = stage()
+    annotations = artifacts.read(schemas.Annotations, out / "annotations.parquet")
+    one = annotations[annotations["prompt_id"] == "train-5"].sort_values("sample")
+    assert one["total"].tolist() == [2, 10, 7, 9]
+    assert one["rank"].tolist() == [4, 1, 3, 2]
+    pairs = comparisons(out)
+    assert len(pairs) == 20 * 5  # 6 pairs of 4, less the one of equal texts
+    assert (pairs["chosen_score"] > pairs["rejected_score"]).all()
+    assert metrics["flipped"] == metrics["ties"] == metrics["equal_scores"] == 0
+    assert metrics["score"] == {"correctness": 3.25, "reasoning": 2.25, "clarity": 1.5, "total": 7.0}
+
+
+def test_strength_follows_the_presented_order(stage):
+    pairs = comparisons(stage()[1])
+    first = pairs["comparison_id"].str.extract(r"/(\d)-(\d)").astype(int)[0]
+    score_of_first = first.map({0: 2, 1: 10, 2: 7, 3: 9})
+    a_preferred = pairs["chosen_score"] == score_of_first
+    assert (pairs["strength"].str.startswith("a") == a_preferred).all()
+    assert 0.3 < a_preferred.mean() < 0.7  # the order shown is random
+    gap = pairs["chosen_score"] - pairs["rejected_score"]
+    assert (pairs["strength"].str.contains("slightly") == (gap < 5)).all()
+
+
+def test_no_prompt_is_in_both_splits(stage):
+    metrics, out = stage()
+    train, test = (
+        set(artifacts.read(schemas.Comparisons, out / f"{n}.parquet")["prompt_id"]) for n in ("train", "test")
+    )
+    assert not train & test
+    assert (len(train), len(test)) == (15, 5)
+    assert metrics["pairs"] == {"train": 75, "test": 25}
+
+
+def test_ties_give_no_pairs(stage):
+    metrics, out = stage(tie_margin=1.0)  # 10 and 9 tie
+    assert metrics["ties"] == pytest.approx(1 / 6)
+    gaps = comparisons(out)["chosen_score"] - comparisons(out)["rejected_score"]
+    assert gaps.min() > 1
+
+
+def test_noise_flips_pairs(stage):
+    metrics, out = stage(temperature=3.0)
+    pairs = comparisons(out)
+    assert 0.1 < (pairs["chosen_score"] < pairs["rejected_score"]).mean() < 0.5
+    assert metrics["flipped"] == (pairs["chosen_score"] < pairs["rejected_score"]).mean()
+
+
+def test_the_seed_decides(stage):
+    outs = [stage(name, temperature=1.0, seed=seed)[1] for name, seed in (("one", 3), ("two", 3), ("three", 4))]
+    one, two, three = ((out / "train.parquet").read_bytes() for out in outs)
+    assert one == two != three
