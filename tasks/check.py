@@ -1,0 +1,117 @@
+"""Check what a stage wrote before it enters the cache: `python -m tasks.check PATH...`, one line a problem, exit code 1.
+
+Tables are held against their schema, weights and numbers must be finite. Transformers is not imported, and torch only
+for number formats that numpy lacks, so that a check costs little.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pandera.errors
+from safetensors import SafetensorError, safe_open
+
+from tasks import schemas
+
+# By folder and name, where a stage's tables differ, or by name alone.
+TABLES: dict[str, type[schemas.Table]] = {
+    "preferences/train.parquet": schemas.Comparisons,
+    "preferences/test.parquet": schemas.Comparisons,
+    "train.parquet": schemas.Problems,
+    "validation.parquet": schemas.Problems,
+    "test.parquet": schemas.Problems,
+    "corpus.parquet": schemas.Documents,
+    "responses.parquet": schemas.Responses,
+    "annotations.parquet": schemas.Annotations,
+    "generations.parquet": schemas.Generations,
+}
+NUMPY_DTYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U8", "BOOL")
+SHOWN = 5  # failures of one table that are told one by one
+
+
+def table_problems(path: Path) -> Iterator[str]:
+    """A parquet file that is not of its schema, or of none known."""
+    schema = TABLES.get(f"{path.parent.name}/{path.name}") or TABLES.get(path.name)
+    if schema is None:
+        yield "no schema is known for this table (tasks/check.py lists them)"
+        return
+    try:
+        schema.validate(pd.read_parquet(path), lazy=True)
+    except pandera.errors.SchemaErrors as error:
+        cases = error.failure_cases
+        of_row = (cases["schema_context"] == "DataFrameSchema") & cases["index"].notna()  # told once for each column
+        cases = cases[~(of_row & cases.duplicated(["check", "index"]))]
+        for case in cases.head(SHOWN).to_dict("records"):
+            row = "" if pd.isna(case["index"]) else f", row {case['index']}"
+            yield f"not a {schema.__name__} table: column {case['column']}{row}: {case['check']}, got {case['failure_case']!r}"
+        if len(cases) > SHOWN:
+            yield f"not a {schema.__name__} table: {len(cases) - SHOWN} more failures"
+
+
+def weight_problems(path: Path) -> Iterator[str]:
+    """Tensors that hold a NaN or an infinity."""
+    with safe_open(path, framework="np") as file:
+        names = list(file.keys())
+        in_numpy = all(file.get_slice(name).get_dtype() in NUMPY_DTYPES for name in names)
+    with safe_open(path, framework="np" if in_numpy else "pt") as file:
+        for name in names:
+            tensor = file.get_tensor(name) if in_numpy else file.get_tensor(name).float().numpy()
+            if bad := np.count_nonzero(~np.isfinite(tensor)):
+                yield f"tensor {name}: {bad} of {tensor.size} values are not finite"
+
+
+def json_problems(path: Path) -> Iterator[str]:
+    """Numbers that are NaN or infinite, by their key."""
+
+    def walk(value: Any, key: str) -> Iterator[str]:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield from walk(inner, f"{key}.{name}" if key else str(name))
+        elif isinstance(value, list):
+            for index, inner in enumerate(value):
+                yield from walk(inner, f"{key}[{index}]")
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield f"{key}: expected a finite number, got {value}"
+
+    yield from walk(json.loads(path.read_text()), "")
+
+
+def csv_problems(path: Path) -> Iterator[str]:
+    """Columns of numbers with a NaN, an infinity or a gap. A header without rows is a curve with no steps."""
+    frame = pd.read_csv(path)
+    for column in frame.select_dtypes("number"):
+        bad = ~np.isfinite(frame[column])
+        if bad.any():
+            yield f"column {column}, line {int(bad.to_numpy().argmax()) + 2}: expected a finite number, got {frame[column][bad].iloc[0]}"
+
+
+CHECKS: dict[str, Callable[[Path], Iterator[str]]] = {
+    ".parquet": table_problems,
+    ".safetensors": weight_problems,
+    ".json": json_problems,
+    ".csv": csv_problems,
+}
+
+
+def problems(path: Path) -> Iterator[str]:
+    """Every problem of a file, or of the files under a directory, as `file: what`; unreadable files are problems."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    for file in files:
+        check = CHECKS.get(file.suffix)
+        if check is None or not file.is_file():
+            continue
+        try:
+            yield from (f"{file}: {problem}" for problem in check(file))
+        except (ValueError, OSError, SafetensorError) as error:  # json, csv and parquet readers raise ValueErrors
+            yield f"{file}: cannot be read: {' '.join(str(error).split())}"
+
+
+if __name__ == "__main__":
+    found = [problem for argument in sys.argv[1:] for problem in problems(Path(argument))]
+    print("\n".join(found), end="\n" if found else "", file=sys.stderr)
+    sys.exit(1 if found else 0)

@@ -1,0 +1,84 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch_file
+
+from tasks import schemas
+from tasks.check import TABLES, problems
+
+PROBLEM = {"problem_id": "a", "question": "3 + 4?", "solution": "3 + 4 = 7\n#### 7", "answer": "7", "steps": 1}
+
+
+def table(path: Path, **changes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame([PROBLEM | changes]).to_parquet(path)
+    return path
+
+
+def test_sound_outs_pass(tmp_path):
+    table(tmp_path / "problems" / "test.parquet")
+    save_file({"w": np.ones((2, 2), np.float32), "ids": np.arange(3)}, tmp_path / "model.safetensors")
+    save_torch_file({"w": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "half.safetensors")
+    (tmp_path / "metrics.json").write_text('{"a": {"mean": 0.5, "of": [1, 2]}, "name": "x"}')
+    (tmp_path / "sft.csv").write_text("step,loss\n1,0.5\n")
+    (tmp_path / "none.csv").write_text("step\n")
+    (tmp_path / "README.md").write_text("not checked")
+    assert list(problems(tmp_path)) == []
+
+
+def test_tables(tmp_path):
+    (problem,) = problems(table(tmp_path / "problems" / "test.parquet", answer="8"))
+    assert "test.parquet: not a Problems table:" in problem
+    assert "the solution ends with" in problem
+    other = list(problems(table(tmp_path / "preferences" / "test.parquet")))
+    assert "not a Comparisons table" in other[0]
+    assert len(other) == 6  # five told, the rest counted
+    (unknown,) = problems(table(tmp_path / "other.parquet"))
+    assert "no schema is known" in unknown
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights(tmp_path, bad):
+    save_file({"good": np.ones(2, np.float32), "w": np.array([1, bad, bad], np.float32)}, tmp_path / "m.safetensors")
+    assert list(problems(tmp_path)) == [f"{tmp_path}/m.safetensors: tensor w: 2 of 3 values are not finite"]
+    save_torch_file({"w": torch.tensor([1, bad], dtype=torch.bfloat16)}, tmp_path / "m.safetensors")
+    assert list(problems(tmp_path)) == [f"{tmp_path}/m.safetensors: tensor w: 1 of 2 values are not finite"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("m.json", '{"a": {"b": [0.5, NaN]}}', "a.b[1]: expected a finite number, got nan"),
+        ("m.json", '{"a": ', "cannot be read: Expecting value"),
+        ("c.csv", "step,loss\n1,0.5\n2,\n", "column loss, line 3: expected a finite number, got nan"),
+        ("c.csv", "step,loss\n1,inf\n", "column loss, line 2: expected a finite number, got inf"),
+        ("c.csv", "", "cannot be read: No columns to parse from file"),
+        ("t.parquet", "torn", "no schema is known"),
+        ("test.parquet", "torn", "cannot be read"),
+        ("m.safetensors", "torn", "cannot be read"),
+    ],
+)
+def test_numbers_and_torn_files(tmp_path, name, text, told):
+    (tmp_path / name).write_text(text)
+    (problem,) = problems(tmp_path / name)
+    assert problem.startswith(f"{tmp_path / name}: {told}")
+
+
+def test_as_a_command(tmp_path):
+    good, bad = table(tmp_path / "problems" / "test.parquet"), tmp_path / "m.json"
+    bad.write_text("[Infinity]")
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tasks.check", str(good)]
+    assert subprocess.run(command, cwd=root, check=False).returncode == 0
+    failed = subprocess.run([*command, str(bad)], cwd=root, capture_output=True, text=True, check=False)
+    assert (failed.returncode, failed.stderr) == (1, f"{bad}: [0]: expected a finite number, got inf\n")
+
+
+def test_every_schema_has_a_file():
+    assert set(TABLES.values()) == set(schemas.Table.__subclasses__())
