@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from html import escape
 
 Graph = Mapping[str, Sequence[str]]  # node -> the nodes it needs, in topological order
-WIDTH, HEIGHT, GAP, RISE = 184, 44, 18, 34  # of a node, between neighbours, between layers, in pixels
+WIDTH, HEIGHT, GAP, RISE = 150, 58, 14, 30  # of a node, between neighbours, between layers, in pixels
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one node is drawn: a line of text under its name, and its colours."""
+    """How one node is drawn: the lines of text under its name, and its colours."""
 
-    text: str
+    lines: Sequence[str]
     fill: str
     border: str
 
@@ -43,11 +43,11 @@ def reduced(graph: Graph) -> dict[str, list[str]]:
     }
 
 
-def mermaid(graph: Graph, texts: Mapping[str, str]) -> str:
+def mermaid(graph: Graph, texts: Mapping[str, Sequence[str]]) -> str:
     """The graph as a Mermaid flowchart."""
     ids = {name: f"s{number}" for number, name in enumerate(graph)}
     lines = ["flowchart TD"]
-    lines += [f'  {ids[name]}["{name}<br/>{texts[name]}"]' for name in graph]
+    lines += [f'  {ids[name]}["{name}<br/>{"<br/>".join(texts[name])}"]' for name in graph]
     lines += [f"  {ids[need]} --> {ids[name]}" for name, needs in reduced(graph).items() for need in needs]
     return "\n".join(lines)
 
@@ -91,15 +91,15 @@ def _layout(graph: Graph) -> tuple[list[list[Place]], list[list[Place]]]:
 
 
 def _arrange(layers: list[list[Place]], chains: list[list[Place]]) -> None:
-    """Order each layer by where its neighbours are, then pull every place towards them as far as its neighbours let."""
+    """Order and place each layer by the one above it, then by the one below, in turns; the last turn goes upwards."""
     near: dict[int, list[Place]] = {}
     for chain in chains:
         for upper, lower in itertools.pairwise(chain):
             near.setdefault(id(upper), []).append(lower)
             near.setdefault(id(lower), []).append(upper)
 
-    def wish(place: Place, layer: int | None) -> float:
-        around = [other.x for other in near.get(id(place), []) if layer is None or other.layer == layer]
+    def wish(place: Place, layer: int) -> float:
+        around = [other.x for other in near.get(id(place), []) if other.layer == layer]
         return sum(around) / len(around) if around else place.x
 
     for layer in layers:
@@ -109,9 +109,6 @@ def _arrange(layers: list[list[Place]], chains: list[list[Place]]) -> None:
         for layer in layers if step < 0 else reversed(layers):
             layer.sort(key=lambda place: wish(place, place.layer + step))
             _spread(layer, [wish(place, place.layer + step) for place in layer])
-    for _ in range(8):
-        for layer in layers:
-            _spread(layer, [wish(place, None) for place in layer])
 
 
 def _spread(layer: list[Place], wishes: list[float]) -> None:
@@ -146,11 +143,14 @@ def _arrow(chain: Sequence[Place]) -> str:
 
 def _box(place: Place, look: Look) -> str:
     x, y = place.x - place.width / 2, _top(place)
-    name = place.name if len(place.name) <= 24 else place.name[:23] + "…"
+    size = min(13.0, (WIDTH - 10) / (0.62 * len(place.name)))  # a long name is set smaller, never cut
+    texts = [(size, 600, place.name), *((11.0, 400, line) for line in look.lines)]
+    lines = "".join(
+        f'<text x="{place.x:.0f}" y="{y + 18 + 16 * row:.0f}" text-anchor="middle" font-size="{size:.1f}" '
+        f'font-weight="{weight}" fill="#111">{escape(text)}</text>'
+        for row, (size, weight, text) in enumerate(texts)
+    )
     return (
-        f'<g><title>{escape(place.name)}: {escape(look.text)}</title><rect x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" '
-        f'height="{HEIGHT}" rx="7" fill="{look.fill}" stroke="{look.border}" stroke-width="1.6"/>'
-        f'<text x="{place.x:.0f}" y="{y + 18:.0f}" text-anchor="middle" font-size="13" font-weight="600" fill="#111">'
-        f'{escape(name)}</text><text x="{place.x:.0f}" y="{y + 35:.0f}" text-anchor="middle" font-size="11" fill="#333">'
-        f"{escape(look.text)}</text></g>"
+        f'<g><rect x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="7" fill="{look.fill}" '
+        f'stroke="{look.border}" stroke-width="1.6"/>{lines}</g>'
     )

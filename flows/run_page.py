@@ -27,10 +27,10 @@ COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "skipped": ("#fff3d6", "#b7800d"),
 }
 STYLE = """
-.pt-run table {border-collapse: collapse; font-size: .86em; width: 100%}
+.pt-run table {border-collapse: collapse; font-size: .86em}
 .pt-run th, .pt-run td {text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top}
-.pt-run td.pt-number {text-align: right; white-space: nowrap}
-.pt-run code {font-size: .95em; overflow-wrap: anywhere}
+.pt-run td:nth-child(2), .pt-run td:nth-child(3) {white-space: nowrap}
+.pt-run code {font-size: .9em; overflow-wrap: anywhere}
 .pt-run pre {background: #f6f6f6; color: #111; padding: .8em; font-size: .8em; white-space: pre-wrap; overflow-wrap: anywhere}
 .pt-run svg {display: block; margin: 1em auto; print-color-adjust: exact; -webkit-print-color-adjust: exact; break-inside: avoid}
 .pt-run tr {break-inside: avoid}
@@ -72,20 +72,23 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.rstrip() if done.returncode == 0 else ""
 
 
-def _text(result: StageResult) -> str:
-    """What a node of the graph says under the stage's name."""
-    taken = duration(result.seconds) if result.state in ("ran", "failed") else ""
-    run = f"run {result.mlflow_run_id[:8]}" if result.mlflow_run_id else ""
-    return " · ".join(filter(None, (WORDS[result.state], taken, run)))
+def _lines(result: StageResult) -> list[str]:
+    """What a node of the graph says under the stage's name: how it ended, and the run that made its output."""
+    run = [f"run {result.mlflow_run_id[:8]}"] if result.mlflow_run_id else []
+    return [" · ".join(filter(None, (WORDS[result.state], _taken(result)))), *run]
+
+
+def _taken(result: StageResult) -> str:
+    return duration(result.seconds) if result.state in ("ran", "failed", "restored") else ""
 
 
 def _row(result: StageResult) -> tuple[str, str, str, str, list[str]]:
-    """A stage's row in the table: name, state, seconds, run, outs with their hashes."""
+    """A stage's row in the table: name, state, time, run, outs with their hashes."""
     outs = [f"{path} {digest[:12]}" for path, digest in result.outs.items()]
-    return result.stage, WORDS[result.state], f"{result.seconds:.1f}", result.mlflow_run_id or "", outs
+    return result.stage, WORDS[result.state], _taken(result), result.mlflow_run_id or "", outs
 
 
-HEADINGS = ("Stage", "State", "Seconds", "MLflow run", "Outs and their hashes")
+HEADINGS = ("Stage", "State", "Time", "MLflow run", "Outs and their hashes")
 SAYING = (
     "Each stage is one DVC stage and one MLflow run. A stage that is up to date or restored shows the run that made its "
     "output. Arrows that follow from others are left out."
@@ -95,11 +98,11 @@ SAYING = (
 def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]) -> str:
     known = {result.stage: result for result in results}
     graph = {stage.name: stage.upstream for stage in planned}
-    looks = {name: Look(_text(known[name]), *COLOURS.get(known[name].state, COLOURS["up-to-date"])) for name in graph}
+    looks = {name: Look(_lines(known[name]), *COLOURS.get(known[name].state, COLOURS["up-to-date"])) for name in graph}
     rows = "\n".join(
-        f"<tr><td>{escape(name)}</td><td>{state}</td><td class='pt-number'>{seconds}</td><td><code>{escape(run)}</code></td>"
+        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{taken}</td><td><code>{escape(run)}</code></td>"
         f"<td>{'<br>'.join(f'<code>{escape(out)}</code>' for out in outs)}</td></tr>"
-        for name, state, seconds, run, outs in map(_row, results)
+        for name, state, taken, run, outs in map(_row, results)
     )
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     versions = "\n".join(
@@ -125,12 +128,12 @@ def _markdown(
     planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]
 ) -> str:
     graph = {stage.name: stage.upstream for stage in planned}
-    picture = mermaid(graph, {result.stage: _text(result) for result in results})
+    picture = mermaid(graph, {result.stage: _lines(result) for result in results})
     rows = [
-        f"| {name} | {state} | {seconds} | `{run}` | {'<br>'.join(f'`{out}`' for out in outs)} |"
-        for name, state, seconds, run, outs in map(_row, results)
+        f"| {name} | {state} | {taken} | `{run}` | {'<br>'.join(f'`{out}`' for out in outs)} |"
+        for name, state, taken, run, outs in map(_row, results)
     ]
-    table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---:|---|---|", *rows])
+    table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|", *rows])
     versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())
     return f"""## How it was made
 
