@@ -1,0 +1,74 @@
+"""Why a stage is out of date, in words: the same questions as `dvc status`, answered for a person.
+
+DVC compares the command, each dep's hash, each listed param and each out with what dvc.lock recorded.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dvc.dependency import ParamsDependency
+    from dvc.stage import PipelineStage
+
+SHOWN = 3  # reasons shown of many
+
+
+def why(stage: "PipelineStage") -> str | None:
+    """The reasons for which DVC would run this stage now, or None when it is up to date."""
+    if not any(entry.hash_info for entry in [*stage.outs, *stage.deps]):
+        return "never run"
+    reasons = list(_reasons(stage))
+    more = f" and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
+    return "; ".join(reasons[:SHOWN]) + more if reasons else None
+
+
+def _reasons(stage: "PipelineStage") -> Iterator[str]:
+    if stage.cmd_changed:
+        yield "command changed"
+    if stage.always_changed or stage.is_callback:
+        yield "runs always"
+    if not stage.frozen:
+        for dep in stage.deps:
+            if dep in stage.params:
+                yield from _param_reasons(dep)
+            else:
+                yield from (f"dep {path} {_DEP[state]}" for path, state in dep.status().items())
+    for out in stage.outs:
+        yield from (f"out {path} {_OUT[state]}" for path, state in out.status().items())
+
+
+_DEP = {"new": "is new", "modified": "changed", "deleted": "missing"}
+_OUT = {"new": "is new", "modified": "changed since", "deleted": "missing", "not in cache": "is not in the cache"}
+
+
+def _param_reasons(dep: "ParamsDependency") -> Iterator[str]:
+    status = dep.status()
+    if not status:
+        return
+    states: Any = next(iter(status.values()))
+    if isinstance(states, str):
+        yield f"params file {dep.def_path} {_DEP[states]}"
+        return
+    recorded: Any = dep.hash_info.value if dep.hash_info else {}
+    current = dep.read_params()
+    for key in states:
+        yield from _differences(key, recorded.get(key), current.get(key))
+
+
+def _differences(key: str, old: object, new: object) -> Iterator[str]:
+    """One reason for each leaf at which two values of a parameter differ."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*old, *new]):
+            if old.get(name) != new.get(name):
+                yield from _differences(f"{key}.{name}", old.get(name), new.get(name))
+    elif old is None:
+        yield f"param {key} is new"
+    elif new is None:
+        yield f"param {key} is gone"
+    else:
+        yield f"param {key} changed {_short(old)} -> {_short(new)}"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 30 else text[:27] + "..."

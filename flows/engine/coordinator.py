@@ -1,0 +1,144 @@
+"""The one owner of DVC's state while a flow runs: brings one stage after another, or several at once, up to date.
+
+A stage is up to date, restored from the run cache, or run: its command as a supervised child, its outs validated
+before they enter the cache, its record written atomically. What fails leaves everything as it was.
+"""
+
+import fcntl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.engine.lockfile import read_entries
+from flows.engine.pipeline import PlanError, plain_errors
+from flows.engine.previous import recover
+from flows.engine.records import DepChanged, StageRecords
+from flows.engine.runner import Runner, StageFailed
+from flows.engine.state import Event, StageResult, Watcher
+from flows.engine.store import hashes
+
+if TYPE_CHECKING:
+    from flows.engine.recording import Recorder
+
+
+class Coordinator:
+    """Runs stages of the repository at `root`. A context manager: one at a time in a repository."""
+
+    def __init__(self, root: Path, recorder: "Recorder | None" = None) -> None:
+        self.root, self.recorder = root.absolute(), recorder
+        self._home = self.root / ".dvc/tmp/posttrain"
+        self._gate = threading.Lock()  # one thread at a time in DVC's records
+        self._runner = Runner(self.root)
+        self._held = ExitStack()
+
+    def __enter__(self) -> "Coordinator":
+        self._held.enter_context(_only_run(self._home))
+        recover(self._home / "previous", read_entries(self.root))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._held.close()
+
+    def stop(self) -> None:
+        """Stop every command: stages that run end as failed, those that wait never start."""
+        self._runner.stop()
+
+    def log_of(self, name: str) -> Path:
+        """The file that a stage's command writes its output to."""
+        return self.root / "mlruns/logs" / f"{name}.log"
+
+    def execute(
+        self, name: str, watch: Watcher, environ: Mapping[str, str] | None = None, force: bool = False
+    ) -> StageResult:
+        """Bring one stage up to date; its upstream must be. What went wrong is in the result, never raised."""
+        started = time.monotonic()
+        result = StageResult(name, "failed")
+        try:
+            with plain_errors():
+                self._execute(result, watch, environ or {}, force)
+        except Exception as error:
+            known = isinstance(error, StageFailed | DepChanged | PlanError)
+            result.state = "failed"
+            result.reason = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
+        result.seconds = time.monotonic() - started
+        return result
+
+    def describe(self, name: str) -> StageResult:
+        """The result of a stage that the plan found up to date, from the records alone."""
+        entry = read_entries(self.root)[name]
+        run_id = self.recorder.find(name, entry) if self.recorder is not None else None
+        return StageResult(name, "up-to-date", mlflow_run_id=run_id, outs=hashes(entry, "outs"))
+
+    def _execute(self, result: StageResult, watch: Watcher, environ: Mapping[str, str], force: bool) -> None:
+        if self._runner.stopped:
+            raise StageFailed("stopped before it started")
+        with closing(StageRecords(self.root, result.stage, self._gate, self._home / "previous")) as records:
+            with records.locked():
+                reason = "forced" if force else records.reason()
+                result.reason = reason or ""
+                run = False
+                if reason is None:
+                    result.state = "up-to-date"
+                elif not force and records.restore():
+                    result.state = "restored"
+                else:
+                    records.make_way()
+                    run = True
+            if run:
+                self._run(records, result, watch, environ)
+                result.state = "ran"
+            elif self.recorder is not None:
+                result.mlflow_run_id = self.recorder.find(result.stage, records.entry())
+            result.outs = hashes(records.entry(), "outs")
+
+    def _run(self, records: StageRecords, result: StageResult, watch: Watcher, environ: Mapping[str, str]) -> None:
+        """Run the command, validate its outs and record them; on any failure put the outs of before back."""
+        name, log = result.stage, self.log_of(result.stage)
+        result.log = log
+
+        def tell(step: int, total: int, seconds: float) -> None:
+            watch(Event(name, "running", result.reason, step, total, seconds, log))
+
+        try:
+            with self._lineage(records, result) as variables:
+                watch(Event(name, "running", result.reason, log=log))
+                self._runner.run(records.stage, log, {**environ, **variables}, tell)
+                records.save_outs()
+                with records.locked():
+                    records.check_deps()
+                    records.record()
+        except BaseException:
+            records.undo()
+            raise
+
+    @contextmanager
+    def _lineage(self, records: StageRecords, result: StageResult) -> Iterator[dict[str, str]]:
+        """One MLflow run around one execution of a stage; yields the variables by which the command finds it."""
+        if self.recorder is None:
+            yield {}
+            return
+        run_id = result.mlflow_run_id = self.recorder.start(result.stage, records.entry(), result.reason)
+        status = "FAILED"
+        try:
+            yield {"MLFLOW_RUN_ID": run_id, "MLFLOW_TRACKING_URI": self.recorder.uri}
+            self.recorder.made(run_id, records.entry())
+            status = "FINISHED"
+        finally:
+            killed = status == "FAILED" and self._runner.stopped
+            self.recorder.end(run_id, "KILLED" if killed else status, self.log_of(result.stage))
+
+
+@contextmanager
+def _only_run(home: Path) -> Iterator[None]:
+    """Keep other runs out of this repository; the lock ends with the process, however it ends."""
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "run.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PlanError("another `posttrain run` is at work in this repository; wait for it, or stop it") from None
+        yield

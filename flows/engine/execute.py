@@ -1,0 +1,76 @@
+"""Runs planned stages side by side within the machine's cores and GPUs, and tells a watcher.
+
+Knows nothing of Prefect: a stage's task asks for its result here, and gets it whether or not it already runs.
+"""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from flows.engine.coordinator import Coordinator
+from flows.engine.plan import FORCED
+from flows.engine.resources import Slots
+from flows.engine.state import Event, PlannedStage, StageResult, Watcher
+
+
+class Execution:
+    """The planned stages of one run. A stage may be submitted once all that it needs has succeeded."""
+
+    def __init__(
+        self, coordinator: Coordinator, planned: Sequence[PlannedStage], jobs: int | None, watch: Watcher
+    ) -> None:
+        self.coordinator, self.planned = coordinator, {stage.name: stage for stage in planned}
+        self._slots, self._watch = Slots(jobs), watch
+        self._telling, self._submitting = threading.Lock(), threading.Lock()
+        self._futures: dict[str, Future[StageResult]] = {}
+        self._skipped: dict[str, StageResult] = {}
+        self._pool = ThreadPoolExecutor(max_workers=max(len(planned), 1), thread_name_prefix="stage")
+        for stage in planned:
+            self._tell(Event(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or ""))
+            if stage.reason:
+                coordinator.log_of(stage.name).unlink(missing_ok=True)
+
+    def start_ready(self) -> None:
+        """Submit every stage that waits for no other."""
+        for stage in self.planned.values():
+            if stage.reason and not any(self.planned[name].reason for name in stage.upstream):
+                self.submit(stage.name)
+
+    def submit(self, name: str) -> "Future[StageResult]":
+        """The stage's result to come; the first call starts it as soon as there is room."""
+        with self._submitting:
+            if name not in self._futures:
+                self._futures[name] = self._pool.submit(self._run, self.planned[name])
+            return self._futures[name]
+
+    def results(self) -> list[StageResult]:
+        """How each planned stage ended, once all that was submitted has."""
+        return [self._result(stage) for stage in self.planned.values()]
+
+    def _result(self, stage: PlannedStage) -> StageResult:
+        if stage.name in self._futures:
+            return self._futures[stage.name].result()
+        if stage.reason is None:
+            return self.coordinator.describe(stage.name)
+        return self._skipped.get(stage.name, StageResult(stage.name, "skipped", "the run was stopped"))
+
+    def _run(self, stage: PlannedStage) -> StageResult:
+        with self._slots.taken(stage.cpu, stage.gpu) as gpus:
+            environ = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self._slots.gpus else {}
+            result = self.coordinator.execute(stage.name, self._tell, environ, force=stage.reason == FORCED)
+        self._tell(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))
+        if result.state == "failed":
+            self._skip_descendants(stage.name)
+        return result
+
+    def _skip_descendants(self, failed: str) -> None:
+        lost = {failed}
+        for stage in self.planned.values():
+            if stage.name not in self._skipped and lost.intersection(stage.upstream):
+                lost.add(stage.name)
+                self._skipped[stage.name] = StageResult(stage.name, "skipped", f"{failed} failed")
+                self._tell(Event(stage.name, "skipped", f"{failed} failed"))
+
+    def _tell(self, event: Event) -> None:
+        with self._telling:
+            self._watch(event)

@@ -1,0 +1,133 @@
+"""From an output, or any hash that was ever one, back to raw data: output -> run -> the run's inputs -> their runs.
+
+A stage that was restored or is up to date is found by its run-cache key and the hashes of its outs, so the chain does
+not depend on when anything ran. Where it breaks, the link says so in words.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from flows.engine import store
+from flows.engine.lockfile import read_entries
+from flows.engine.pipeline import PlanError, plain_errors
+from flows.engine.store import PREFIX
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
+
+
+@dataclass(frozen=True)
+class Link:
+    """One output and what it was made from. `note` is set where there is no run: raw data, or where the chain breaks."""
+
+    path: str
+    hash: str
+    stage: str | None = None
+    run_id: str | None = None
+    made_at: datetime | None = None
+    commit: str | None = None
+    dirty: str | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)  # path -> hash of each module the stage is made of
+    inputs: tuple["Link", ...] = ()
+    note: str = ""
+
+
+def chain(root: Path, path_or_stage: str) -> Link:
+    """The lineage of a stage's output, of a path as dvc.lock records it, or of an md5 that some run once made."""
+    root = root.absolute()
+    with plain_errors():
+        entries = read_entries(root)
+    walk = _Walk(root, entries)
+    if MD5.fullmatch(path_or_stage):
+        return walk.of_hash(path_or_stage)
+    path = _out_of(root, path_or_stage, entries)
+    return walk.link(path, walk.made_now[path][1])
+
+
+def _out_of(root: Path, target: str, entries: Mapping[str, Any]) -> str:
+    """The out that a stage's name, an out's path or a path within an out stands for."""
+    outs = {path: name for name, entry in entries.items() for path in store.hashes(entry, "outs")}
+    if target in entries:
+        first = next((path for path, name in outs.items() if name == target), None)
+        if first is None:
+            raise PlanError(f"dvc.lock: stage '{target}' has no outs")
+        return first
+    given = Path(target).absolute()
+    if given.is_relative_to(root):
+        path = PurePosixPath(given.relative_to(root).as_posix())
+        for candidate in (path, *path.parents):
+            if str(candidate) in outs:
+                return str(candidate)
+    raise PlanError(f"dvc.lock: '{target}' is neither a stage that has run, nor an out of one, nor an md5")
+
+
+class _Walk:
+    """One walk over the records; each output is looked up once."""
+
+    def __init__(self, root: Path, entries: Mapping[str, Any]) -> None:
+        self.root = root
+        self.client = store.open_store(root)
+        self.seen: dict[tuple[str, str], Link] = {}
+        self.made_now = {
+            path: (name, md5) for name, entry in entries.items() for path, md5 in store.hashes(entry, "outs").items()
+        }
+        self.entries = entries
+        for name, entry in entries.items():
+            store.find(self.client, name, entry)  # adopts what plain `dvc repro` ran
+
+    def of_hash(self, md5: str) -> Link:
+        for run in store.newest(self.client, f"tags.`{PREFIX}outs` LIKE '%{md5}%'"):
+            for path, value in _paths(run, "out").items():
+                if value == md5:
+                    return self.link(path, md5)
+        raise PlanError(f"mlruns/mlflow.db: no finished run made {md5}")
+
+    def link(self, path: str, md5: str) -> Link:
+        if (path, md5) not in self.seen:
+            self.seen[path, md5] = self._link(path, md5)
+        return self.seen[path, md5]
+
+    def _link(self, path: str, md5: str) -> Link:
+        stage, made = self.made_now.get(path, (None, None))
+        if stage is not None and made == md5:  # of several runs that made these bytes, the one that the record names
+            run_id = store.find(self.client, stage, self.entries[stage])
+            if run_id is None:
+                note = f"the chain breaks here: dvc.lock says that {stage} made it, but no MLflow run is on record"
+                return self._linked(path, md5, stage, store.hashes(self.entries[stage], "deps"), note=note)
+            return self._of_run(path, md5, self.client.get_run(run_id))
+        for run in store.newest(self.client, store.tagged(store.tag_name("out", path), md5)):
+            return self._of_run(path, md5, run)
+        if stage is not None:
+            return Link(path, md5, stage, note=f"the chain breaks here: no finished run of {stage} made this version")
+        return Link(path, md5, note="raw: no stage makes it")
+
+    def _of_run(self, path: str, md5: str, run: "Run") -> Link:
+        tags = run.data.tags
+        return self._linked(
+            path,
+            md5,
+            tags[PREFIX + "stage"],
+            _paths(run, "dep"),
+            run_id=run.info.run_id,
+            made_at=datetime.fromtimestamp(run.info.start_time / 1000),
+            commit=tags.get(PREFIX + "git_commit"),
+            dirty=tags.get(PREFIX + "git_dirty"),
+            params=run.data.params,
+        )
+
+    def _linked(self, path: str, md5: str, stage: str, deps: Mapping[str, str], **facts: Any) -> Link:
+        code = {dep: value for dep, value in deps.items() if dep.endswith(".py")}
+        inputs = tuple(self.link(dep, value) for dep, value in sorted(deps.items()) if dep not in code)
+        return Link(path, md5, stage, code=code, inputs=inputs, **facts)
+
+
+def _paths(run: "Run", kind: str) -> dict[str, str]:
+    start = f"{PREFIX}{kind}."
+    return {name.removeprefix(start): value for name, value in run.data.tags.items() if name.startswith(start)}

@@ -1,0 +1,104 @@
+"""DVC's view of the repository, opened so that what a person may have broken is said in one line.
+
+Everything that the engine uses of DVC's internal interface is used here, in changes.py and in coordinator.py;
+tests/flows/engine/test_dvc_interface.py fails when a new version of DVC moves it.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
+    from dvc.stage import PipelineStage
+
+
+class PlanError(Exception):
+    """Wrong use or a broken file, in one line for the person who can mend it: file, key or stage, what was expected."""
+
+
+def open_repo(root: Path) -> "Repo":
+    """The DVC repository at `root`, with a damaged rwlock mended and DVC's own chatter turned off."""
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)
+    with plain_errors():
+        repo = Repo(str(root), _wait_for_lock=True)
+        heal_rwlock(repo)
+    return repo
+
+
+def stage_graph(repo: "Repo") -> "dict[str, tuple[PipelineStage, tuple[str, ...]]]":
+    """Every stage with a command by name, in topological order, each with the names of the stages it needs."""
+    with plain_errors():
+        graph = repo.index.graph
+    stages = {stage.name: stage for stage in graph if stage.cmd}
+    upstream = {
+        name: tuple(sorted(up.name for up in graph.successors(stage) if up.cmd)) for name, stage in stages.items()
+    }
+    return {name: (stages[name], upstream[name]) for name in TopologicalSorter(upstream).static_order()}
+
+
+def heal_rwlock(repo: "Repo") -> None:
+    """Remove a .dvc/tmp/rwlock that is empty or torn: DVC would refuse every run because of it (treeverse/dvc#7615)."""
+    from dvc.lock import make_lock
+
+    path = Path(repo.tmp_dir or "", "rwlock")
+    if not path.exists() or _is_json(path):
+        return
+    with make_lock(f"{path}.lock", tmp_dir=repo.tmp_dir, hardlink_lock=repo.config["core"].get("hardlink_lock", False)):
+        if path.exists() and not _is_json(path):
+            path.unlink()
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_text()), dict)
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn what DVC raises over a broken file into a PlanError of one line."""
+    from dvc.exceptions import DvcException
+    from dvc.scm import SCMError
+
+    try:
+        yield
+    except (DvcException, SCMError) as error:
+        raise PlanError(_one_line(error)) from error
+
+
+def _one_line(error: Exception) -> str:
+    from dvc.exceptions import NotDvcRepoError
+    from dvc.scm import SCMError
+    from dvc.utils.strictyaml import YAMLSyntaxError, YAMLValidationError
+
+    if isinstance(error, NotDvcRepoError):
+        return ".dvc: not found here or above; run `dvc init` first, or start from the repository's folder"
+    if isinstance(error, SCMError):
+        return ".git: DVC expects a git repository here; run `git init`, or `dvc init --no-scm -f` to do without"
+    if isinstance(error, YAMLSyntaxError | YAMLValidationError):
+        name = Path(error.path).name
+        hint = " (restore it with `git checkout dvc.lock`, or delete it: results come back from the cache)"
+        return f"{name}: {_yaml_problem(error)}{hint if name == 'dvc.lock' else ''}"
+    causes, cause = [], error.__cause__
+    while cause is not None and str(cause):
+        causes.append(str(cause))
+        cause = cause.__cause__
+    return " ".join(": ".join([str(error), *causes]).split())
+
+
+def _yaml_problem(error: Exception) -> str:
+    """What is wrong and where, of DVC's two errors over YAML."""
+    cause = getattr(error, "exc", error.__cause__)
+    mark = getattr(cause, "problem_mark", None)
+    if mark is not None:
+        return f"broken YAML in line {mark.line + 1}: {getattr(cause, 'problem', None) or 'cannot be read'}"
+    where = ".".join(str(part) for part in getattr(cause, "path", []))
+    return f"{where or 'content'}: {getattr(cause, 'msg', None) or cause or error}"

@@ -1,0 +1,98 @@
+"""Which stages are out of date, and why: the answer to `posttrain status` and the first half of `posttrain run`.
+
+Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow: with nothing to do, a run must end at once.
+"""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.engine.changes import why
+from flows.engine.pipeline import PlanError, open_repo, plain_errors, stage_graph
+from flows.engine.resources import cores, gpus
+from flows.engine.state import PlannedStage
+
+if TYPE_CHECKING:
+    from dvc.stage import PipelineStage
+
+__all__ = ["FORCED", "PlanError", "plan"]
+
+FORCED = "forced"  # the reason of a stage that runs because it was told to
+
+
+def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> list[PlannedStage]:
+    """The targets and all that they need, in topological order, each with the reason why it may run.
+
+    A matrix stage `evaluate` stands for all of `evaluate@...`. Raises PlanError before anything has run.
+    """
+    repo = open_repo(root)
+    try:
+        stages = stage_graph(repo)
+        wanted = {name for target in targets for name in _matching(target, stages)}
+        forced = {name for target in force for name in _matching(target, stages)}
+        for name in reversed(stages):
+            if name in wanted:
+                wanted.update(stages[name][1])
+        planned: list[PlannedStage] = []
+        outs = [Path(out.fs_path) for stage in repo.index.stages for out in stage.outs]
+        for name, (stage, upstream) in stages.items():
+            if name in wanted:
+                _check_deps(stage, outs, root)
+                cpu, gpu = _resources(stage)
+                with plain_errors():
+                    reason = FORCED if name in forced else why(stage) or _upstream_reason(upstream, planned)
+                planned.append(PlannedStage(name, reason, upstream, cpu, gpu))
+        return planned
+    finally:
+        repo.close()
+
+
+def _matching(target: str, stages: Mapping[str, Any]) -> list[str]:
+    found = [name for name in stages if name == target or name.startswith(target + "@")]
+    if not found:
+        bases = [name.split("@")[0] for name in stages]
+        close = get_close_matches(target, [*stages, *bases], n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(dict.fromkeys(bases)) or 'none'}"
+        raise PlanError(f"dvc.yaml: no stage '{target}'; {hint}")
+    return found
+
+
+def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage]) -> str | None:
+    running = [stage.name for stage in planned if stage.name in upstream and stage.reason]
+    return f"upstream {', '.join(running)} will run" if running else None
+
+
+def _check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
+    """Every dep must exist or be made by a stage, and every listed param must be in its file."""
+    for dep in stage.deps:
+        path = Path(dep.fs_path)
+        if dep in stage.params:
+            with plain_errors():
+                missing = set(dep.params) - set(dep.read_params())
+            if missing:
+                raise PlanError(f"{dep.def_path}: {sorted(missing)[0]}: missing, and stage '{stage.name}' needs it")
+        elif not dep.exists and not any(out == path or out in path.parents or path in out.parents for out in outs):
+            shown = path.relative_to(root) if path.is_relative_to(root) else path
+            raise PlanError(f"dvc.yaml: stage '{stage.name}': dep {shown} does not exist and no stage makes it")
+
+
+def _resources(stage: "PipelineStage") -> tuple[int, int]:
+    """The cores (at most those of the machine) and GPUs that a stage asks for.
+
+    With no GPU in the machine the stage runs on the CPU; with too few it can never start, so say so now.
+    """
+    resources = (stage.meta or {}).get("resources") or {}
+    for key, least in (("cpu", 1), ("gpu", 0)):
+        value = resources.get(key, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise PlanError(
+                f"dvc.yaml: stage '{stage.name}': meta.resources.{key}: expected a number of at least {least}, got {value!r}"
+            )
+    wanted, there = resources.get("gpu", 0), len(gpus(os.environ)) if resources.get("gpu") else 0
+    if there and wanted > there:
+        raise PlanError(
+            f"dvc.yaml: stage '{stage.name}': meta.resources.gpu: asks for {wanted}, this machine has {there}"
+        )
+    return min(resources.get("cpu", 1), cores()), min(wanted, there)

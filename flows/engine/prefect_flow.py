@@ -1,0 +1,126 @@
+"""Planned stages as one Prefect flow: a task for each stage that may run, waiting for the tasks of its upstream.
+
+The first stages start while Prefect's server is still coming up; their tasks join them when it is there.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.engine.coordinator import Coordinator
+from flows.engine.execute import Execution
+from flows.engine.prefect_server import be_quiet, temporary_server, using
+from flows.engine.runner import StageFailed
+from flows.engine.state import PlannedStage, StageResult, Watcher
+
+if TYPE_CHECKING:
+    from prefect import Flow
+
+LOOK_SECONDS = 0.2  # between two looks at a running stage's log
+
+
+def run_flow(
+    root: Path, planned: Sequence[PlannedStage], *, flow_name: str, jobs: int | None, watch: Watcher
+) -> list[StageResult]:
+    """Execute the plan and record it; a failed stage costs only its descendants. Ctrl-C stops all children first."""
+    root = root.absolute()
+    be_quiet()
+    with ExitStack() as stack:
+        coordinator = stack.enter_context(Coordinator(root))
+        stack.enter_context(_stopped_by_signals(coordinator))
+        server = temporary_server(root)
+        if server is not None:
+            stack.callback(server.stop)
+        from flows.engine.recording import Recorder  # MLflow takes seconds, in which the server starts
+
+        coordinator.recorder = recorder = Recorder(root, flow_name)
+        execution = Execution(coordinator, planned, jobs, watch)
+        try:
+            execution.start_ready()
+            with using(server):
+                _flow(flow_name, execution)(return_state=True)
+        finally:
+            coordinator.stop()
+            results = execution.results()
+            recorder.close(results)
+        return results
+
+
+def _flow(name: str, execution: Execution) -> "Flow[..., Any]":
+    from prefect import flow
+    from prefect.futures import PrefectFuture, wait
+    from prefect.task_runners import ThreadPoolTaskRunner
+
+    runner: Any = ThreadPoolTaskRunner(max_workers=len(execution.planned))
+
+    @flow(name=name, task_runner=runner, validate_parameters=False)
+    def pipeline() -> None:
+        tasks: dict[str, PrefectFuture[Any]] = {}
+        for stage in execution.planned.values():
+            if stage.reason:
+                upstream = [tasks[name] for name in stage.upstream if name in tasks]
+                tasks[stage.name] = _task(stage.name, execution).submit(wait_for=upstream)
+        wait(list(tasks.values()))
+        failed = [name for name, task in tasks.items() if not task.state.is_completed()]
+        if failed:
+            raise StageFailed(f"failed or skipped: {', '.join(failed)}")
+
+    return pipeline
+
+
+def _task(name: str, execution: Execution) -> Any:
+    from prefect import get_run_logger, task
+    from prefect.cache_policies import NO_CACHE
+    from prefect.states import Completed
+
+    @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
+    def stage() -> Any:
+        future, logger = execution.submit(name), get_run_logger()
+        for line in _follow(execution.coordinator.log_of(name), future):
+            logger.info(line)
+        result = future.result()
+        if result.state == "failed":
+            raise StageFailed(result.reason)
+        return Completed(name=result.state.capitalize(), message=result.reason)
+
+    return stage
+
+
+def _follow(log: Path, done: "Future[Any]") -> Iterator[str]:
+    """The lines of a stage's log as they are written, until the stage is done."""
+    position = 0
+    while True:
+        last = done.done()
+        if log.exists():
+            with log.open(errors="replace") as file:
+                file.seek(position)
+                text = file.read()
+                position = file.tell()
+            yield from text.splitlines()
+        if last:
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+@contextmanager
+def _stopped_by_signals(coordinator: Coordinator) -> Iterator[None]:
+    """On Ctrl-C or SIGTERM, stop the children at once and raise KeyboardInterrupt, which unwinds the flow."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        threading.Thread(target=coordinator.stop).start()
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,104 @@
+"""A Prefect API for one run: the configured server, or else a temporary one on loopback that cannot outlive the run.
+
+Prefect would start its own; that one survives a `kill -9` of the run and writes on the user's screen. This one's
+history stays in mlruns/prefect.db, for `posttrain ui`.
+"""
+
+import os
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flows.engine.supervisor import Command
+
+START_SECONDS = 90.0
+
+
+def be_quiet() -> None:
+    """Keep Prefect's remarks off the screen and its statistics at home; call before Prefect is first imported."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+
+
+class TemporaryServer:
+    """A server process; starting takes some seconds, in which the caller can do other things before `wait`."""
+
+    def __init__(self, root: Path) -> None:
+        import prefect
+
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url, self.log = f"http://127.0.0.1:{port}/api", root / "mlruns/logs/prefect-server.log"
+        environ = {
+            **os.environ,
+            "PREFECT_HOME": str(root / "mlruns/prefect"),
+            "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{root / 'mlruns/prefect.db'}",
+            "PREFECT_UI_ENABLED": "0",
+            "PREFECT__SERVER_EPHEMERAL": "1",
+            "PREFECT__SERVER_FINAL": "1",
+        }
+        program = ["uvicorn", "--app-dir", str(prefect.__module_path__.parent), "--factory"]
+        address = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
+        arguments = [sys.executable, "-m", *program, "prefect.server.api.server:create_app", *address]
+        self._command = Command([arguments], root, environ, self.log)
+
+    def wait(self) -> None:
+        """Return once the server answers; RuntimeError if it ends or does not come up."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                if self._command.wait(0.1) is not None:
+                    break
+        raise RuntimeError(f"Prefect's temporary server did not start; see {self.log}")
+
+    def stop(self) -> None:
+        """End the server."""
+        self._command.stop()
+
+
+def temporary_server(root: Path) -> TemporaryServer | None:
+    """Start a server, unless Prefect is configured to use one (PREFECT_API_URL, in the environment or a profile)."""
+    from prefect.settings import PREFECT_API_URL
+
+    return None if PREFECT_API_URL.value() else TemporaryServer(root)
+
+
+@contextmanager
+def using(server: TemporaryServer | None) -> Iterator[None]:
+    """Run flows against the server, and have Prefect send all that it still holds back before leaving."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    if server is None:
+        yield
+        return
+    server.wait()
+    with temporary_settings({PREFECT_API_URL: server.url}):
+        try:
+            yield
+        finally:
+            _drain()
+
+
+def _drain() -> None:
+    import inspect
+
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+    from prefect.utilities.asyncutils import run_coro_as_sync
+
+    async def drain() -> None:
+        for pending in (APILogWorker.instance().drain(), EventsWorker.drain_all()):
+            if inspect.isawaitable(pending):
+                await pending
+
+    run_coro_as_sync(drain())

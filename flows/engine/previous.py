@@ -1,0 +1,68 @@
+"""The outs of a stage's last good run, kept aside while it runs again, and put back if that fails.
+
+DVC removes them before the command starts. Here they are renamed, which costs nothing, with a note of what dvc.lock
+said of them, so that after a `kill -9` the next run knows whether they still belong to the record.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+class Previous:
+    """Keeps one stage's outs under `home`/<stage> between `keep` and `put_back` or `discard`."""
+
+    def __init__(self, home: Path, stage: str) -> None:
+        self.home = home / stage
+
+    def keep(self, outs: Sequence[Path], recorded: Mapping[str, Any] | None) -> None:
+        """Move what exists of `outs` aside; `recorded` is the stage's entry in dvc.lock."""
+        self.discard()
+        self.home.mkdir(parents=True)
+        existing = {str(out): os.path.lexists(out) for out in outs}
+        (self.home / "note.json").write_text(json.dumps({"recorded": recorded, "outs": existing}))
+        for index, (out, exists) in enumerate(existing.items()):
+            if exists:
+                shutil.move(out, self.home / str(index))
+
+    def put_back(self) -> None:
+        """Replace whatever the failed run left of the outs by what was kept."""
+        for index, (out, existed) in enumerate(self._note()["outs"].items()):
+            kept = self.home / str(index)
+            if os.path.lexists(kept) or not existed:  # else a crash came before it was moved, or after it was put back
+                _remove(Path(out))
+            if os.path.lexists(kept):
+                Path(out).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(kept, out)
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget what was kept."""
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _note(self) -> dict[str, Any]:
+        return json.loads((self.home / "note.json").read_text())
+
+
+def recover(home: Path, recorded: Mapping[str, Any]) -> None:
+    """After a crash: put back what was kept, unless dvc.lock (`recorded`, by stage) has moved on meanwhile."""
+    for folder in home.iterdir() if home.exists() else []:
+        previous = Previous(home, folder.name)
+        try:
+            note = previous._note()
+        except (OSError, ValueError):  # it crashed before anything was moved
+            note = None
+        if note is not None and note["recorded"] == recorded.get(folder.name):
+            previous.put_back()
+        else:
+            previous.discard()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

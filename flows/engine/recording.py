@@ -1,0 +1,114 @@
+"""One MLflow run for each execution of a stage, and one parent run that names who made every stage's current output.
+
+The stage itself logs its parameters and metrics; the engine creates the run, says what went in and came out, and
+ends it.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+from mlflow.entities import Dataset, DatasetInput, InputTag
+
+from flows.engine import store
+from flows.engine.state import StageResult
+from flows.engine.store import PREFIX, Entry
+
+VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "datasets", "dvc", "prefect", "mlflow", "pandera")
+
+
+class Recorder:
+    """Writes the runs of one flow execution. Opening it ends the runs that a killed process left as running."""
+
+    def __init__(self, root: Path, flow: str) -> None:
+        self.root, self.uri = root.absolute(), store.uri(root.absolute())
+        self.client = store.open_store(self.root)
+        self._experiment = store.experiment(self.client, self.root, flow)
+        for run in self.client.search_runs(
+            [self._experiment], f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
+        ):
+            self.client.set_terminated(run.info.run_id, "KILLED")
+        self._environment = {PREFIX + "engine": "true", **_git(self.root), **_versions()}
+        tags = {**self._environment, PREFIX + "flow": flow}
+        self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
+
+    def start(self, stage: str, entry: Entry, reason: str) -> str:
+        """A run for a stage that is about to be executed, with its inputs; `entry` is as dvc.lock will have it."""
+        tags = {
+            **self._environment,
+            **store.in_tags(stage, entry),
+            PREFIX + "reason": reason,
+            "mlflow.parentRunId": self.parent,
+            "mlflow.source.name": str(entry["cmd"]),
+        }
+        run_id = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
+        data = {path: md5 for path, md5 in store.hashes(entry, "deps").items() if not path.endswith(".py")}
+        self.client.log_inputs(run_id, [_dataset(path, md5) for path, md5 in data.items()])
+        return run_id
+
+    def made(self, run_id: str, entry: Entry) -> None:
+        """Say what the run made, once it is in DVC's records."""
+        for name, value in store.out_tags(entry).items():
+            self.client.set_tag(run_id, name, value)
+
+    def end(self, run_id: str, status: str, log: Path) -> None:
+        """Keep the stage's log with the run and end it as FINISHED, FAILED or KILLED."""
+        if log.exists():
+            self.client.log_artifact(run_id, str(log))
+        self.client.set_terminated(run_id, status)
+
+    def find(self, stage: str, entry: Entry) -> str | None:
+        """The run that made a stage's current outs, for a stage that did not run now."""
+        return store.find(self.client, stage, entry)
+
+    def close(self, results: Iterable[StageResult]) -> None:
+        """Name in the parent run, for each stage, how it ended and the run that made its output."""
+        failed = False
+        for result in results:
+            failed = failed or result.state not in ("up-to-date", "restored", "ran")
+            self.client.set_tag(self.parent, PREFIX + store.tag_name("state", result.stage), result.state)
+            if result.mlflow_run_id:
+                self.client.set_tag(self.parent, PREFIX + store.tag_name("run", result.stage), result.mlflow_run_id)
+        self.client.set_terminated(self.parent, "FAILED" if failed else "FINISHED")
+
+
+def _dataset(path: str, md5: str) -> DatasetInput:
+    dataset = Dataset(name=path, digest=md5[:36], source_type="dvc", source=f'{{"path": "{path}", "md5": "{md5}"}}')
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "input")])
+
+
+def _git(root: Path) -> dict[str, str]:
+    """The commit, and the tracked files that differ from it (dvc.lock aside: its content is in the tags)."""
+    if shutil.which("git") is None or not (root / ".git").exists():
+        return {PREFIX + "git_commit": "none", PREFIX + "git_dirty": "unknown"}
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    commit = git("rev-parse", "--verify", "--quiet", "HEAD").strip() or "none"
+    changed = git("status", "--porcelain", "--untracked-files=normal", "--", ".", ":!dvc.lock").splitlines()
+    dirty = " ".join(line[3:] for line in changed)[:4000] or "no"
+    return {PREFIX + "git_commit": commit, PREFIX + "git_dirty": dirty, "mlflow.source.git.commit": commit}
+
+
+def _versions() -> dict[str, str]:
+    known = {name: _version(name) for name in VERSIONS}
+    machine = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": str(os.cpu_count()),
+        "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
+    }
+    return {f"{PREFIX}env.{name}": value for name, value in {**machine, **known}.items()}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"

@@ -1,0 +1,109 @@
+"""Runs a stage's command as `dvc repro` would, under the supervisor, and checks what it made."""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.engine import outs
+from flows.engine.supervisor import Command
+
+if TYPE_CHECKING:
+    from dvc.stage import PipelineStage
+
+LOOK_SECONDS = 0.25  # between two looks at a running command's progress
+Progress = Callable[[int, int, float], None]  # step, total, seconds since the start
+
+
+class StageFailed(Exception):
+    """A stage did not end well; the message is one line for a person."""
+
+
+class Runner:
+    """Runs commands of the repository at `root` and can stop them all."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._changing = threading.Lock()
+        self._stopping = False
+        self._commands: set[Command] = set()
+
+    def stop(self) -> None:
+        """Stop every command that runs, and start no more."""
+        with self._changing:
+            self._stopping = True
+            commands = list(self._commands)
+        stops = [threading.Thread(target=command.stop) for command in commands]
+        for thread in stops:
+            thread.start()
+        for thread in stops:
+            thread.join()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping
+
+    def run(self, stage: "PipelineStage", log: Path, environ: Mapping[str, str], tell: Progress) -> None:
+        """Run the stage's command with its output in `log`; StageFailed unless it ends well with valid outs."""
+        from dvc.stage.run import _enforce_cmd_list, _make_cmd, get_executable, prepare_kwargs
+
+        progress = log.with_suffix(".progress")
+        log.parent.mkdir(parents=True, exist_ok=True)
+        for file in (log, progress):
+            file.write_bytes(b"")
+        variables = {**prepare_kwargs(stage)["env"], **environ, "DVC_STAGE": str(stage.name)}
+        variables |= {"POSTTRAIN_PROGRESS": str(progress), "PYTHONUNBUFFERED": "1"}
+        variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
+        commands = [_make_cmd(get_executable(), command) for command in _enforce_cmd_list(stage.cmd)]
+        self._run(commands, Path(stage.wdir), variables, log, lambda seconds: _report(progress, tell, seconds))
+
+        made = [Path(out.fs_path) for out in stage.outs]
+        for problem in outs.problems(self.root, made, [Path(out.fs_path) for out in stage.metrics]):
+            raise StageFailed(problem)
+        check = outs.check_command(self.root, made)
+        if check is not None:
+            self._run([check], self.root, variables, log, lambda seconds: None)
+
+    def _run(
+        self,
+        commands: Sequence[Sequence[str]],
+        cwd: Path,
+        environ: Mapping[str, str],
+        log: Path,
+        look: Callable[[float], None],
+    ) -> None:
+        began = time.monotonic()
+        with self._changing:
+            if self._stopping:
+                raise StageFailed("stopped")
+            command = Command(commands, cwd, environ, log)
+            self._commands.add(command)
+        try:
+            while (status := command.wait(LOOK_SECONDS)) is None:
+                look(time.monotonic() - began)
+        finally:
+            command.stop()
+            with self._changing:
+                self._commands.discard(command)
+        if self._stopping:
+            raise StageFailed("stopped")
+        if status:
+            raise StageFailed(f"{_last_line(log) or 'the command failed'} (exit status {status})")
+
+
+def _report(progress: Path, tell: Progress, seconds: float) -> None:
+    """Pass the newest complete line of the progress file on."""
+    lines = progress.read_bytes().rpartition(b"\n")[0].splitlines()
+    if lines:
+        newest = json.loads(lines[-1])
+        tell(newest["step"], newest["total"], seconds)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

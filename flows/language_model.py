@@ -1,0 +1,19 @@
+"""The language-model flow: problems and a pretrained model in, preference-tuned policies and a report out.
+
+dvc.yaml holds the graph: every stage that the report needs, directly or not, is part of the flow.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flows.engine.prefect_flow import run_flow
+from flows.engine.state import PlannedStage, StageResult, Watcher
+
+TARGETS = ("report",)
+
+
+def run(
+    root: Path, planned: Sequence[PlannedStage], *, jobs: int | None, watch: Watcher, flow_name: str = "language"
+) -> list[StageResult]:
+    """Execute a plan; every stage's result, in the plan's order."""
+    return run_flow(root, planned, flow_name=flow_name, jobs=jobs, watch=watch)
