@@ -8,7 +8,8 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +20,11 @@ from typer.exceptions import Abort, TyperException
 from flows import parameters
 from flows.display import watcher
 from flows.engine.state import PlannedStage, StageResult
-from flows.summary import show_plan, show_results
+from flows.summary import relative, show_plan, show_results
 from flows.validation import ParameterError
 
 FLOWS = {"language": "flows.language_model"}  # what to run -> the module with its TARGETS and its run()
+REPORT = "report"  # the stage whose pages are completed after a run
 STARTED = time.monotonic()
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -118,6 +120,34 @@ def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml")]) -> in
     return 0
 
 
+@app.command()
+def lineage(
+    of: Annotated[str, typer.Argument(metavar="PATH|STAGE|HASH", help="An output, its stage or its hash.")],
+) -> int:
+    """Where an output comes from: the chain of runs back to raw data."""
+    from flows.engine.lineage import chain
+    from flows.lineage_tree import tree
+
+    root = find_root()
+    with _plan_errors():
+        link = chain(root, of)
+    Console(highlight=False).print(tree(link))
+    return 0
+
+
+@app.command()
+def ui() -> int:
+    """Start the Prefect and MLflow pages on loopback, and print their addresses."""
+    from flows.pages import serve
+
+    root, console = find_root(), Console(highlight=False, soft_wrap=True)
+    try:
+        return serve(root, console)
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return 0
+
+
 def find_root() -> Path:
     """The repository: the closest folder at or above this one with a dvc.yaml."""
     here = Path.cwd()
@@ -138,14 +168,22 @@ def _module(flow: str) -> Any:
     return importlib.import_module(FLOWS[flow])
 
 
-def _plan(root: Path, stages: Sequence[str], force: Sequence[str]) -> list[PlannedStage]:
-    from flows.engine.plan import PlanError, plan
+@contextmanager
+def _plan_errors() -> Iterator[None]:
+    from flows.engine.plan import PlanError
 
-    parameters.check(root)
     try:
-        planned = plan(root, stages, force)
+        yield
     except PlanError as error:
         raise WrongUseError(str(error)) from None
+
+
+def _plan(root: Path, stages: Sequence[str], force: Sequence[str]) -> list[PlannedStage]:
+    from flows.engine.plan import plan
+
+    parameters.check(root)
+    with _plan_errors():
+        planned = plan(root, stages, force)
     for name in force:
         if not any(stage.name.split("@")[0] == name or stage.name == name for stage in planned):
             raise WrongUseError(f"--force {name}: not among the stages that {', '.join(stages)} needs")
@@ -174,9 +212,15 @@ def _execute(
     root: Path, console: Console, flow: str, planned: Sequence[PlannedStage], jobs: int | None
 ) -> list[StageResult]:
     display = watcher(console, planned, root)
-    with display:
+    with display, _plan_errors():
         results = _module(flow).run(root, planned, jobs=jobs, watch=display)
     show_results(console, results, root, time.monotonic() - STARTED)
+    if any(result.stage == REPORT and result.state in ("ran", "restored", "up-to-date") for result in results):
+        from flows.run_page import write_pages
+
+        written = [relative(path, root) for path in write_pages(root, planned, results)]
+        if written:
+            console.print(f"report: {', '.join(written)}", markup=False)
     return results
 
 
