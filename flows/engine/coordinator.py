@@ -8,7 +8,7 @@ import fcntl
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, chdir, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ class Coordinator:
 
     def __enter__(self) -> "Coordinator":
         self._held.enter_context(_only_run(self._home))
+        self._held.enter_context(chdir(self.root))  # DVC takes dvc.yaml to be in the current folder
         recover(self._home / "previous", read_entries(self.root))
         return self
 

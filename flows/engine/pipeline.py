@@ -34,7 +34,7 @@ def open_repo(root: Path) -> "Repo":
 
 def stage_graph(repo: "Repo") -> "dict[str, tuple[PipelineStage, tuple[str, ...]]]":
     """Every stage with a command by name, in topological order, each with the names of the stages it needs."""
-    with plain_errors():
+    with plain_errors("dvc.yaml"):
         graph = repo.index.graph
     stages = {stage.name: stage for stage in graph if stage.cmd}
     upstream = {
@@ -63,19 +63,20 @@ def _is_json(path: Path) -> bool:
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
-    """Turn what DVC raises over a broken file into a PlanError of one line."""
+def plain_errors(file: str = "") -> Iterator[None]:
+    """Turn what DVC raises over a broken file into a PlanError of one line, which names `file` if it names none."""
     from dvc.exceptions import DvcException
     from dvc.scm import SCMError
 
     try:
         yield
     except (DvcException, SCMError) as error:
-        raise PlanError(_one_line(error)) from error
+        line = _one_line(error)
+        raise PlanError(line if not file or ".yaml" in line or ".lock" in line else f"{file}: {line}") from error
 
 
 def _one_line(error: Exception) -> str:
-    from dvc.exceptions import NotDvcRepoError
+    from dvc.exceptions import NotDvcRepoError, OutputDuplicationError
     from dvc.scm import SCMError
     from dvc.utils.strictyaml import YAMLSyntaxError, YAMLValidationError
 
@@ -83,22 +84,27 @@ def _one_line(error: Exception) -> str:
         return ".dvc: not found here or above; run `dvc init` first, or start from the repository's folder"
     if isinstance(error, SCMError):
         return ".git: DVC expects a git repository here; run `git init`, or `dvc init --no-scm -f` to do without"
-    if isinstance(error, YAMLSyntaxError | YAMLValidationError):
-        name = Path(error.path).name
-        hint = " (restore it with `git checkout dvc.lock`, or delete it: results come back from the cache)"
-        return f"{name}: {_yaml_problem(error)}{hint if name == 'dvc.lock' else ''}"
-    causes, cause = [], error.__cause__
-    while cause is not None and str(cause):
-        causes.append(str(cause))
+    if isinstance(error, OutputDuplicationError):
+        return f"out {error.output}: made by more than one stage: {', '.join(sorted(s.name for s in error.stages))}"
+    if isinstance(error, YAMLSyntaxError):
+        return _file_problem(error.path, _syntax(error.exc.__cause__))
+    if isinstance(error, YAMLValidationError):
+        invalid = error.exc
+        where = ".".join(str(part) for part in getattr(invalid, "path", []))
+        return _file_problem(error.path, f"{where or 'content'}: {getattr(invalid, 'msg', invalid)}")
+    cause = error.__cause__
+    while cause is not None and not hasattr(cause, "problem_mark"):
         cause = cause.__cause__
-    return " ".join(": ".join([str(error), *causes]).split())
+    return " ".join(f"{error}{f': {_syntax(cause)}' if cause else ''}".split())
 
 
-def _yaml_problem(error: Exception) -> str:
-    """What is wrong and where, of DVC's two errors over YAML."""
-    cause = getattr(error, "exc", error.__cause__)
+def _file_problem(path: str, problem: str) -> str:
+    name = Path(path).name
+    hint = " (restore it with `git checkout dvc.lock`, or delete it: results come back from the cache)"
+    return f"{name}: {problem}{hint if name == 'dvc.lock' else ''}"
+
+
+def _syntax(cause: BaseException | None) -> str:
+    """Where YAML breaks, of the parser's error."""
     mark = getattr(cause, "problem_mark", None)
-    if mark is not None:
-        return f"broken YAML in line {mark.line + 1}: {getattr(cause, 'problem', None) or 'cannot be read'}"
-    where = ".".join(str(part) for part in getattr(cause, "path", []))
-    return f"{where or 'content'}: {getattr(cause, 'msg', None) or cause or error}"
+    return f"broken YAML in line {mark.line + 1}: {getattr(cause, 'problem', None)}" if mark else "broken YAML"

@@ -5,6 +5,7 @@ Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow: with 
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import chdir, closing
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,8 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
 
     A matrix stage `evaluate` stands for all of `evaluate@...`. Raises PlanError before anything has run.
     """
-    repo = open_repo(root)
-    try:
+    root = root.absolute()
+    with chdir(root), closing(open_repo(root)) as repo:  # DVC names files as seen from the current folder
         stages = stage_graph(repo)
         wanted = {name for target in targets for name in _matching(target, stages)}
         forced = {name for target in force for name in _matching(target, stages)}
@@ -45,8 +46,6 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
                     reason = FORCED if name in forced else why(stage) or _upstream_reason(upstream, planned)
                 planned.append(PlannedStage(name, reason, upstream, cpu, gpu))
         return planned
-    finally:
-        repo.close()
 
 
 def _matching(target: str, stages: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,144 @@
+"""Toy pipelines in a real git and DVC repository, run by the engine without Prefect and, if asked for, with MLflow."""
+
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.engine.coordinator import Coordinator
+from flows.engine.execute import Execution
+from flows.engine.plan import plan
+from flows.engine.state import Event, PlannedStage, StageResult
+
+# Writes OUT: the text after `--`, its section of params.yaml and the content of the files named before it.
+WORK = """
+import json, pathlib, sys
+out, *ins = sys.argv[1:]
+section = pathlib.Path(out).name
+params = json.loads(pathlib.Path("params.yaml").read_text()).get(section)
+text = "".join(pathlib.Path(name).read_text() for name in ins) + f"{section} {params}\\n"
+pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
+pathlib.Path(out).write_text(text)
+print("made", out)
+"""
+
+
+class Toy:
+    """A repository with toy stages; JSON is written where DVC reads YAML."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.stages: dict[str, dict[str, Any]] = {}
+        self.params: dict[str, Any] = {}
+        self.events: list[Event] = []
+        self.write("work.py", WORK)
+
+    def write(self, path: str, text: str) -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+        return file
+
+    def read(self, path: str) -> str:
+        return (self.root / path).read_text()
+
+    def stage(self, name: str, *upstream: str, cmd: str | None = None, **more: Any) -> None:
+        """Add a stage that makes data/<name> from its param and data/<upstream>."""
+        ins = [f"data/{up}" for up in upstream]
+        self.stages[name] = {
+            "cmd": cmd or " ".join(["python work.py", f"data/{name}", *ins]),
+            "deps": ["work.py", *ins],
+            "params": [name],
+            "outs": [f"data/{name}"],
+            **more,
+        }
+        self.params.setdefault(name, 1)
+        self.save()
+
+    def diamond(self) -> None:
+        self.stage("a")
+        self.stage("b", "a")
+        self.stage("c", "a")
+        self.stage("d", "b", "c")
+
+    def set(self, **params: Any) -> None:
+        self.params.update(params)
+        self.save()
+
+    def save(self) -> None:
+        self.write("dvc.yaml", json.dumps({"stages": self.stages}))
+        self.write("params.yaml", json.dumps(self.params))
+
+    def plan(self, *targets: str, force: Collection[str] = ()) -> list[PlannedStage]:
+        return plan(self.root, targets or tuple(self.stages), force)
+
+    def reasons(self, *targets: str, force: Collection[str] = ()) -> dict[str, str | None]:
+        return {stage.name: stage.reason for stage in self.plan(*targets, force=force)}
+
+    def run(self, *targets: str, force: Collection[str] = (), recorder: Any = None) -> dict[str, StageResult]:
+        """Plan and execute one stage after another, as far as all goes well."""
+        results = {}
+        with Coordinator(self.root, recorder) as coordinator:
+            for stage in self.plan(*targets, force=force):
+                forced = stage.reason == "forced"
+                results[stage.name] = coordinator.execute(stage.name, self.events.append, force=forced)
+        return results
+
+    def states(self, *targets: str, force: Collection[str] = ()) -> dict[str, str]:
+        return {name: result.state for name, result in self.run(*targets, force=force).items()}
+
+    def run_parallel(self, jobs: int | None = None) -> dict[str, StageResult]:
+        """Plan and execute stages side by side, each as soon as its upstream has succeeded."""
+        planned = self.plan()
+        with Coordinator(self.root) as coordinator:
+            execution = Execution(coordinator, planned, jobs, self.events.append)
+            execution.start_ready()
+            for stage in planned:
+                if stage.reason and all(execution.submit(up).result().state != "failed" for up in stage.upstream):
+                    execution.submit(stage.name)
+            return {result.stage: result for result in execution.results()}
+
+    def dvc(self, *arguments: str) -> str:
+        """Run plain dvc; its output."""
+        done = subprocess.run(
+            [sys.executable, "-m", "dvc", *arguments], cwd=self.root, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @property
+    def lock(self) -> dict[str, Any]:
+        from ruamel.yaml import YAML
+
+        return YAML(typ="safe").load(self.root / "dvc.lock")
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("template")
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
+    (root / ".gitignore").write_text("/data/\n/mlruns/\n")
+    return root
+
+
+@pytest.fixture
+def make_toy(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Toy]:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+
+    def make(name: str) -> Toy:
+        shutil.copytree(template, tmp_path / name)
+        return Toy(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture
+def toy(make_toy: Callable[[str], Toy]) -> Toy:
+    return make_toy("toy")
