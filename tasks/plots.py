@@ -1,0 +1,112 @@
+"""The report's plots as SVG text: the same numbers give the same bytes, with no date in them.
+
+Text stays text, in the page's own font. Colours are Okabe and Ito's, which people with colour-blindness tell apart.
+"""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tasks.algorithms.estimates import Estimate
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+WIDTH, HEIGHT, COLUMNS = 7.4, 1.75, 3  # inches; panels in a row
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "posttrain",
+    "font.family": "sans-serif",
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+}
+PAIRED = ("/chosen", "/rejected")
+
+
+def curves(frame: pd.DataFrame, name: str) -> str:
+    """Small multiples of a stage's metrics against its step; x/chosen and x/rejected share a panel."""
+    panels: dict[str, list[str]] = {}
+    for column in frame.columns.drop("step"):
+        stem = next((column.removesuffix(end) for end in PAIRED if column.endswith(end)), column)
+        panels.setdefault(stem, []).append(column)
+    rows = ceil(len(panels) / COLUMNS)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, HEIGHT * rows), layout="constrained")
+        axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
+        for axis, (stem, columns) in zip(axes, panels.items(), strict=False):
+            for colour, column in zip(COLOURS, columns, strict=False):
+                label = column.removeprefix(stem + "/") if len(columns) > 1 else None
+                _curve(axis, frame["step"], frame[column], colour, label)
+            axis.set_title(stem)
+            if len(columns) > 1:
+                axis.legend(loc="best")
+        for axis in axes[len(panels) :]:
+            axis.axis("off")
+        return _svg(figure, name)
+
+
+def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None) -> None:
+    """Single steps faintly, their running mean over a twentieth of the curve plainly."""
+    window = max(1, len(values) // 20)
+    if window > 1:
+        axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.6)
+    axis.plot(steps, values.rolling(window, min_periods=1).mean(), color=colour, label=label)
+
+
+def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
+    """One labelled point with its two intervals for each policy."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH * 0.6, HEIGHT * 1.5), layout="constrained")
+        axis = figure.subplots()
+        for colour, (policy, (across, up)) in zip(_cycle(len(points)), points.items(), strict=True):
+            axis.errorbar(across.mean, up.mean, xerr=_bars(across), yerr=_bars(up), fmt="o", ms=4, lw=0.8, color=colour)
+            axis.annotate(policy, (across.mean, up.mean), xytext=(5, 5), textcoords="offset points", color=colour)
+        axis.set(xlabel=x, ylabel=y)
+        axis.margins(0.15)
+        return _svg(figure, name)
+
+
+def calibration(frame: pd.DataFrame, name: str) -> str:
+    """Predicted against observed share of preferences; a point's area grows with its number of comparisons."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH * 0.4, WIDTH * 0.4), layout="constrained")
+        axis = figure.subplots()
+        axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
+        axis.plot(frame["predicted"], frame["observed"], color=COLOURS[0], linewidth=0.8)
+        areas = 8 + 60 * frame["count"] / max(frame["count"].max(), 1)
+        axis.scatter(frame["predicted"], frame["observed"], s=areas, color=COLOURS[0], zorder=3)
+        axis.set(xlabel="predicted", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        return _svg(figure, name)
+
+
+def _cycle(count: int) -> Sequence[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]
+
+
+def _bars(estimate: Estimate) -> np.ndarray:
+    return np.array([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """The figure's <svg> element; its ids carry `name`, so that several may stand in one page."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text[text.index("<svg") :])
+    return text.strip() + "\n"
