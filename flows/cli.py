@@ -17,14 +17,14 @@ import typer
 from rich.console import Console
 from typer.exceptions import Abort, TyperException
 
-from flows import parameters
+from flows import parameters, run_page
 from flows.display import watcher
 from flows.engine.state import PlannedStage, StageResult
-from flows.summary import relative, show_plan, show_results
+from flows.summary import Screen, relative, show_plan, show_results
 from flows.validation import ParameterError
 
 FLOWS = {"language": "flows.language_model"}  # what to run -> the module with its TARGETS and its run()
-REPORT = "report"  # the stage whose pages are completed after a run
+INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -43,14 +43,19 @@ def main() -> None:
 def command(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
     try:
-        return app(list(arguments) or ["--help"], standalone_mode=False) or 0
+        status = app(list(arguments) or ["--help"], standalone_mode=False) or 0
+        return _stopped() if status == INTERRUPTED else status
     except (WrongUseError, ParameterError) as error:
         return _wrong(str(error))
     except TyperException as error:
         return _wrong(f"{error.format_message()} (posttrain --help lists what there is)")
     except (Abort, KeyboardInterrupt):
-        print("posttrain: stopped; what had finished is kept, and the next `posttrain run` goes on", file=sys.stderr)
-        return 130
+        return _stopped()
+
+
+def _stopped() -> int:
+    print("posttrain: stopped; what had finished is kept, and the next `posttrain run` goes on", file=sys.stderr)
+    return INTERRUPTED
 
 
 def _wrong(message: str) -> int:
@@ -81,15 +86,18 @@ def run(
     """Run what is out of date, and nothing else."""
     root = find_root()
     stream = sys.stderr if json_ else sys.stdout
-    console = Console(file=stream, highlight=False, soft_wrap=True)
+    console = Screen(stream)
     flow, stages = _stages(targets)
     changes, planned = _plan_with(root, set_ or [], stages, force or [], keep=not dry_run)
     for change in changes:
-        console.print(f"params.yaml: {change}", markup=False)
+        console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
     if all(stage.reason is None for stage in planned):
         taken = time.monotonic() - STARTED
         console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
-        results = [StageResult(stage.name, "up-to-date") for stage in planned]
+        if not json_ and not run_page.is_old(root, planned):
+            return 0
+        results = _unchanged(root, planned)
+        _show_pages(root, console, planned, results)
     elif dry_run:
         show_plan(console, planned)
         results = [
@@ -106,7 +114,7 @@ def run(
 @app.command()
 def status(targets: Targets = None) -> int:
     """Each stage: up to date, or why not."""
-    show_plan(Console(highlight=False, soft_wrap=True), _plan(find_root(), _stages(targets)[1], []))
+    show_plan(Screen(), _plan(find_root(), _stages(targets)[1], []))
     return 0
 
 
@@ -131,7 +139,7 @@ def lineage(
     root = find_root()
     with _plan_errors():
         link = chain(root, of)
-    Console(highlight=False).print(tree(link))
+    Screen(soft_wrap=False).print(tree(link))
     return 0
 
 
@@ -140,7 +148,7 @@ def ui() -> int:
     """Start the Prefect and MLflow pages on loopback, and print their addresses."""
     from flows.pages import serve
 
-    root, console = find_root(), Console(highlight=False, soft_wrap=True)
+    root, console = find_root(), Screen()
     try:
         return serve(root, console)
     except KeyboardInterrupt:
@@ -215,13 +223,31 @@ def _execute(
     with display, _plan_errors():
         results = _module(flow).run(root, planned, jobs=jobs, watch=display)
     show_results(console, results, root, time.monotonic() - STARTED)
-    if any(result.stage == REPORT and result.state in ("ran", "restored", "up-to-date") for result in results):
-        from flows.run_page import write_pages
-
-        written = [relative(path, root) for path in write_pages(root, planned, results)]
-        if written:
-            console.print(f"report: {', '.join(written)}", markup=False)
+    _show_pages(root, console, planned, results)
     return results
+
+
+def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
+    """The results of a run in which nothing ran: the records say what made each stage's output."""
+    from flows.engine import store
+    from flows.engine.lockfile import read_entries
+
+    client, entries = store.open_store(root), read_entries(root)
+    return [
+        StageResult(
+            stage.name,
+            "up-to-date",
+            mlflow_run_id=store.find(client, stage.name, entries[stage.name]),
+            outs=store.hashes(entries[stage.name], "outs"),
+        )
+        for stage in planned
+    ]
+
+
+def _show_pages(root: Path, console: Console, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> None:
+    written = [relative(path, root) for path in run_page.write_pages(root, planned, results)]
+    if written:
+        console.print(f"report: {', '.join(written)}", markup=False)
 
 
 def _facts(result: StageResult) -> dict[str, Any]:

@@ -33,14 +33,15 @@ class Row:
     first_step: tuple[int, float] | None = None
 
     def update(self, event: Event, now: float) -> None:
-        """Take a new event; the log path and reason of an earlier one stay if the new one has none."""
+        """Take a new event; what an earlier one said of its log and steps stays."""
         if event.state == "running" and self.last.state != "running":
             self.began = now
         if event.step is None and event.state == "running":
             event = replace(event, step=self.last.step, total=self.last.total)
         if event.step is not None and self.first_step is None:
             self.first_step = (event.step, now)
-        self.last = replace(event, reason=event.reason or self.last.reason, log=event.log or self.last.log)
+        reason = event.reason or (self.last.reason if event.state == "running" else "")
+        self.last = replace(event, reason=reason, log=event.log or self.last.log)
 
     def seconds(self, now: float) -> float:
         """How long the stage has run, or ran."""

@@ -35,6 +35,8 @@ def _facts(link: Link) -> Iterator[Text]:
         yield Text(f"made by {link.stage}{made}, run {link.run_id}", overflow="fold")
         dirty = f", changed: {link.dirty}" if link.dirty not in (None, "no") else ""
         yield Text(f"commit {link.commit or 'none'}{dirty}", "dim", overflow="fold")
+    if link.code:
+        yield Text("code: " + ", ".join(f"{path} {md5[:8]}" for path, md5 in link.code.items()), "dim", overflow="fold")
     if link.params:
         yield Text(", ".join(f"{key}={value}" for key, value in link.params.items()), "dim", overflow="fold")
     if link.note:

@@ -58,7 +58,7 @@ def preset(root: Path, name: str) -> list[Edit]:
     laid = _parse(text, source)
     if not isinstance(laid, dict) or not laid:
         raise ParameterError(f"{source}: expected sections of params.yaml with the values to change")
-    return list(_leaves(YAML().compose(text), laid, text, source))
+    return list(_leaves(YAML(typ="safe").compose(text), laid, text, source))
 
 
 def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
@@ -85,7 +85,10 @@ def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
 def write(path: Path, content: bytes) -> None:
     """Replace a file at once: whoever reads it sees all of the old content or all of the new."""
     path = path.resolve()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise ParameterError(f"{path.name}: cannot be written ({error.strerror})") from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -174,7 +177,7 @@ def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
 
 def _locate(text: str, key: Key) -> tuple[int, int] | None:
     """Where the value of a key stands in the text; None if the key has none there."""
-    node, after = YAML().compose(text), 0
+    node, after = YAML(typ="safe").compose(text), 0
     for part in key:
         pairs = node.value if isinstance(node, MappingNode) else []
         name, node = next((pair for pair in pairs if str(pair[0].value) == part), (None, None))

@@ -17,7 +17,7 @@ from flows.parameters import write
 from flows.summary import WORDS, duration, tally
 
 MARKER = "<!-- posttrain:run -->"
-PAGES = Path("data/report")
+STAGE, PAGES = "report", Path("data/report")
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "dvc", "prefect", "mlflow", "pandera", "pydantic")
 COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "ran": ("#dff3e3", "#1f8a3b"),
@@ -38,7 +38,9 @@ STYLE = """
 
 
 def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> list[Path]:
-    """Write report.html and report.md to the root from the pages of the report stage; returns what was written."""
+    """If the run brought the report up to date, write report.html and report.md to the root; returns what it wrote."""
+    if not any(result.stage == STAGE and result.state in ("ran", "restored", "up-to-date") for result in results):
+        return []
     params = (root / "params.yaml").read_text()
     sections = {
         "report.html": _html(planned, results, params, provenance(root)),
@@ -51,6 +53,14 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
             write(root / name, source.read_text().replace(MARKER, section, 1).encode())
             written.append(root / name)
     return written
+
+
+def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
+    """Whether the report in the root is missing, or older than what plain `dvc repro` has made since."""
+    made, shown = root / PAGES / "report.html", root / "report.html"
+    if not made.is_file() or all(stage.name != STAGE for stage in planned):
+        return False
+    return not shown.is_file() or shown.stat().st_mtime < made.stat().st_mtime
 
 
 def provenance(root: Path) -> dict[str, str]:

@@ -1,8 +1,11 @@
 """What is said before a run and after it: the plan with its reasons, the outcome, and how to go on after a failure."""
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -28,6 +31,19 @@ STYLES: dict[State, str] = {
     "skipped": "yellow",
 }
 LOG_LINES = 12  # of a failed stage, shown at the end
+
+
+class Screen(Console):
+    """Where the command line prints; plain text, and if its reader leaves, as `head` does, the run goes on unseen."""
+
+    def __init__(self, file: TextIO | None = None, soft_wrap: bool = True) -> None:
+        piped = not (file or sys.stdout).isatty()
+        super().__init__(file=file, soft_wrap=soft_wrap, highlight=False, width=200 if piped else None)
+
+    def on_broken_pipe(self) -> None:
+        """Stop printing."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 def duration(seconds: float) -> str:

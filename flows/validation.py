@@ -22,9 +22,9 @@ TYPES = {
 }
 BOUNDS = {
     "exclusiveMinimum": "above {}",
-    "minimum": "at least {}",
+    "minimum": "of at least {}",
     "exclusiveMaximum": "below {}",
-    "maximum": "at most {}",
+    "maximum": "of at most {}",
     "minLength": "of at least {} characters",
     "minItems": "of at least {} items",
     "maxItems": "of at most {} items",
