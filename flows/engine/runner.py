@@ -60,7 +60,7 @@ class Runner:
         variables |= {"POSTTRAIN_PROGRESS": str(progress), "PYTHONUNBUFFERED": "1"}
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
         commands = [_make_cmd(get_executable(), command) for command in _enforce_cmd_list(stage.cmd)]
-        self._run(commands, Path(stage.wdir), variables, log, lambda seconds: _report(progress, tell, seconds))
+        self._run(commands, Path(stage.wdir), variables, log, _Reports(progress, tell).look)
 
         made = [Path(out.fs_path) for out in stage.outs]
         for problem in outs.problems(self.root, made, [Path(out.fs_path) for out in stage.metrics]):
@@ -96,12 +96,18 @@ class Runner:
             raise StageFailed(f"{_last_line(log) or 'the command failed'} (exit status {status})")
 
 
-def _report(progress: Path, tell: Progress, seconds: float) -> None:
-    """Pass the newest complete line of the progress file on."""
-    lines = progress.read_bytes().rpartition(b"\n")[0].splitlines()
-    if lines:
-        newest = json.loads(lines[-1])
-        tell(newest["step"], newest["total"], seconds)
+class _Reports:
+    """Passes on the newest line of a progress file, each once."""
+
+    def __init__(self, file: Path, tell: Progress) -> None:
+        self.file, self.tell, self.told = file, tell, b""
+
+    def look(self, seconds: float) -> None:
+        *_, newest = [b"", *self.file.read_bytes().rpartition(b"\n")[0].splitlines()]
+        if newest != self.told:
+            self.told = newest
+            report = json.loads(newest)
+            self.tell(report["step"], report["total"], seconds)
 
 
 def _last_line(log: Path) -> str:

@@ -94,14 +94,18 @@ class Toy:
         return {name: result.state for name, result in self.run(*targets, force=force).items()}
 
     def run_parallel(self, jobs: int | None = None) -> dict[str, StageResult]:
-        """Plan and execute stages side by side, each as soon as its upstream has succeeded."""
+        """Plan and execute new stages side by side, each when its upstream has succeeded."""
         planned = self.plan()
         with Coordinator(self.root) as coordinator:
             execution = Execution(coordinator, planned, jobs, self.events.append)
-            execution.start_ready()
+            running = {
+                stage.name: execution.submit(stage.name) for stage in planned if stage.reason and not stage.upstream
+            }
             for stage in planned:
-                if stage.reason and all(execution.submit(up).result().state != "failed" for up in stage.upstream):
-                    execution.submit(stage.name)
+                upstream = [running[name] for name in stage.upstream if name in running]
+                ready = len(upstream) == len(stage.upstream) and all(up.result().state == "ran" for up in upstream)
+                if stage.name not in running and ready:
+                    running[stage.name] = execution.submit(stage.name)
             return {result.stage: result for result in execution.results()}
 
     def dvc(self, *arguments: str) -> str:

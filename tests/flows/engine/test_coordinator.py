@@ -1,0 +1,190 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.engine import lockfile
+from flows.engine.coordinator import Coordinator
+from flows.engine.plan import PlanError
+from tests.flows.engine.conftest import Toy
+
+
+def test_records_are_those_of_plain_dvc_repro(make_toy: Callable[[str], Toy]) -> None:
+    ours, plain = make_toy("ours"), make_toy("plain")
+    for toy in (ours, plain):
+        toy.diamond()
+        many = "mkdir -p data/m && echo 1 > data/m/x && echo 2 > data/m/y && echo '{\"a\": 0.5}' > metrics.json"
+        toy.stage("m", "d", cmd=many, outs=["data/m"], metrics=[{"metrics.json": {"cache": False}}])
+    assert set(ours.states().values()) == {"ran"}
+    plain.dvc("repro")
+    assert ours.lock == plain.lock
+    assert ours.read("dvc.lock").splitlines()[:20] == plain.read("dvc.lock").splitlines()[:20], "the same text, too"
+    assert ours.dvc("repro").count("didn't change, skipping") == 5
+    runs = [
+        sorted(file.relative_to(toy.root) for file in toy.root.glob(".dvc/cache/runs/*/*/*")) for toy in (ours, plain)
+    ]
+    assert runs[0] == runs[1] != []
+
+
+def test_the_run_cache_is_shared_both_ways(toy: Toy) -> None:
+    toy.diamond()
+    toy.run()
+    toy.set(b=2)
+    toy.dvc("repro")
+    assert set(toy.reasons().values()) == {None}, "what dvc ran is up to date for us"
+    toy.set(b=1)
+    assert toy.states() == {"a": "up-to-date", "b": "restored", "c": "up-to-date", "d": "restored"}
+    toy.set(b=2)
+    assert toy.states()["d"] == "restored", "what dvc ran is restored by us"
+    toy.set(b=3)
+    toy.run()
+    toy.set(b=1)
+    toy.dvc("repro")
+    toy.set(b=3)
+    assert toy.dvc("repro").count("is cached - skipping run") == 2, "what we ran is restored by dvc"
+    assert toy.read("data/d").count("b 3") == 1
+
+
+def test_the_same_bytes_leave_what_follows_up_to_date(toy: Toy) -> None:
+    toy.diamond()
+    toy.stages["a"]["deps"].append("other.py")
+    toy.write("other.py", "# 1\n")
+    toy.save()
+    toy.run()
+    toy.write("other.py", "# 2\n")
+    assert toy.states() == {"a": "ran", "b": "up-to-date", "c": "up-to-date", "d": "up-to-date"}
+
+
+def test_a_forced_stage_runs_although_it_is_cached(toy: Toy) -> None:
+    toy.diamond()
+    toy.run()
+    assert toy.states(force=["a"]) == {"a": "ran", "b": "up-to-date", "c": "up-to-date", "d": "up-to-date"}
+
+
+def test_a_dep_that_changes_meanwhile_is_not_recorded(toy: Toy) -> None:
+    toy.stage("a", cmd="echo ${a} > data/a; echo '#' >> work.py")
+    toy.write("data/.keep", "")
+    before = toy.read("work.py")
+    result = toy.run()["a"]
+    assert result.state == "failed"
+    assert "work.py changed while the stage ran" in result.reason
+    assert not (toy.root / "dvc.lock").exists()
+    assert not (toy.root / "data/a").exists()
+    toy.write("work.py", before)
+    assert toy.reasons() == {"a": "never run"}
+
+
+FAILURES = {
+    "exit status": ("echo half > data/a; echo it broke >&2; exit 3", "it broke (exit status 3)"),
+    "killed": ("echo half > data/a; kill -9 $$", "exit status 137"),
+    "no out": ("true", "data/a: the command ended without writing it"),
+    "empty out": (": > data/a", "data/a: the command left it empty"),
+    "not a number": (
+        'echo half > data/a; echo \'{"loss": {"x": NaN}}\' > m.json',
+        "m.json: loss.x: expected a finite number, got nan",
+    ),
+    "not JSON": ("echo half > data/a; echo '{' > m.json", "m.json: not JSON"),
+    "disk full": (
+        "ulimit -f 1; python -c \"open('data/a', 'wb').write(b'x' * 10**6)\"",
+        "File too large",
+    ),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_failed_rerun_leaves_everything_as_it_was(toy: Toy, failure: str) -> None:
+    cmd, expected = FAILURES[failure]
+    good = "mkdir -p data; echo whole > data/a; echo '{\"loss\": 1}' > m.json"
+    toy.stage("a", cmd=good, metrics=[{"m.json": {"cache": False}}])
+    toy.run()
+    toy.write("data/a", "edited by hand, in no cache\n")
+    lock = toy.read("dvc.lock")
+    toy.stage("a", cmd=cmd, metrics=[{"m.json": {"cache": False}}])
+
+    result = toy.run()["a"]
+    assert result.state == "failed"
+    assert expected in result.reason
+    assert toy.read("data/a") == "edited by hand, in no cache\n"
+    assert json.loads(toy.read("m.json")) == {"loss": 1}
+    assert toy.read("dvc.lock") == lock
+    assert not list((toy.root / ".dvc/tmp/posttrain/previous").iterdir())
+
+
+def test_a_disk_that_fills_while_the_record_is_written_loses_nothing(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.stage("a")
+    toy.run()
+    lock, made = toy.read("dvc.lock"), toy.read("data/a")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    toy.set(a=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(lockfile.os, "fsync", full)
+        assert "No space left on device" in toy.run()["a"].reason
+    assert (toy.read("dvc.lock"), toy.read("data/a")) == (lock, made)
+    assert toy.states() == {"a": "restored"}, "it had reached the run cache"
+
+
+def test_the_projects_own_check_guards_the_cache(toy: Toy) -> None:
+    toy.write("tasks/__init__.py", "")
+    toy.write(
+        "tasks/check.py",
+        """
+        import pathlib, sys
+        for name in sys.argv[1:]:
+            if "bad" in pathlib.Path(name).read_text():
+                sys.exit(f"{name}: row 3: reward: expected a number")
+        """,
+    )
+    toy.stage("a")
+    assert toy.states() == {"a": "ran"}
+    toy.set(a="bad")
+    result = toy.run()["a"]
+    assert result.state == "failed"
+    assert result.reason.endswith("data/a: row 3: reward: expected a number (exit status 1)")
+    assert toy.read("data/a") == "a 1\n"
+
+
+def test_output_goes_to_the_log_and_progress_to_the_watcher(toy: Toy) -> None:
+    report = 'echo "{\\"step\\": $i, \\"total\\": 3}" >> $POSTTRAIN_PROGRESS; echo at $i; sleep 0.4'
+    toy.stage("a", cmd=f"mkdir -p data; for i in 1 2 3; do {report}; done; echo $DVC_STAGE > data/a")
+    result = toy.run()["a"]
+    assert result.log is not None
+    assert result.log.read_text() == "at 1\nat 2\nat 3\n"
+    told = [(event.step, event.total) for event in toy.events if event.step]
+    assert told
+    assert told == sorted(set(told)), "each step is told once"
+    assert all(total == 3 for _, total in told)
+    assert toy.read("data/a") == "a\n", "the command has dvc's own variables"
+
+
+def test_one_run_at_a_time(toy: Toy) -> None:
+    toy.stage("a")
+    with (
+        Coordinator(toy.root),
+        pytest.raises(PlanError, match="another `posttrain run` is at work"),
+        Coordinator(toy.root),
+    ):
+        pass
+    assert toy.states() == {"a": "ran"}
+
+
+def test_several_commands_run_in_order_until_one_fails(toy: Toy) -> None:
+    toy.stage("a", cmd=["mkdir -p data", "echo one > data/a", "echo two >> data/a"])  # type: ignore[arg-type]
+    assert toy.states() == {"a": "ran"}
+    assert toy.read("data/a") == "one\ntwo\n"
+    toy.stage("a", cmd=["echo one > data/a", "false", "touch reached"])  # type: ignore[arg-type]
+    assert toy.states() == {"a": "failed"}
+    assert not Path(toy.root, "reached").exists()
+
+
+def test_plain_dvc_at_work_on_the_same_outs_is_respected(toy: Toy) -> None:
+    toy.stage("a", cmd="mkdir -p data; echo 1 > data/a; sleep 5")
+    busy = {"write": {str(toy.root / "data/a"): {"pid": 1, "cmd": "dvc repro"}}, "read": {}}
+    toy.write(".dvc/tmp/rwlock", json.dumps(busy))
+    result = toy.run()["a"]
+    assert result.state == "failed"
+    assert "is busy" in result.reason
+    assert not (toy.root / "data/a").exists()

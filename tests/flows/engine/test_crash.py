@@ -1,0 +1,68 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.flows.engine.conftest import Toy
+from tests.flows.engine.test_supervisor import alive, wait_for
+
+RUN = """
+import sys
+from pathlib import Path
+from flows.engine.coordinator import Coordinator
+with Coordinator(Path(sys.argv[1])) as coordinator:
+    print(coordinator.execute("b", print))
+"""
+# Takes long the second time only, after it has written half of its out.
+SLOW = """
+import os, pathlib, sys, time
+if pathlib.Path("data/b").exists():
+    sys.exit("the out of before is in the way")
+pathlib.Path("data/b").write_text("half")
+if pathlib.Path("slow").exists():
+    pathlib.Path(f"{os.getpid()}.pid").write_text("")
+    time.sleep(60)
+pathlib.Path("data/b").write_text(pathlib.Path("params.yaml").read_text())
+"""
+
+
+@pytest.fixture
+def killed(toy: Toy) -> Toy:
+    """A repository whose coordinator was killed in the middle of stage b, which had run before."""
+    toy.write("slow.py", SLOW)
+    toy.stage("a")
+    toy.stage("b", "a", cmd="python slow.py")
+    assert set(toy.states().values()) == {"ran"}
+    toy.write("slow", "")
+    toy.set(b=2)
+    run = subprocess.Popen([sys.executable, "-c", RUN, str(toy.root)])
+    wait_for(lambda: alive(toy.root), 20)
+    assert alive(toy.root)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    assert wait_for(lambda: not alive(toy.root), 4) < 2
+    Path(toy.root, "slow").unlink()
+    return toy
+
+
+def test_after_a_kill_the_record_is_whole_and_the_next_run_finishes(killed: Toy) -> None:
+    assert killed.lock["stages"]["b"]["params"] == {"params.yaml": {"b": 1}}
+    assert killed.states() == {"a": "up-to-date", "b": "ran"}
+    assert killed.dvc("status").strip() == "Data and pipelines are up to date."
+
+
+def test_after_a_kill_the_outs_of_before_come_back(killed: Toy) -> None:
+    killed.set(b=1)
+    killed.run("a")
+    assert set(killed.reasons().values()) == {None}
+    assert "half" not in killed.read("data/b")
+
+
+def test_after_a_kill_and_plain_dvc_repro_its_outs_stay(killed: Toy) -> None:
+    killed.dvc("repro")
+    made = killed.read("data/b")
+    assert killed.states() == {"a": "up-to-date", "b": "up-to-date"}
+    assert killed.read("data/b") == made
