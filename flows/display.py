@@ -107,9 +107,12 @@ class Lines:
 
 
 def steps(row: Row, now: float) -> str:
-    """`120/400, 35 s left`."""
+    """`120/400, 35 s left`, in whole minutes from one minute on: it is an estimate."""
     left = row.left(now)
-    return f"{row.last.step}/{row.last.total}" + (f", {duration(left)} left" if left is not None else "")
+    if left is None:
+        return f"{row.last.step}/{row.last.total}"
+    rough = duration(left) if left < 60 or left >= 3600 else f"{round(left / 60)} min"
+    return f"{row.last.step}/{row.last.total}, {rough} left"
 
 
 class LiveTable(Lines):
@@ -174,7 +177,7 @@ class LiveTable(Lines):
     def detail(self, row: Row, now: float) -> RenderableType:
         """How far a running stage is, else why it is in its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
-            bar = ProgressBar(total=row.last.total, completed=row.last.step, width=10)
+            bar = ProgressBar(total=row.last.total, completed=row.last.step, width=8)
             grid = Table.grid(padding=(0, 1))
             grid.add_row(bar, Text(steps(row, now)))
             return grid

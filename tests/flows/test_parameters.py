@@ -220,7 +220,7 @@ def test_an_edit_keeps_every_comment_and_every_other_value(tmp_path: Path, data:
     name = data.draw(st.sampled_from(keys[section]))
     text = data.draw(st.sampled_from([spelt for spelt in SPELT if "\n" not in spelt]))
     properties = {
-        part: {"additionalProperties": False, "properties": dict.fromkeys(names, {})} for part, names in keys.items()
+        part: {"additionalProperties": False, "properties": {key: {} for key in names}} for part, names in keys.items()
     }
     (tmp_path / "params.schema.json").write_text(json.dumps({"additionalProperties": False, "properties": properties}))
     path, before = tmp_path / "params.yaml", "\n".join(lines) + "\n"
