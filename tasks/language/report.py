@@ -13,34 +13,12 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field
 
-from tasks import artifacts, plots, schemas
+from tasks import artifacts, plots, schemas, scoreboard
 from tasks.algorithms import estimates
 from tasks.algorithms.estimates import Estimate
 from tasks.stage import Config, Metrics, main
 
 TEMPLATES = ("report.html", "report.md")
-MEANING = {
-    "strict": "the answer ends with the line #### N, and N is right",
-    "lenient": "the last number of the answer is right, whatever its form",
-    "greedy": "the likeliest answer, token by token",
-    "mean": "a sampled answer; mean over the k samples of a problem",
-    "pass": "at least one of k sampled answers is right (unbiased estimate)",
-    "majority": "the commonest answer of k samples is right; a tie counts by chance",
-    "rubric": "points of 10: correctness 0-5, reasoning 0-3, clarity 0-2",
-    "correctness": "rubric points for the final answer, 0-5",
-    "reasoning": "rubric points for steps that hold and lead to the answer, 0-3",
-    "clarity": "rubric points for stating the answer plainly and being concise, 0-2",
-    "win_rate": "answers to one problem compared by the rubric; a tie is half a win",
-    "reward": "the reward model's score; only differences mean something",
-    "kl": "nats per answer by which the policy has moved from the reference (k1 estimate)",
-    "length": "tokens of an answer, the end token included",
-    "ended": "answers closed by the end token within the length limit",
-}
-SHARES = ("strict", "lenient", "ended", "win_rate")  # shown in percent
-QUALITY = ("rubric", "correctness", "reasoning", "clarity", "win_rate", "reward", "kl", "length", "ended")
-TOLD_EDGE = 10  # a curve's beginning and end are its first and last tenth
-
-Evaluations = Mapping[str, Mapping[str, Estimate]]
 
 
 class ReportConfig(Config):
@@ -79,14 +57,14 @@ def run(
     figures = _figures(judged, drawn, pd.read_csv(calibration))
     asked = artifacts.read(schemas.Problems, problems / "test.parquet")
     view = {
-        "headline": headline(judged, config),
+        "headline": scoreboard.headline(judged, config.baseline),
         "warnings": list(_warnings(drawn)),
         "problems": answers[config.policies[0]]["problem_id"].nunique(),
         "policies": config.policies,
         "baseline": config.baseline,
-        "accuracy": _accuracy(judged, config.baseline),
-        "quality": _quality(judged, config.baseline),
-        "meaning": MEANING,
+        "accuracy": scoreboard.accuracy_rows(judged, config.baseline),
+        "others": scoreboard.other_rows(judged, config.baseline),
+        "meaning": scoreboard.MEANING,
         "learning": [name for name in drawn if f"curves-{name}" in figures],
         "figures": figures,
         "samples": _samples(answers, asked, config),
@@ -123,46 +101,23 @@ def _scores(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return table[-1].to_numpy(), table.drop(columns=-1).to_numpy()
 
 
-def headline(judged: Evaluations, config: ReportConfig) -> list[str]:
-    """Two sentences: how the baseline came by its accuracy, and what each later policy added to its rubric score."""
-    first, base = config.policies[0], config.baseline
-    start = f"{base} is the first policy, with {_text('strict', judged[base]['strict_greedy'])} strict greedy accuracy."
-    if first != base:
-        before, after = judged[first]["strict_greedy"], judged[base]["strict_greedy"]
-        start = f"{base} {_change('strict', before, after, 'strict greedy accuracy')} over {first}."
-    later = []
-    for name in config.policies[config.policies.index(base) + 1 :]:
-        change = _change("rubric", judged[base]["rubric_sampled"], judged[name]["rubric_sampled"], "the rubric score")
-        wins = judged[name]["win_rate_sampled"]
-        rate = f"{_text('win_rate', wins)} ({_interval('win_rate', wins)})"
-        later.append(f"{name} {change}, and wins {rate} of comparisons with it")
-    return [start, f"Against {base}, {'; '.join(later)}."] if later else [start]
-
-
-def _change(kind: str, before: Estimate, after: Estimate, what: str) -> str:
-    numbers = f"from {_text(kind, before)} to {_text(kind, after)}"
-    if after.low > before.high:
-        return f"raised {what} {numbers} (95 % intervals apart)"
-    if after.high < before.low:
-        return f"lowered {what} {numbers} (95 % intervals apart)"
-    return f"did not clearly change {what} ({numbers}; the 95 % intervals overlap)"
-
-
 def _warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """A preference-tuned policy may widen its margin while it grows less likely to say what was chosen: tell it."""
+    """A preference-tuned policy may widen its margin while it grows less likely to say what was chosen: tell it.
+
+    Judged by rewards/chosen where there is one, which is relative to the reference on the same pairs and so free of
+    the batches' noise, else by the log-probabilities of the curve's first and last tenth.
+    """
     for name, frame in drawn.items():
         if "logps/chosen" not in frame or frame.empty:
             continue
-        edge = -(-len(frame) // TOLD_EDGE)
-        relative = "rewards/chosen" in frame  # against the reference on the same pairs: no noise of the batches
-        column = frame["rewards/chosen" if relative else "logps/chosen"]
-        end = column.tail(edge).mean()
-        if end < (0.0 if relative else column.head(edge).mean()):
-            start, now = frame["logps/chosen"].head(edge).mean(), frame["logps/chosen"].tail(edge).mean()
+        edge = -(-len(frame) // 10)
+        start, end = frame.head(edge).mean(), frame.tail(edge).mean()
+        fell = end["rewards/chosen"] < 0 if "rewards/chosen" in frame else end["logps/chosen"] < start["logps/chosen"]
+        if fell:
             yield (
-                f"{name}: the log-probability of the chosen answers fell (mean over the batches of the first and last "
-                f"tenth of steps: {start:.1f} and {now:.1f} nats an answer). The margin grew because the rejected ones "
-                "fell more, not because the chosen ones became likelier."
+                f"{name}: the chosen answers became less likely. Their mean log-probability was "
+                f"{start['logps/chosen']:.1f} nats in the first tenth of the steps and {end['logps/chosen']:.1f} in the "
+                f"last, that of the rejected ones {start['logps/rejected']:.1f} and {end['logps/rejected']:.1f}."
             )
 
 
@@ -175,62 +130,14 @@ def _place(path: Path, stages: Mapping[str, Any]) -> tuple[int, str]:
     return (order.index(path.stem) if path.stem in order else len(order), path.stem)
 
 
-def _figures(judged: Evaluations, drawn: Mapping[str, pd.DataFrame], calibrated: pd.DataFrame) -> dict[str, str]:
+def _figures(
+    judged: scoreboard.Evaluations, drawn: Mapping[str, pd.DataFrame], calibrated: pd.DataFrame
+) -> dict[str, str]:
     figures = {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
     points = {name: (of["kl_sampled"], of["reward_sampled"]) for name, of in judged.items()}
     figures["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
     figures["calibration"] = plots.calibration(calibrated, "calibration")
     return figures
-
-
-def _accuracy(judged: Evaluations, baseline: str) -> list[dict[str, Any]]:
-    """Rows of the accuracy table: for each measure, each policy's strict and lenient cell."""
-    measures = [name.removeprefix("strict_") for name in next(iter(judged.values())) if name.startswith("strict_")]
-    return [
-        {
-            "label": measure.replace("_at_", "@"),
-            "cells": [
-                _cell(f"{form}_{measure}", name, judged, baseline) for name in judged for form in ("strict", "lenient")
-            ],
-        }
-        for measure in measures
-    ]
-
-
-def _quality(judged: Evaluations, baseline: str) -> list[dict[str, Any]]:
-    columns = [f"{kind}_{how}" for kind in QUALITY for how in ("greedy", "sampled")]
-    return [
-        {
-            "label": column.replace("_", " "),
-            "cells": [_cell(column, name, judged, baseline) for name in judged],
-        }
-        for column in columns
-        if any(column in of for of in judged.values())
-    ]
-
-
-def _cell(column: str, policy: str, judged: Evaluations, baseline: str) -> dict[str, str]:
-    """A number with its interval, and an arrow where that interval lies wholly above or below the baseline's."""
-    found, base = judged[policy].get(column), judged[baseline].get(column)
-    if found is None:
-        return {"text": "", "interval": "", "mark": ""}
-    mark = ""
-    if base is not None:
-        mark = "▲" if found.low > base.high else "▼" if found.high < base.low else ""
-    return {"text": _text(_kind(column), found), "interval": _interval(_kind(column), found), "mark": mark}
-
-
-def _kind(column: str) -> str:
-    return next(kind for kind in MEANING if column.startswith(kind))
-
-
-def _text(kind: str, estimate: Estimate) -> str:
-    return f"{100 * estimate.mean:.1f} %" if kind in SHARES else f"{estimate.mean:.2f}"
-
-
-def _interval(kind: str, estimate: Estimate) -> str:
-    scale, digits = (100, 1) if kind in SHARES else (1, 2)
-    return f"{scale * estimate.low:.{digits}f} to {scale * estimate.high:.{digits}f}"
 
 
 def _samples(answers: Mapping[str, pd.DataFrame], asked: pd.DataFrame, config: ReportConfig) -> list[dict[str, Any]]:
