@@ -1,0 +1,155 @@
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from flows.engine import store
+from flows.engine.lineage import Link, chain
+from flows.engine.pipeline import PlanError
+from flows.engine.recording import Recorder
+from tests.flows.engine.conftest import Toy
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, which take seconds to make."""
+    root = tmp_path_factory.mktemp("store")
+    store.open_store(root).search_experiments()
+    return root / "mlruns/mlflow.db"
+
+
+@pytest.fixture
+def recorded(toy: Toy, empty_store: Path) -> Iterator[Toy]:
+    """The diamond, with a raw file as another dep of `a`, run once and recorded."""
+    toy.write("raw.txt", "raw")
+    toy.diamond()
+    toy.stages["a"]["deps"].append("raw.txt")
+    toy.save()
+    (toy.root / "mlruns").mkdir()
+    shutil.copyfile(empty_store, toy.root / "mlruns/mlflow.db")
+    toy.run(recorder=Recorder(toy.root, "language"))
+    return toy
+
+
+def flat(link: Link) -> dict[str, Link]:
+    found = {link.path: link}
+    for inner in link.inputs:
+        found |= flat(inner)
+    return found
+
+
+def test_a_chain_leads_from_an_output_to_raw_data(recorded: Toy) -> None:
+    links = flat(chain(recorded.root, "d"))
+    assert links.keys() == {"data/d", "data/b", "data/c", "data/a", "raw.txt"}
+    assert links["raw.txt"].note == "raw: no stage makes it"
+    made = [link for path, link in links.items() if path.startswith("data/")]
+    assert all(link.run_id and link.made_at and not link.note and link.code.keys() == {"work.py"} for link in made)
+    assert [inner.path for inner in links["data/d"].inputs] == ["data/b", "data/c"]
+    hashes = {out["path"]: out["md5"] for stage in recorded.lock["stages"].values() for out in stage["outs"]}
+    assert {link.path: link.hash for link in made} == hashes
+    assert chain(recorded.root, str(recorded.root / "data/d")) == links["data/d"]
+
+
+def test_a_run_says_what_went_in_and_came_out(recorded: Toy) -> None:
+    client = MlflowClient(store.uri(recorded.root))
+    run = client.get_run(chain(recorded.root, "d").run_id)
+    entry = recorded.lock["stages"]["d"]
+    tags = run.data.tags
+    assert run.info.status == "FINISHED"
+    assert tags["posttrain.stage"] == "d" == run.info.run_name
+    assert tags["posttrain.dep.data/b"] == store.hashes(entry, "deps")["data/b"]
+    assert tags["posttrain.out.data/d"] == store.hashes(entry, "outs")["data/d"]
+    assert (recorded.root / ".dvc/cache/runs" / tags["posttrain.key"][:2] / tags["posttrain.key"]).is_dir(), "DVC's key"
+    assert tags["posttrain.git_commit"] == "none"
+    assert {"posttrain.env.python", "posttrain.env.torch", "posttrain.env.platform"} <= tags.keys()
+    inputs = {given.dataset.name: given.dataset.digest for given in run.inputs.dataset_inputs}
+    assert inputs == {path: md5 for path, md5 in store.hashes(entry, "deps").items() if path.startswith("data/")}
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["d.log"]
+
+
+def test_restored_and_unchanged_stages_lead_to_the_run_that_made_them(recorded: Toy) -> None:
+    first = {path: link.run_id for path, link in flat(chain(recorded.root, "d")).items()}
+    d_of_before = chain(recorded.root, "d").hash
+    recorded.set(b=2)
+    recorder = Recorder(recorded.root, "language")
+    second = recorded.run(recorder=recorder)
+    recorder.close(second.values())
+    assert second["d"].mlflow_run_id != first["data/d"]
+    assert second["c"].mlflow_run_id == first["data/c"]
+    parent = recorder.client.get_run(recorder.parent)
+    assert parent.data.tags["posttrain.run.c"] == first["data/c"]
+    assert (parent.data.tags["posttrain.state.c"], parent.data.tags["posttrain.state.d"]) == ("up-to-date", "ran")
+    assert parent.info.status == "FINISHED"
+
+    links = flat(chain(recorded.root, d_of_before))
+    assert {path: link.run_id for path, link in links.items()} == first, "a hash of the past leads to its own runs"
+
+    recorded.set(b=1)
+    third = recorded.run(recorder=Recorder(recorded.root, "language"))
+    assert (third["b"].state, third["d"].state) == ("restored", "restored")
+    assert {f"data/{name}": result.mlflow_run_id for name, result in third.items()} | {"raw.txt": None} == first
+
+
+def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
+    made = "mkdir -p data; echo made > data/m; echo '{\"x\": 1}' > m.json"
+    recorded.stage("m", "d", cmd=made, metrics=[{"m.json": {"cache": False}}])
+    recorded.dvc("repro")
+    broken = chain(recorded.root, "m")
+    assert broken.run_id is None
+    assert "the chain breaks here" in broken.note
+    assert broken.inputs[0].run_id is not None, "and goes on behind the break"
+
+    client = MlflowClient(store.uri(recorded.root))  # as tasks/tracking.py does under plain `dvc repro`
+    entry = recorded.lock["stages"]["m"]
+    ids = []
+    for value in ("other", "1"):
+        run_id = client.create_run("0", run_name="m", tags={"posttrain.stage": "m"}).info.run_id
+        client.log_param(run_id, "m", value)
+        client.set_tag(run_id, "posttrain.metrics_md5", store.hashes(entry, "outs")["m.json"])
+        client.set_terminated(run_id)
+        ids.append(run_id)
+    assert chain(recorded.root, "m").run_id == ids[1], "the one whose params are those of the record"
+    tags = client.get_run(ids[1]).data.tags
+    assert tags["posttrain.out.data/m"] == store.hashes(entry, "outs")["data/m"]
+    assert tags["posttrain.key"] == store.run_cache_key(entry)
+    assert "posttrain.key" not in client.get_run(ids[0]).data.tags
+
+
+def test_failed_and_killed_runs_are_no_ones_source(recorded: Toy) -> None:
+    recorder = Recorder(recorded.root, "language")
+    recorded.stages["c"]["cmd"] = "exit 1"
+    recorded.save()
+    failed = recorded.run("c", recorder=recorder)["c"]
+    assert failed.mlflow_run_id is not None
+    assert recorder.client.get_run(failed.mlflow_run_id).info.status == "FAILED"
+    left = recorder.start("c", recorded.lock["stages"]["c"], "a process that is killed now")
+    again = Recorder(recorded.root, "language")
+    assert [again.client.get_run(run_id).info.status for run_id in (left, recorder.parent)] == ["KILLED", "KILLED"]
+    assert chain(recorded.root, "c").run_id not in (failed.mlflow_run_id, left)
+
+
+def test_a_stage_finds_its_run(recorded: Toy) -> None:
+    recorded.stage("e", cmd='mkdir -p data; echo "$MLFLOW_RUN_ID $MLFLOW_TRACKING_URI" > data/e')
+    result = recorded.run("e", recorder=Recorder(recorded.root, "language"))["e"]
+    assert recorded.read("data/e").split() == [result.mlflow_run_id, store.uri(recorded.root)]
+
+
+def test_the_commit_and_what_differs_from_it(recorded: Toy) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run(["git", "add", "."], cwd=recorded.root, check=True)
+    subprocess.run(["git", *identity, "commit", "-qm", "x"], cwd=recorded.root, check=True)
+    recorded.set(c=2)
+    recorded.run(recorder=Recorder(recorded.root, "language"))
+    link = flat(chain(recorded.root, "d"))["data/c"]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=recorded.root, capture_output=True, text=True, check=True)
+    assert link.commit == head.stdout.strip()
+    assert link.dirty == "params.yaml"
+
+
+def test_what_is_not_on_record_is_one_clear_line(recorded: Toy) -> None:
+    for target, expected in (("nope", "'nope' is neither a stage"), ("0" * 32, "no finished run")):
+        with pytest.raises(PlanError, match=expected):
+            chain(recorded.root, target)
