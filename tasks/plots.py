@@ -83,13 +83,13 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
 
 
 def calibration(frame: pd.DataFrame, name: str) -> str:
-    """Predicted against observed share of preferences; a point's area grows with its number of comparisons."""
+    """Predicted against observed share of preferences; a point's area grows with its number of pairs."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH * 0.4, WIDTH * 0.4), layout="constrained")
         axis = figure.subplots()
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
         axis.plot(frame["predicted"], frame["observed"], color=COLOURS[0], linewidth=0.8)
-        areas = 8 + 60 * frame["count"] / max(frame["count"].max(), 1)
+        areas = 8 + 60 * frame["pairs"] / max(frame["pairs"].max(), 1)
         axis.scatter(frame["predicted"], frame["observed"], s=areas, color=COLOURS[0], zorder=3)
         axis.set(xlabel="predicted", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         return _svg(figure, name)

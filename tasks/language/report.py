@@ -58,7 +58,7 @@ def run(
     asked = artifacts.read(schemas.Problems, problems / "test.parquet")
     view = {
         "headline": scoreboard.headline(judged, config.baseline),
-        "warnings": list(_warnings(drawn)),
+        "warnings": list(warnings(drawn)),
         "problems": answers[config.policies[0]]["problem_id"].nunique(),
         "policies": config.policies,
         "baseline": config.baseline,
@@ -101,23 +101,19 @@ def _scores(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return table[-1].to_numpy(), table.drop(columns=-1).to_numpy()
 
 
-def _warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """A preference-tuned policy may widen its margin while it grows less likely to say what was chosen: tell it.
-
-    Judged by rewards/chosen where there is one, which is relative to the reference on the same pairs and so free of
-    the batches' noise, else by the log-probabilities of the curve's first and last tenth.
-    """
+def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """A preference-tuned policy may widen its margin while it grows less likely to say what was chosen: tell it."""
     for name, frame in drawn.items():
-        if "logps/chosen" not in frame or frame.empty:
+        if "logps/chosen_change" not in frame or frame.empty:
             continue
-        edge = -(-len(frame) // 10)
-        start, end = frame.head(edge).mean(), frame.tail(edge).mean()
-        fell = end["rewards/chosen"] < 0 if "rewards/chosen" in frame else end["logps/chosen"] < start["logps/chosen"]
-        if fell:
+        end = frame.tail(-(-len(frame) // 10)).mean()
+        if end["logps/chosen_change"] < 0:
+            fell = -end["logps/chosen_change"]
+            further = end["rewards/rejected"] < end["rewards/chosen"]
             yield (
-                f"{name}: the chosen answers became less likely. Their mean log-probability was "
-                f"{start['logps/chosen']:.1f} nats in the first tenth of the steps and {end['logps/chosen']:.1f} in the "
-                f"last, that of the rejected ones {start['logps/rejected']:.1f} and {end['logps/rejected']:.1f}."
+                f"{name}: the chosen answers became less likely, by {fell:.2f} nats an answer against the reference (mean "
+                f"of the last tenth of the steps)."
+                + (" The margin grew because the rejected ones fell further." if further else "")
             )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tasks import artifacts, schemas
 from tasks.language import evaluate
-from tasks.language.report import ReportConfig, run, win_rates
+from tasks.language.report import ReportConfig, run, warnings, win_rates
 
 CONFIG = ReportConfig(seed=2, policies=["pretrained", "sft", "dpo"], baseline="sft", samples=2)
 EVALUATE = evaluate.EvaluateConfig(
@@ -70,14 +70,20 @@ def home(tmp_path_factory):
     falling = np.linspace(0, -1, 40)
     for name, extra in {
         "sft": {"mean_token_accuracy": -falling},
-        "dpo": {"logps/chosen": falling - 20, "logps/rejected": 3 * falling - 22, "rewards/chosen": falling},
+        "dpo": {
+            "rewards/chosen": falling / 10,
+            "rewards/rejected": falling / 5,
+            "logps/chosen": falling - 20,
+            "logps/rejected": 2 * falling - 22,
+            "logps/chosen_change": falling,
+        },
     }.items():
         artifacts.write_curves(
             pd.DataFrame({"loss": falling + 1 + rng.normal(0, 0.1, 40), **extra}).to_dict("records"),
             home / "curves" / f"{name}.csv",
         )
     artifacts.write_curves([], home / "curves" / "pretrained.csv")
-    calibration = pd.DataFrame({"predicted": [0.1, 0.5, 0.9], "observed": [0.15, 0.5, 0.8], "count": [9, 5, 20]})
+    calibration = pd.DataFrame({"predicted": [0.1, 0.5, 0.9], "observed": [0.15, 0.5, 0.8], "pairs": [9.0, 5.0, 20.0]})
     calibration.to_csv(home / "calibration.csv", index=False)
     return home
 
@@ -146,8 +152,27 @@ def test_both_pages_have_the_same_numbers(pages, home):
         assert f"{judged['dpo']['kl_sampled']['mean']:.2f}" in page
         assert f"{100 * metrics['dpo']['win_rate_greedy']['mean']:.1f} %" in page
         assert "0.81" in page
-        assert "dpo: the chosen answers became less likely" in page
+        assert "dpo: the chosen answers became less likely, by 0.96 nats" in page
         assert "Over pretrained, sft raised strict greedy accuracy from" in page
+
+
+def test_the_warning_is_given_only_when_the_chosen_answers_fell():
+    def curve(chosen, rejected):
+        steps = np.linspace(0, 1, 20)
+        return pd.DataFrame(
+            {
+                "logps/chosen_change": chosen * steps,
+                "rewards/chosen": 0.1 * chosen * steps,
+                "rewards/rejected": 0.1 * rejected * steps,
+            }
+        )
+
+    both, chosen_only = (list(warnings({"dpo": curve(-2.0, rejected)})) for rejected in (-9.0, 0.0))
+    assert "by 1.95 nats an answer" in both[0]
+    assert "the rejected ones fell further" in both[0]
+    assert len(chosen_only) == 1
+    assert "fell further" not in chosen_only[0]
+    assert list(warnings({"dpo": curve(0.5, -9.0), "sft": pd.DataFrame({"loss": [1.0]})})) == []
 
 
 def test_markdown_tables_are_whole_and_plots_exist(pages, home):
