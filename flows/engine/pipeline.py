@@ -25,7 +25,7 @@ def open_repo(root: Path) -> "Repo":
     """The DVC repository at `root`, with a damaged rwlock mended and DVC's own chatter turned off."""
     from dvc.repo import Repo
 
-    logging.getLogger("dvc").setLevel(logging.ERROR)
+    logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its progress bars as well
     with plain_errors():
         repo = Repo(str(root), _wait_for_lock=True)
         heal_rwlock(repo)

@@ -40,14 +40,16 @@ def run_flow(
 
         coordinator.recorder = recorder = Recorder(root, flow_name)
         execution = Execution(coordinator, planned, jobs, watch)
+        complete = False
         try:
             execution.start_ready()
             with using(server):
                 _flow(flow_name, execution)(return_state=True)
+            complete = True
         finally:
             coordinator.stop()
             results = execution.results()
-            recorder.close(results)
+            recorder.close(results, complete)
         return results
 
 

@@ -83,10 +83,24 @@ def using(server: TemporaryServer | None) -> Iterator[None]:
         return
     server.wait()
     with temporary_settings({PREFECT_API_URL: server.url}):
+        _end_stale_runs()
         try:
             yield
         finally:
             _drain()
+
+
+def _end_stale_runs() -> None:
+    """Flow runs that the history has as running were killed: one run at a time is at work on this history."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Crashed
+
+    running = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING])
+    with get_client(sync_client=True) as client:
+        for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=running))):
+            client.set_flow_run_state(run.id, Crashed(message="its process was killed"), force=True)
 
 
 def _drain() -> None:

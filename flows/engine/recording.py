@@ -65,15 +65,19 @@ class Recorder:
         """The run that made a stage's current outs, for a stage that did not run now."""
         return store.find(self.client, stage, entry)
 
-    def close(self, results: Iterable[StageResult]) -> None:
-        """Name in the parent run, for each stage, how it ended and the run that made its output."""
+    def close(self, results: Iterable[StageResult], complete: bool = True) -> None:
+        """Name in the parent run, for each stage, how it ended and the run that made its output.
+
+        Not `complete`: the flow was stopped before its end.
+        """
         failed = False
         for result in results:
             failed = failed or result.state not in ("up-to-date", "restored", "ran")
             self.client.set_tag(self.parent, PREFIX + store.tag_name("state", result.stage), result.state)
             if result.mlflow_run_id:
                 self.client.set_tag(self.parent, PREFIX + store.tag_name("run", result.stage), result.mlflow_run_id)
-        self.client.set_terminated(self.parent, "FAILED" if failed else "FINISHED")
+        status = "FAILED" if failed else "FINISHED"
+        self.client.set_terminated(self.parent, status if complete else "KILLED")
 
 
 def _dataset(path: str, md5: str) -> DatasetInput:

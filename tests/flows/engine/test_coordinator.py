@@ -7,7 +7,7 @@ import pytest
 from flows.engine import lockfile
 from flows.engine.coordinator import Coordinator
 from flows.engine.plan import PlanError
-from tests.flows.engine.conftest import Toy
+from tests.flows.engine.toy import Toy
 
 
 def test_records_are_those_of_plain_dvc_repro(make_toy: Callable[[str], Toy]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.engine.conftest import Toy
 from tests.flows.engine.test_supervisor import alive, wait_for
+from tests.flows.engine.toy import Toy
 
 RUN = """
 import sys

@@ -5,7 +5,7 @@ import pytest
 
 from flows.engine import resources
 from flows.engine.resources import Slots
-from tests.flows.engine.conftest import Toy
+from tests.flows.engine.toy import Toy
 
 MEET = "mkdir -p data; touch {me}.here; for i in $(seq 100); do test -e {other}.here && break; sleep 0.05; done; "
 

@@ -10,7 +10,7 @@ from flows.engine import store
 from flows.engine.lineage import Link, chain
 from flows.engine.pipeline import PlanError
 from flows.engine.recording import Recorder
-from tests.flows.engine.conftest import Toy
+from tests.flows.engine.toy import Toy
 
 
 @pytest.fixture(scope="session")

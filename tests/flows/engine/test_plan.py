@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from flows.engine.plan import PlanError
-from tests.flows.engine.conftest import Toy
+from tests.flows.engine.toy import Toy
 
 
 def test_a_plan_is_in_topological_order_and_says_why(toy: Toy) -> None:

@@ -1,15 +1,12 @@
 """Toy pipelines in a real git and DVC repository, run by the engine without Prefect and, if asked for, with MLflow."""
 
 import json
-import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
@@ -121,28 +118,3 @@ class Toy:
         from ruamel.yaml import YAML
 
         return YAML(typ="safe").load(self.root / "dvc.lock")
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("template")
-    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
-    (root / ".gitignore").write_text("/data/\n/mlruns/\n")
-    return root
-
-
-@pytest.fixture
-def make_toy(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Toy]:
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-
-    def make(name: str) -> Toy:
-        shutil.copytree(template, tmp_path / name)
-        return Toy(tmp_path / name)
-
-    return make
-
-
-@pytest.fixture
-def toy(make_toy: Callable[[str], Toy]) -> Toy:
-    return make_toy("toy")

@@ -1,0 +1,34 @@
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.flows.engine.toy import Toy
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("template")
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
+    (root / ".gitignore").write_text("/data/\n/mlruns/\n")
+    return root
+
+
+@pytest.fixture
+def make_toy(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Toy]:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+
+    def make(name: str) -> Toy:
+        shutil.copytree(template, tmp_path / name)
+        return Toy(tmp_path / name)
+
+    return make
+
+
+@pytest.fixture
+def toy(make_toy: Callable[[str], Toy]) -> Toy:
+    return make_toy("toy")

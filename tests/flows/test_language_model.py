@@ -1,0 +1,129 @@
+"""The flow as a process of its own, as people run it: Prefect's server, tasks, signals."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.flows.engine.test_supervisor import alive, wait_for
+from tests.flows.engine.toy import Toy
+
+RUN = """
+import sys
+from pathlib import Path
+from flows import language_model
+from flows.engine.plan import plan
+root = Path(sys.argv[1])
+planned = plan(root, sys.argv[2:])
+for result in language_model.run(root, planned, jobs=2, watch=lambda event: None):
+    print(result.stage, result.state, result.mlflow_run_id)
+"""
+STUBBORN = """
+import os, pathlib, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path(f"{os.getpid()}.pid").write_text("")
+if len(sys.argv) == 1:
+    subprocess.Popen([sys.executable, __file__, "grandchild"], start_new_session=True)
+time.sleep(120)
+"""
+
+
+def start(toy: Toy, *targets: str) -> subprocess.Popen[str]:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT")}
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(toy.root), *targets],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environ, "PYTHONPATH": os.pathsep.join(sys.path), "PREFECT_HOME": str(toy.root / "home")},
+    )
+
+
+def children_in(root: Path) -> list[int]:
+    """Processes that were started for this repository, Prefect's server among them."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and (folder / "cwd").readlink() == root and int(folder.name) != os.getpid():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def prefect_states(toy: Toy, table: str) -> dict[str, str]:
+    with sqlite3.connect(toy.root / "mlruns/prefect.db") as records:
+        return dict(records.execute(f"select name, state_name from {table}"))
+
+
+@pytest.mark.slow
+def test_a_flow_runs_from_this_installation(toy: Toy) -> None:
+    toy.diamond()
+    toy.stage("bad", "a", cmd="echo this is wrong; exit 1")
+    toy.stage("lost", "bad")
+    process = start(toy, "d", "lost")
+    out, err = process.communicate(timeout=120)
+    states = {line.split()[0]: line.split()[1] for line in out.splitlines()}
+    assert states == {"a": "ran", "b": "ran", "c": "ran", "d": "ran", "bad": "failed", "lost": "skipped"}, err
+    assert err == "", "nothing of Prefect's or MLflow's chatter"
+    assert prefect_states(toy, "task_run") == {
+        **dict.fromkeys("abcd", "Ran"),
+        "bad": "Failed",
+        "lost": "NotReady",
+    }
+    assert list(prefect_states(toy, "flow_run").values()) == ["Failed"]
+    with sqlite3.connect(toy.root / "mlruns/prefect.db") as records:
+        logged = [message for (message,) in records.execute("select message from log")]
+    assert {"made data/a", "made data/d", "this is wrong"} <= set(logged), "a stage's output is in Prefect's log"
+    assert toy.dvc("status", "d").strip() == "Data and pipelines are up to date."
+    assert not children_in(toy.root)
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_no_child_and_the_next_run_finishes(toy: Toy) -> None:
+    toy.stage("a")
+    toy.write("stubborn.py", STUBBORN)
+    toy.stage("b", "a", cmd="python stubborn.py")
+    process = start(toy, "b")
+    wait_for(lambda: len(alive(toy.root)) == 2, 90)
+    assert len(alive(toy.root)) == 2
+    assert len(children_in(toy.root)) > 3, "the server and the supervisors too"
+    process.kill()
+    process.communicate()
+    assert wait_for(lambda: not children_in(toy.root), 5) < 2
+    assert toy.lock["stages"].keys() == {"a"}
+
+    toy.stage("b", "a", cmd="python work.py data/b data/a")
+    out, err = start(toy, "b").communicate(timeout=120)
+    assert [line.split()[:2] for line in out.splitlines()] == [["a", "up-to-date"], ["b", "ran"]], err
+    with sqlite3.connect(toy.root / "mlruns/prefect.db") as records:
+        states = [state for (state,) in records.execute("select state_name from flow_run order by start_time")]
+    assert states == ["Crashed", "Completed"], "no flow run stays as running for ever"
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_children_within_two_seconds(toy: Toy) -> None:
+    toy.stage("a")
+    toy.write("stubborn.py", STUBBORN)
+    toy.stage("b", "a", cmd="python stubborn.py")
+    toy.stage("c", "b")
+    process = start(toy, "c")
+    wait_for(lambda: len(alive(toy.root)) == 2, 90)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: not alive(toy.root), 5)
+    assert time.monotonic() - began < 2
+    _, err = process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert not children_in(toy.root)
+    assert toy.lock["stages"].keys() == {"a"}
+    with sqlite3.connect(toy.root / "mlruns/mlflow.db") as records:
+        statuses = dict(records.execute("select name, status from runs"))
+    assert statuses == {"language": "KILLED", "a": "FINISHED", "b": "KILLED"}
