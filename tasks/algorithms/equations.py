@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-UNSIGNED = r"(?>\$?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?%?|\$?\.\d+%?)"
+# At most 300 digits: a model that rambles in digits must not meet Python's limit for converting them.
+UNSIGNED = r"(?>\$?(?:\d{1,3}(?:,\d{3}){1,100}(?!\d)|\d{1,300})(?:\.\d{1,300})?%?|\$?\.\d{1,300}%?)"
 NUMBER = re.compile(rf"(?:(?<![\w.)\]])-)?{UNSIGNED}")
 NOTE = re.compile(r"<<([^<>]*)>>")
 WORDS = (("divided by", "/"), ("plus", "+"), ("minus", "-"), ("times", "*"), ("equals", "="), ("is", "="))

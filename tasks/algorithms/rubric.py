@@ -1,18 +1,19 @@
 """The lecture's rubric: correctness 0-5, reasoning 0-3, clarity 0-2, ten points in all, each score with its reason.
 
 A pure function of texts: the same response always earns the same score. Steps are judged as equations against the
-reference's; wrong and needless ones lower the share of right steps, so that listing many numbers does not pay.
+reference's (worked_steps.py).
 """
 
 import re
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import lru_cache
 
-from tasks.algorithms.equations import Equation, equations, numbers, parse_number
+from tasks.algorithms import worked_steps
+from tasks.algorithms.equations import NOTE, Equation, equations, numbers, parse_number
+from tasks.algorithms.worked_steps import Work
 
 ANSWER_LINE = re.compile(r"^####[ \t]*(.*)$", re.MULTILINE)
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+COUNTED = re.compile(r"=\s*[$\d.,]+%?\s+([A-Za-z]{3,})")  # what a result counts: `= 12 pens`
 OPERATIONS = {
     "+": re.compile(r"\b(plus|add(s|ed|ing|ition)?|sum)\b", re.IGNORECASE),
     "-": re.compile(r"\b(minus|subtract(s|ed|ing|ion)?|difference)\b", re.IGNORECASE),
@@ -36,15 +37,6 @@ class RubricScore:
     def total(self) -> int:
         """The sum of the three, 0 to 10."""
         return self.correctness + self.reasoning + self.clarity
-
-
-@dataclass(frozen=True)
-class Work:
-    """A response's steps held against the reference's. `share` of them is right, 0 to 1; `reached` are their results."""
-
-    steps: int
-    share: Fraction
-    reached: frozenset[Fraction]
 
 
 def same_number(a: str, b: str) -> bool:
@@ -82,86 +74,44 @@ def final_answer(response: str) -> str | None:
 def score(question: str, solution: str, answer: str, response: str, ended: bool) -> RubricScore:
     """Judge `response` to `question` by the reference `solution` and `answer`; `ended` says that it closed itself."""
     steps = equations(response)
-    work = _work(question, solution, answer, steps)
+    work = worked_steps.judge(question, solution, answer, steps)
     final = final_answer(response)
     right = final is not None and same_number(final, answer)
-    correctness = _correctness(final, right, answer, work)
-    if work.steps and _reference(solution)[0]:
+    if work.steps and worked_steps.reference(solution).steps:
         reasoning = _reasoning_in_steps(work)
     else:
         reasoning = _reasoning_in_words(solution, response, right)
-    return RubricScore(*correctness, *reasoning, *_clarity(solution, response, steps, final, ended))
-
-
-@lru_cache(maxsize=4096)
-def _reference(solution: str) -> tuple[tuple[Equation, ...], frozenset[Fraction]]:
-    """The reference's steps that hold, and its leaves: the operands that are no earlier step's result."""
-    steps = tuple(step for step in equations(solution) if step.holds)
-    results: set[Fraction] = set()
-    leaves: set[Fraction] = set()
-    for step in steps:
-        leaves.update(set(step.operands) - results)
-        results.add(step.result)
-    return steps, frozenset(leaves)
-
-
-def _work(question: str, solution: str, answer: str, steps: list[Equation]) -> Work:
-    """Which steps are right: arithmetic holds, operands are known, and they lead to the reference's results.
-
-    Known are the question's numbers, constants that the reference brings in, and results of earlier right steps. A
-    response that reaches the answer from all the numbers the reference uses may take its own way there, in fewer or
-    other steps; otherwise its steps count as far as their results are the reference's.
-    """
-    reference, leaves = _reference(solution)
-    results = {step.result for step in reference}
-    known = {parse_number(text.rstrip("%")) for text in numbers(question)} | leaves
-    sound: list[Equation] = []
-    for step in steps:
-        if step.holds and known.issuperset(step.operands):
-            sound.append(step)
-            known.add(step.result)
-    wanted, right = set(results), []
-    for step in reversed(sound):
-        if step.result in wanted:
-            right.append(step)
-            wanted.update(step.operands)
-    reached = frozenset(step.result for step in right)
-    used = {operand for step in right for operand in step.operands}
-    if not steps:
-        share = Fraction(0)
-    elif parse_number(answer) in reached and leaves <= used:
-        share = Fraction(len(right), len(steps))
-    else:
-        found = sum(step.result in reached for step in reference)
-        share = Fraction(found, max(len(reference), len(steps)))
-    return Work(len(steps), share, reached)
+    clarity = _clarity(question, solution, response, steps, final, ended)
+    return RubricScore(*_correctness(final, right, answer, work), *reasoning, *clarity)
 
 
 def _correctness(final: str | None, right: bool, answer: str, work: Work) -> tuple[int, str]:
     if right:
         return 5, f"final answer {final} is right"
     given = f"final answer {final} instead of {answer}" if final is not None else "no final answer"
-    if parse_number(answer) in work.reached and work.share * 2 >= 1:
+    if parse_number(answer) in work.reached and work.right * 2 >= 1:
         return 3, f"{given}, though a step reaches {answer}"
-    if work.share * 2 >= 1:
+    if work.right * 2 >= 1:
         return 2, f"{given}; at least half of the steps are right"
-    if work.share > 0:
+    if work.right > 0:
         return 1, f"{given}; some steps are right"
     return 0, given
 
 
 def _reasoning_in_steps(work: Work) -> tuple[int, str]:
-    points = int(3 * work.share)
-    if work.share == 1:
-        return points, "every step holds and leads to the answer"
-    return points, f"{float(work.share):.0%} of the steps needed or taken are right"
+    if work.right == 1:
+        return 3, "every step holds and leads to the answer"
+    slips = work.credit - work.right
+    told = f"{float(work.right):.0%} of the steps needed or taken are right"
+    return int(3 * work.credit), told + (", others only set up rightly" if slips else "")
 
 
 def _reasoning_in_words(solution: str, response: str, right: bool) -> tuple[int, str]:
     """Without equations: are the reference's operations named, and only those? Nothing for a wrong answer."""
-    if right and not _reference(solution)[0]:
+    reference = worked_steps.reference(solution)
+    if right and not reference.steps:
         return 3, "the answer is right, and the reference shows no steps to hold it against"
-    needed = {sign for step in _reference(solution)[0] for sign in step.signs}
+    needed = {sign for step in reference.steps for sign in step.signs}
     named = {sign for sign, pattern in OPERATIONS.items() if pattern.search(response)}
     if not right or not needed & named:
         return 0, "no step is shown" if right else "no step is shown, and the answer is wrong"
@@ -169,22 +119,27 @@ def _reasoning_in_words(solution: str, response: str, right: bool) -> tuple[int,
     return points, "names the right operation" if points == 3 else "names some of the operations"
 
 
-def _clarity(solution: str, response: str, steps: list[Equation], final: str | None, ended: bool) -> tuple[int, str]:
-    """One point for stating an answer plainly and in line with the last step, one for being concise."""
+def _clarity(
+    question: str, solution: str, response: str, steps: list[Equation], final: str | None, ended: bool
+) -> tuple[int, str]:
+    """One point for stating an answer plainly and in line with the last step, one for being concise and to the point."""
     parts = [part for part in SENTENCE_END.split(response.strip()) if part]
     marked = response.count("####")
     plain = strict_answer(response) is not None and marked == 1
     if not marked and parts and final is not None:  # in words: a closing sentence that gives the number
         plain = parts[-1][-1] in ".!" and final in numbers(parts[-1])
     agrees = not steps or (final is not None and parse_number(final.rstrip("%")) == steps[-1].result)
-    long = len(response.split()) > 2 * len(solution.split()) + 20
+    things = COUNTED.findall(NOTE.sub("", response))
     faults = {
+        "says nothing": not parts,
         "does not end": not ended,
         "repeats itself": len(set(parts)) < len(parts),
-        "rambles": long,
+        "rambles": len(response.split()) > 2 * len(solution.split()) + 20,
+        f"counts {things[-1] if things else ''}, which nobody asked about": bool(things)
+        and things[-1].lower().rstrip("s") not in f"{question} {solution}".lower(),
     }
     found = [fault for fault, is_so in faults.items() if is_so]
-    stated = (
-        "states its answer" if plain and agrees else "no plain answer" if not plain else "answer is not the last step's"
+    stated = "states its answer" if agrees else "answer is not the last step's"
+    return (plain and agrees) + (not found), "; ".join(
+        [stated if plain else "no plain answer", *(found or ["concise"])]
     )
-    return (plain and agrees) + (not found), "; ".join([stated, *(found or ["concise"])])

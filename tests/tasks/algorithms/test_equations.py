@@ -71,3 +71,9 @@ def test_a_chain_is_its_last_equation():
 @pytest.mark.parametrize("text", ["x = 5", "the total is 5", "3 + = 4", "12", "3 + 4"])
 def test_no_equation(text):
     assert equations(text) == []
+
+
+def test_rambling_in_digits_is_read_without_an_error():
+    assert parse_number(numbers("1" * 5000)[0]) > 0
+    assert len(equations("+".join(["1"] * 3000) + " = 3000")) == 1
+    assert [step.value for step in equations("(" * 3000 + "1 + 1" + ")" * 3000 + " = 2")] == [None]

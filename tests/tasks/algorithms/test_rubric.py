@@ -29,12 +29,13 @@ def test_the_lectures_example():
         ("(14 + 7) * 2 = 42\n#### 42", (5, 3, 2)),  # its own way, from the same numbers
         ("14 * 2 = 28\n7 * 2 = 14\n28 + 14 = 42\n#### 42", (5, 3, 2)),
         ("14 + 7 = 21\n21 * 2 = 42\n#### 41", (3, 3, 1)),  # derived, then given otherwise
-        ("14 + 7 = 21\n21 * 2 = 44\n#### 44", (2, 1, 2)),
-        ("14 + 7 = 22\n22 * 2 = 44\n#### 44", (0, 0, 2)),
+        ("14 + 7 = 21\n21 * 2 = 44\n#### 44", (2, 2, 2)),  # a slip in the second step, which is set up rightly
+        ("14 + 7 = 22\n22 * 2 = 44\n#### 44", (0, 1, 2)),  # a slip in the first, carried on
+        ("14 + 7 = 22\n#### 22", (0, 0, 2)),
         ("14 * 7 = 98\n98 * 2 = 196\n#### 196", (0, 0, 2)),  # holds, but leads elsewhere
         ("40 + 2 = 42\n#### 42", (5, 0, 2)),  # numbers from nowhere
         ("#### 42", (5, 0, 2)),
-        ("", (0, 0, 1)),
+        ("", (0, 0, 0)),
     ],
 )
 def test_points(response, expected):
@@ -63,6 +64,14 @@ def test_needless_steps_cost():
         (SOLUTION + "\nWell done", True, 1, "no plain answer; concise"),
         ("so it goes " * 30 + "\n" + SOLUTION, True, 1, "states its answer; rambles"),
         (SOLUTION.replace("#### 42", "#### 24"), True, 1, "answer is not the last step's; concise"),
+        (
+            SOLUTION.replace("42 marbles", "42 Eggs"),
+            True,
+            1,
+            "states its answer; counts Eggs, which nobody asked about",
+        ),
+        (SOLUTION.replace("42 marbles", "42 marble"), True, 2, "states its answer; concise"),
+        (SOLUTION.replace("21 marbles", "21 eggs"), True, 2, "states its answer; concise"),  # the last count is judged
     ],
 )
 def test_clarity(response, ended, clarity, reason):
