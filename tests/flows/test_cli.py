@@ -1,0 +1,344 @@
+"""The `posttrain` command on a real pipeline of small stages: what it prints, what it changes, how it exits."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from flows import cli
+from flows.engine.coordinator import Coordinator
+from flows.engine.execute import Execution
+from flows.engine.state import PlannedStage, StageResult, Watcher
+
+REPOSITORY = Path(__file__).parents[2]
+STAGE = """\
+import json, sys, time
+from pathlib import Path
+from ruamel.yaml import YAML
+
+name, out = sys.argv[1], Path(sys.argv[2])
+params = YAML(typ="safe").load(Path("params.yaml"))[name]
+print("working on", name, flush=True)
+time.sleep(params["seconds"])
+if params["fail"]:
+    raise ValueError(f"{name} cannot go on")
+out.mkdir(parents=True)
+out.joinpath("result.json").write_text(json.dumps(params["beta"]))
+if name == "report":
+    out.joinpath("report.html").write_text("<html><h1>Report</h1><!-- posttrain:run --></html>")
+    out.joinpath("report.md").write_text("# Report\\n\\n<!-- posttrain:run -->\\n")
+"""
+GRAPH = {"problems": [], "sft": ["problems"], "dpo": ["sft"], "ppo": ["sft"], "report": ["dpo", "ppo"]}
+SECTION = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["beta", "seconds", "fail"],
+    "properties": {"beta": {"type": "number"}, "seconds": {"type": "number"}, "fail": {"type": "boolean"}},
+}
+
+
+def make_pipeline(root: Path) -> Path:
+    """A git and DVC repository with five stages in which nothing has run yet."""
+    root.mkdir()
+    subprocess.run(["git", "init", "--quiet", root], check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
+    (root / "stage.py").write_text(STAGE)
+    stages, params = "stages:\n", "# a toy\n"
+    for name, needs in GRAPH.items():
+        deps = ", ".join(["stage.py", *(f"data/{need}" for need in needs)])
+        stages += f"  {name}:\n    cmd: python stage.py {name} data/{name}\n    deps: [{deps}]\n"
+        stages += f"    params: [{name}]\n    outs: [data/{name}]\n"
+        params += f"{name}:\n  beta: 1e-1  # of {name}\n  seconds: 0\n  fail: false\n"
+    (root / "dvc.yaml").write_text(stages)
+    (root / "params.yaml").write_text(params)
+    schema = {"additionalProperties": False, "required": list(GRAPH), "properties": dict.fromkeys(GRAPH, SECTION)}
+    (root / "params.schema.json").write_text(json.dumps(schema))
+    (root / ".gitignore").write_text("/data\n/mlruns\n/report.*\n")
+    return root
+
+
+def environ() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "DO_NOT_TRACK": "1"}
+
+
+def posttrain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    return subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
+
+
+def run_quietly(root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
+    """A flow's `run` without Prefect and MLflow, which take longer to start than all of these tests."""
+    with Coordinator(root) as coordinator:
+        execution, ended = Execution(coordinator, planned, jobs, watch), dict[str, StageResult]()
+        for stage in planned:
+            if stage.reason and all(ended[name].state != "failed" for name in stage.upstream if name in ended):
+                ended[stage.name] = execution.submit(stage.name).result()
+        return execution.results()
+
+
+def call(root: Path, *arguments: str) -> tuple[int, str, str]:
+    """The command in this process: exit code, standard output, standard error."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as error,
+    ):
+        patch.setattr("flows.language_model.run", run_quietly)
+        patch.chdir(root)
+        return cli.command(arguments), out.getvalue(), error.getvalue()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pipeline(tmp_path_factory.mktemp("made") / "toy")
+
+
+@pytest.fixture(scope="module")
+def done(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The pipeline after one run from nothing, and what that run printed."""
+    root = shutil.copytree(made, tmp_path_factory.mktemp("done") / "toy", symlinks=True)
+    code, out, error = call(root, "run")
+    assert (code, error) == (0, "")
+    return root, out
+
+
+@pytest.fixture
+def root(done: tuple[Path, str], tmp_path: Path) -> Path:
+    """A copy of the pipeline that has run, for one test to change."""
+    return shutil.copytree(done[0], tmp_path / "toy", symlinks=True)
+
+
+@pytest.fixture
+def fresh(made: Path, tmp_path: Path) -> Path:
+    """A pipeline in which nothing has run, for one test to change."""
+    return shutil.copytree(made, tmp_path / "toy", symlinks=True)
+
+
+def test_a_first_run_prints_each_stage_and_leaves_the_report(done: tuple[Path, str]) -> None:
+    root, printed = done
+    lines = printed.splitlines()
+    assert lines[0] == "5 of 5 stages to run"
+    assert "problems  running     never run  log: mlruns/logs/problems.log" in lines
+    assert [line.split()[0] for line in lines if line.split()[1:2] == ["ran"]][:2] == ["problems", "sft"]
+    assert lines[-2].startswith("5 ran in ")
+    assert lines[-1] == "report: report.html, report.md"
+    assert all(character.isprintable() or character == "\n" for character in printed)
+    page = (root / "report.html").read_text()
+    assert page.startswith("<html><h1>Report</h1><section")
+    assert "posttrain:run -->" not in page
+    assert "beta: 1e-1  # of dpo" in page
+    assert "posttrain:run -->" in (root / "data/report/report.html").read_text()
+
+
+def test_with_nothing_to_do_it_says_so_at_once_without_prefect_or_mlflow(root: Path) -> None:
+    watched = "import sys; from flows import cli; s = cli.command(['run']); print(s, {'prefect', 'mlflow', 'torch'} & {*sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", watched], cwd=root, env=environ(), capture_output=True, text=True, check=True
+    )
+    first, second = done.stdout.splitlines()
+    assert first.startswith("nothing has changed: 5 stages are up to date (")
+    assert second == "0 set()"
+    assert done.stderr == ""
+
+
+def test_json_is_one_object_and_progress_goes_to_standard_error(root: Path) -> None:
+    code, out, error = call(root, "run", "--json", "--set", "dpo.beta=0.2")
+    facts = json.loads(out)
+    assert code == 0
+    assert out.count("\n") == 1
+    states = {"problems": "up-to-date", "sft": "up-to-date", "dpo": "ran", "ppo": "up-to-date", "report": "ran"}
+    assert {name: fact["state"] for name, fact in facts.items()} == states
+    assert all(set(fact) == {"state", "reason", "seconds", "mlflow_run_id"} for fact in facts.values())
+    assert facts["dpo"]["seconds"] > 0
+    assert "0.1 -> 0.2" in facts["dpo"]["reason"]
+    assert error.startswith("params.yaml: dpo.beta: 0.1 -> 0.2\n2 of 5 stages to run\n")
+    assert "beta: 0.2  # of dpo" in (root / "params.yaml").read_text()
+
+
+def test_a_failed_stage_exits_1_with_the_end_of_its_log_and_spares_the_others(root: Path) -> None:
+    code, out, _ = call(root, "run", "--set", "dpo.fail=true", "--set", "ppo.beta=0.3")
+    assert code == 1
+    end = out[out.index("\ndpo failed: ") :]
+    assert "  working on dpo\n" in end
+    assert "ValueError: dpo cannot go on\nlog: mlruns/logs/dpo.log\n1 failed, 1 skipped, 1 ran, 2 up to date in " in end
+    assert end.endswith("\nWhat succeeded is kept; mend the cause and run it again to go on.\n")
+    code, out, _ = call(root, "run", "--json", "--set", "dpo.fail=false")
+    states = {name: fact["state"] for name, fact in json.loads(out).items()}
+    assert (code, states["ppo"], states["report"]) == (0, "up-to-date", "ran")
+
+
+def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
+    with Coordinator(root):
+        code, _, error = call(root, "run", "--force", "dpo")
+    assert code == 2
+    assert error.startswith("posttrain: another `posttrain run` is at work")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_json_lineage_and_pages_name_the_runs_that_made_what_is_there(fresh: Path) -> None:
+    facts = json.loads(posttrain(fresh, "run", "--json").stdout)
+    runs = {name: fact["mlflow_run_id"] for name, fact in facts.items()}
+    assert all(len(run) == 32 for run in runs.values())
+    again = json.loads(posttrain(fresh, "run", "--json").stdout)
+    assert {fact["state"] for fact in again.values()} == {"up-to-date"}
+    assert {name: fact["mlflow_run_id"] for name, fact in again.items()} == runs
+    (fresh / "report.html").unlink()
+    assert posttrain(fresh, "run").stdout.splitlines()[1:] == ["report: report.html, report.md"]
+    page = (fresh / "report.html").read_text()
+    assert page.count(">up to date<") == 2 * len(GRAPH)
+    assert all(run in page for run in runs.values())
+    told = posttrain(fresh, "lineage", "data/dpo/result.json").stdout
+    assert [word for word in told.split() if word.startswith("data/")] == ["data/dpo", "data/sft", "data/problems"]
+    assert all(f", run {runs[name]}" in told for name in ("dpo", "sft", "problems"))
+    assert posttrain(fresh, "lineage", "report").stdout.count("as above") == 1
+    unknown = posttrain(fresh, "lineage", "nosuch")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
+    assert unknown.stderr.startswith("posttrain: dvc.lock: 'nosuch' is neither a stage that has run, nor an out of one")
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_within_two_seconds_with_one_line_and_130(root: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.seconds=60"]
+    run = subprocess.Popen(command, cwd=root, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    for line in run.stdout:
+        if line.startswith("dpo") and "running" in line:
+            break
+    run.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    _, error = run.communicate(timeout=20)
+    assert time.monotonic() - started < 4  # the children within 2 s, then the records
+    assert run.returncode == 130
+    assert error == "posttrain: stopped; what had finished is kept, and the next `posttrain run` goes on\n"
+    code, out, _ = call(root, "run", "--json", "--set", "dpo.seconds=0")
+    assert (code, json.loads(out)["dpo"]["state"]) == (0, "up-to-date")
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_does_not_stop_the_run(root: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.beta=0.4"]
+    run = subprocess.Popen(command, cwd=root, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.readline()
+    run.stdout.close()
+    assert run.wait(timeout=60) == 0
+    assert run.stderr.read() == b""
+    run.stderr.close()
+    assert (root / "data/dpo/result.json").read_text() == "0.4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nosuch"], "dvc.yaml: no stage 'nosuch'; it has problems, sft, dpo, ppo, report"),
+        (["run", "repotr"], "dvc.yaml: no stage 'repotr'; did you mean 'report'?"),
+        (["run", "offline"], "dvc.yaml: no stage 'offline'; it has"),
+        (["run", "--force", "nosuch"], "dvc.yaml: no stage 'nosuch'"),
+        (["run", "sft", "--force", "dpo"], "--force dpo: not among the stages that sft needs"),
+        (["run", "--set", "dpo.beta=high"], "--set dpo.beta: expected a number, got 'high'"),
+        (["run", "--set", "dpo.bta=1"], "--set dpo.bta: unknown parameter; did you mean dpo.beta?"),
+        (["run", "--set", "dpo.beta=0.2", "nosuch"], "dvc.yaml: no stage 'nosuch'"),
+        (["run", "--jobs", "0"], "Invalid value for '--jobs'"),
+        (["run", "--jobs", "many"], "Invalid value for '--jobs'"),
+        (["run", "--frce", "dpo"], "No such option: --frce"),
+        (["runn"], "No such command 'runn'"),
+        (["status", "nosuch"], "dvc.yaml: no stage 'nosuch'"),
+        (["preset", "huge"], "preset huge: there is no presets/huge.yaml; presets/ has none"),
+        (["preset"], "Missing argument 'name'"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_2(fresh: Path, arguments: list[str], message: str) -> None:
+    params = (fresh / "params.yaml").read_bytes()
+    code, out, error = call(fresh, *arguments)
+    assert code == 2
+    assert error.startswith(f"posttrain: {message}")
+    assert error.count("\n") == 1
+    assert out == ""
+    assert (fresh / "params.yaml").read_bytes() == params
+    assert not (fresh / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("params.yaml", "1e-1  # of dpo", '"high"', "params.yaml: dpo.beta: expected a number, got 'high'"),
+        ("params.yaml", "dpo:", "dpoo:", "params.yaml: dpoo: unknown section; did you mean dpo?"),
+        ("params.yaml", "dpo:", "dpo: {", "params.yaml: line"),
+        ("dvc.yaml", "stages:", "stages: [", "dvc.yaml: "),
+        (
+            "dvc.yaml",
+            "stage.py, data/sft",
+            "stage.py, absent.csv, data/sft",
+            "dvc.yaml: stage 'dpo': dep absent.csv does not",
+        ),
+    ],
+)
+def test_a_broken_file_is_one_line_and_exit_2(
+    fresh: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    old: str,
+    new: str,
+    message: str,
+) -> None:
+    path = fresh / file
+    broken = path.read_text().replace(old, new, 1)
+    path.write_text(broken)
+    for command in ("run", "status"):
+        code, out, error = call(fresh, command)
+        assert code == 2
+        assert error.startswith(f"posttrain: {message}")
+        assert error.count("\n") == 1
+        assert out == ""
+    assert path.read_text() == broken
+
+
+def test_outside_of_a_repository(tmp_path: Path) -> None:
+    code, _, error = call(tmp_path, "run")
+    assert code == 2
+    assert error.startswith("posttrain: dvc.yaml: not found in ")
+
+
+def test_status_and_dry_run_say_why_and_change_nothing(fresh: Path) -> None:
+    params = (fresh / "params.yaml").read_bytes()
+    (fresh / "below").mkdir()
+    plan = [*(f"{name:<8}  never run" for name in GRAPH), "5 of 5 stages would run"]
+    assert call(fresh / "below", "status") == (0, "\n".join(plan) + "\n", "")
+    code, out, error = call(fresh, "run", "sft", "--dry-run", "--set", "sft.beta=2")
+    assert (code, error) == (0, "")
+    assert out.splitlines() == [
+        "params.yaml would change: sft.beta: 0.1 -> 2",
+        "problems  never run",
+        "sft       never run",
+        "2 of 2 stages would run",
+    ]
+    code, out, _ = call(fresh, "run", "--dry-run", "--json")
+    fact = {"state": "waiting", "reason": "never run", "seconds": 0.0, "mlflow_run_id": None}
+    assert json.loads(out)["dpo"] == fact
+    assert (fresh / "params.yaml").read_bytes() == params
+    assert not (fresh / "mlruns").exists()
+
+
+def test_a_preset_is_laid_over_params(fresh: Path) -> None:
+    (fresh / "presets").mkdir()
+    (fresh / "presets/large.yaml").write_text("dpo: {beta: 0.5}\n")
+    assert call(fresh, "preset", "large") == (0, "params.yaml: dpo.beta: 0.1 -> 0.5\n", "")
+    assert "beta: 0.5  # of dpo" in (fresh / "params.yaml").read_text()
+    assert call(fresh, "preset", "large") == (0, "params.yaml: has the values of preset large already\n", "")
+
+
+def test_help_lists_the_commands() -> None:
+    code, out, _ = call(REPOSITORY)
+    assert code == 0
+    assert all(word in out for word in ("run", "status", "lineage", "preset", "ui"))
