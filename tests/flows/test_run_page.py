@@ -1,0 +1,188 @@
+"""The section "How it was made": the graph as a picture, the runs, the exact params; and nothing else of the page changes."""
+
+import re
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows import graph, run_page
+from flows.engine.state import PlannedStage, StageResult, State
+from flows.graph import HEIGHT, WIDTH, Look
+
+GRAPH = {"data": [], "sft": ["data"], "dpo": ["data", "sft"], "ppo": ["sft"], "report": ["data", "dpo", "ppo"]}
+LOOK = Look(["ran · 3.0 s", "run 0123abcd"], "#fff", "#000")
+PARAMS = "dpo:\n  beta: 1e-1  # <b>not</b> & bold\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    pages = tmp_path / "data/report"
+    pages.mkdir(parents=True)
+    (pages / "report.html").write_text("<html><p>before</p><!-- posttrain:run --><p>after</p></html>")
+    (pages / "report.md").write_text("before\n\n<!-- posttrain:run -->\n\nafter\n")
+    return tmp_path
+
+
+def finished(**states: State) -> tuple[list[PlannedStage], list[StageResult]]:
+    planned = [PlannedStage(name, None, tuple(needs), 1, 0) for name, needs in GRAPH.items()]
+    results = [
+        StageResult(name, states.get(name, "ran"), "", 61.2, f"{name:0>32}", None, {f"data/{name}": f"{name:f>32}.dir"})
+        for name in GRAPH
+    ]
+    return planned, results
+
+
+def test_the_page_gains_the_section_and_keeps_the_rest(root: Path) -> None:
+    assert run_page.write_pages(root, *finished(sft="restored", ppo="failed")) == [
+        root / "report.html",
+        root / "report.md",
+    ]
+    page = (root / "report.html").read_text()
+    assert page.startswith("<html><p>before</p><section")
+    assert page.endswith("</section><p>after</p></html>")
+    assert Tags.unclosed(page) == []
+    assert "&lt;b&gt;not&lt;/b&gt; &amp; bold" in page
+    assert "5 stages: 1 failed, 3 ran, 1 restored." in page
+    for name in GRAPH:
+        assert f"<td><code>{name:0>32}</code></td>" in page
+        assert f"<code>data/{name} {f'{name:f>32}'[:12]}</code>" in page
+    assert not re.search(r'(src|href)="|<script|@import|url\((?!#)', page)
+
+
+def test_the_markdown_page_says_the_same(root: Path) -> None:
+    run_page.write_pages(root, *finished(sft="restored"))
+    page = (root / "report.md").read_text()
+    assert page.startswith("before\n\n## How it was made\n")
+    assert page.endswith("\n\nafter\n")
+    assert f"```yaml\n{PARAMS}```\n" in page
+    assert '  s1["sft<br/>restored · 1 min 01 s<br/>run 00000000"]' in page
+    assert "  s0 --> s1" in page
+    assert "  s0 --> s2" not in page  # it follows from data -> sft -> dpo
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[0] for row in rows] == ["| Stage", *(f"| {name}" for name in GRAPH)]
+    assert {row.count(" | ") for row in rows} == {4}
+
+
+def test_no_page_without_a_report_that_is_up_to_date(root: Path) -> None:
+    assert run_page.write_pages(root, *finished(report="skipped")) == []
+    assert not (root / "report.html").exists()
+
+
+def test_a_page_is_old_if_it_is_missing_or_the_report_is_newer(root: Path) -> None:
+    planned, results = finished()
+    assert run_page.is_old(root, planned)
+    assert not run_page.is_old(root, planned[:-1])
+    run_page.write_pages(root, planned, results)
+    assert not run_page.is_old(root, planned)
+    (root / "data/report/report.html").write_text("newer")
+    assert run_page.is_old(root, planned)
+
+
+def test_provenance_names_the_commit_and_what_differs_from_it(root: Path) -> None:
+    assert run_page.provenance(root)["commit"] == "not a git repository"
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for arguments in (["init", "-q"], ["add", "params.yaml"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *arguments], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert run_page.provenance(root)["commit"] == commit
+    (root / "params.yaml").write_text(PARAMS + "\n")
+    assert run_page.provenance(root)["commit"] == f"{commit}, with uncommitted changes in params.yaml"
+
+
+def boxes(picture: str) -> dict[str, tuple[float, float]]:
+    """Where each node's box is, by the node's name."""
+    space = "{http://www.w3.org/2000/svg}"
+    found = {}
+    for group in ElementTree.fromstring(picture).iter(f"{space}g"):
+        rect, name = group.find(f"{space}rect"), group.find(f"{space}text")
+        assert rect is not None
+        assert name is not None
+        found[name.text or ""] = (float(rect.attrib["x"]), float(rect.attrib["y"]))
+    return found
+
+
+def test_the_picture_has_every_stage_with_its_state_below_what_it_needs() -> None:
+    picture = graph.svg(GRAPH, dict.fromkeys(GRAPH, LOOK))
+    found = boxes(picture)
+    assert list(found) == ["data", "sft", "dpo", "ppo", "report"]
+    assert picture.count(">ran · 3.0 s</text>") == len(GRAPH)
+    assert (
+        picture.count('<path d="M') - 1 == 5
+    )  # the tip of the arrows, and data-sft, sft-dpo, sft-ppo, dpo-report, ppo-report
+    assert found["data"][0] == found["sft"][0] == found["report"][0]  # what is in line stands in line
+
+
+def test_a_name_is_escaped_and_a_long_one_set_smaller() -> None:
+    picture = graph.svg(
+        {"a<b": [], "decision_transformer@hopper": []}, dict.fromkeys(["a<b", "decision_transformer@hopper"], LOOK)
+    )
+    sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)" font-weight="600"', picture)]
+    assert sizes[0] == 13
+    assert sizes[1] * 0.62 * len("decision_transformer@hopper") <= WIDTH
+    assert "a&lt;b" in picture
+
+
+GRAPHS = st.lists(st.lists(st.integers(0, 11), max_size=4), min_size=1, max_size=12).map(
+    lambda rows: {f"n{i}": sorted({f"n{need}" for need in row if need < i}) for i, row in enumerate(rows)}
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(GRAPHS)
+def test_boxes_never_overlap_and_arrows_point_down(nodes: dict[str, list[str]]) -> None:
+    found = boxes(graph.svg(nodes, dict.fromkeys(nodes, LOOK)))
+    assert set(found) == set(nodes)
+    for name, (x, y) in found.items():
+        assert all(y >= found[need][1] + HEIGHT for need in nodes[name])
+        others = [place for other, place in found.items() if other != name and place[1] == y]
+        assert all(abs(x - other) >= WIDTH for other, _ in others)
+
+
+@settings(max_examples=150, deadline=None)
+@given(GRAPHS)
+def test_the_reduction_keeps_who_is_above_whom_with_no_edge_to_spare(nodes: dict[str, list[str]]) -> None:
+    less = graph.reduced(nodes)
+    assert above(less) == above(nodes)
+    for name, needs in less.items():
+        for need in needs:
+            without = {**less, name: [other for other in needs if other != need]}
+            assert above(without) != above(nodes)
+
+
+def above(nodes: dict[str, list[str]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, needs in nodes.items():
+        found[name] = set(needs).union(*(found[need] for need in needs))
+    return found
+
+
+class Tags(HTMLParser):
+    """Which tags of a page are not closed in the order they were opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.wrong: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("br", "meta"):
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.stack or self.stack.pop() != tag:
+            self.wrong.append(tag)
+
+    @classmethod
+    def unclosed(cls, page: str) -> list[str]:
+        parser = cls()
+        parser.feed(page)
+        return parser.wrong + parser.stack
