@@ -4,13 +4,11 @@ The report stage writes deterministic pages into data/report, since nothing in a
 copied to the repository's root, and the marker in them becomes the graph, the runs, the exact params and the versions.
 """
 
-import platform
-import subprocess
 from collections.abc import Sequence
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from flows.engine import environment
 from flows.engine.state import PlannedStage, StageResult, State
 from flows.graph import Look, mermaid, svg
 from flows.parameters import write
@@ -18,7 +16,6 @@ from flows.summary import WORDS, duration, tally
 
 MARKER = "<!-- posttrain:run -->"
 STAGE, PAGES = "report", Path("data/report")
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "dvc", "prefect", "mlflow", "pandera", "pydantic")
 COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "ran": ("#dff3e3", "#1f8a3b"),
     "restored": ("#e0ecfb", "#2a6fc9"),
@@ -65,21 +62,9 @@ def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
 
 def provenance(root: Path) -> dict[str, str]:
     """The commit, whether files differ from it, and the versions of what computed."""
-    commit = _git(root, "rev-parse", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
-    differs = f", with uncommitted changes in {', '.join(line[2:].strip() for line in changed)}" if changed else ""
-    facts = {"commit": commit + differs if commit else "not a git repository", "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            facts[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return facts
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    return done.stdout.rstrip() if done.returncode == 0 else ""
+    commit, dirty = environment.code(root)
+    differs = f", with uncommitted changes in {dirty}" if dirty not in ("no", "unknown") else ""
+    return {"commit": commit + differs, **environment.versions()}
 
 
 def _lines(result: StageResult) -> list[str]:

@@ -4,21 +4,14 @@ The stage itself logs its parameters and metrics; the engine creates the run, sa
 ends it.
 """
 
-import os
-import platform
-import shutil
-import subprocess
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
-from flows.engine import store
+from flows.engine import environment, store
 from flows.engine.state import StageResult
 from flows.engine.store import PREFIX, Entry
-
-VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "datasets", "dvc", "prefect", "mlflow", "pandera")
 
 
 class Recorder:
@@ -32,7 +25,7 @@ class Recorder:
             [self._experiment], f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
         ):
             self.client.set_terminated(run.info.run_id, "KILLED")
-        self._environment = {PREFIX + "engine": "true", **_git(self.root), **_versions()}
+        self._environment = {PREFIX + "engine": "true", **_environment(self.root)}
         tags = {**self._environment, PREFIX + "flow": flow}
         self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
 
@@ -85,34 +78,9 @@ def _dataset(path: str, md5: str) -> DatasetInput:
     return DatasetInput(dataset, [InputTag("mlflow.data.context", "input")])
 
 
-def _git(root: Path) -> dict[str, str]:
-    """The commit, and the tracked files that differ from it (dvc.lock aside: its content is in the tags)."""
-    if shutil.which("git") is None or not (root / ".git").exists():
-        return {PREFIX + "git_commit": "none", PREFIX + "git_dirty": "unknown"}
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(root), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-
-    commit = git("rev-parse", "--verify", "--quiet", "HEAD").strip() or "none"
-    changed = git("status", "--porcelain", "--untracked-files=normal", "--", ".", ":!dvc.lock").splitlines()
-    dirty = " ".join(line[3:] for line in changed)[:4000] or "no"
-    return {PREFIX + "git_commit": commit, PREFIX + "git_dirty": dirty, "mlflow.source.git.commit": commit}
-
-
-def _versions() -> dict[str, str]:
-    known = {name: _version(name) for name in VERSIONS}
-    machine = {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": str(os.cpu_count()),
-        "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
-    }
-    return {f"{PREFIX}env.{name}": value for name, value in {**machine, **known}.items()}
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "none"
+def _environment(root: Path) -> dict[str, str]:
+    """The tags that say what the runs of this execution are made with."""
+    commit, dirty = environment.code(root)
+    source = {"mlflow.source.git.commit": commit} if commit != "none" else {}
+    versions = {f"{PREFIX}env.{name}": value for name, value in environment.versions().items()}
+    return {PREFIX + "git_commit": commit, PREFIX + "git_dirty": dirty, **source, **versions}

@@ -85,9 +85,9 @@ def test_a_page_is_old_if_it_is_missing_or_the_report_is_newer(root: Path) -> No
 
 
 def test_provenance_names_the_commit_and_what_differs_from_it(root: Path) -> None:
-    assert run_page.provenance(root)["commit"] == "not a git repository"
+    assert run_page.provenance(root)["commit"] == "none"
     git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for arguments in (["init", "-q"], ["add", "params.yaml"], ["commit", "-qm", "first"]):
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *arguments], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     assert run_page.provenance(root)["commit"] == commit
