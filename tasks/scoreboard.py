@@ -71,13 +71,17 @@ def _cell(judged: Evaluations, policy: str, kind: str, how: str, baseline: str) 
 
 def text(kind: str, estimate: Estimate) -> str:
     """The mean as people read it."""
-    return f"{100 * estimate.mean:.1f} %" if kind in SHARES else f"{estimate.mean:.2f}"
+    return _written(kind, estimate.mean) + (" %" if kind in SHARES else "")
 
 
 def interval(kind: str, estimate: Estimate) -> str:
     """The interval in the unit of `text`."""
-    scale, digits = (100, 1) if kind in SHARES else (1, 2)
-    return f"{scale * estimate.low:.{digits}f} to {scale * estimate.high:.{digits}f}"
+    return f"{_written(kind, estimate.low)} to {_written(kind, estimate.high)}"
+
+
+def _written(kind: str, value: float) -> str:
+    rounded = round(100 * value, 1) if kind in SHARES else round(value, 2)
+    return f"{rounded + 0.0:.{1 if kind in SHARES else 2}f}"  # + 0.0: no negative zero
 
 
 def headline(judged: Evaluations, baseline: str) -> list[str]:

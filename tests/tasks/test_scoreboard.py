@@ -73,3 +73,4 @@ def test_tables():
 def test_numbers():
     assert (text("ended", SFT), interval("ended", Estimate(0.5, 0.401, 0.6))) == ("600.0 %", "40.1 to 60.0")
     assert (text("rubric", SFT), interval("rubric", SFT)) == ("6.00", "5.80 to 6.20")
+    assert interval("kl", Estimate(0.0, -0.001, 0.001)) == "0.00 to 0.00"

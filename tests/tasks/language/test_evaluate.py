@@ -61,19 +61,21 @@ def evaluate(home, out, reference="reference", **changes):
     return run(config, *paths, home / out)
 
 
-def test_one_row_an_answer(home):
-    evaluate(home, "rows")
-    table = artifacts.read(schemas.Generations, home / "rows" / "generations.parquet")
+@pytest.fixture(scope="module")
+def table(home):
+    evaluate(home, "one")
+    return artifacts.read(schemas.Generations, home / "one" / "generations.parquet")
+
+
+def test_one_row_an_answer(table):
     expected = [(f"test-{n}", -1) for n in range(5)] + [(f"test-{n}", k) for n in range(5) for k in range(4)]
     assert list(zip(table["problem_id"], table["sample"], strict=True)) == expected
     assert table["length"].max() <= 8
     assert (table["ended"] | (table["length"] == 8)).all()
 
 
-def test_kl_and_reward_are_those_of_each_sequence_alone(home):
+def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
     """Recomputed one by one, without padding or a cache, from the greedy tokens."""
-    evaluate(home, "alone")
-    table = artifacts.read(schemas.Generations, home / "alone" / "generations.parquet")
     words = artifacts.load_tokenizer(home / "policy")
     policy, reference = (artifacts.load_model(home / name) for name in ("policy", "reference"))
     scorer = artifacts.load_reward_model(home / "reward_model")
@@ -99,9 +101,9 @@ def test_kl_to_itself_is_zero_and_to_another_is_not(home):
     assert other["low"] > 0.1  # an expected log-ratio under the policy is positive
 
 
-def test_same_seed_same_bytes(home):
-    for out, seed in (("one", 1), ("two", 1), ("three", 2)):
-        evaluate(home, out, seed=seed)
+def test_same_seed_same_bytes(home, table):
+    evaluate(home, "two")
+    evaluate(home, "three", seed=2)
     one, two, three = ((home / out / "generations.parquet").read_bytes() for out in ("one", "two", "three"))
     assert one == two != three
 
