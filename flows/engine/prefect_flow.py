@@ -5,9 +5,9 @@ The first stages start while Prefect's server is still coming up; their tasks jo
 
 import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +106,7 @@ def _follow(log: Path, done: "Future[Any]") -> Iterator[str]:
             yield from text.splitlines()
         if last:
             return
-        time.sleep(LOOK_SECONDS)
+        wait_for([done], LOOK_SECONDS)
 
 
 @contextmanager

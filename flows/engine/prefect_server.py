@@ -20,8 +20,9 @@ START_SECONDS = 90.0
 
 
 def be_quiet() -> None:
-    """Keep Prefect's remarks off the screen and its statistics at home; call before Prefect is first imported."""
+    """Keep Prefect's remarks off the screen, and its and MLflow's statistics at home; call before either is imported."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it takes only "true" for a DO_NOT_TRACK
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
 

@@ -45,8 +45,7 @@ class Recorder:
 
     def made(self, run_id: str, entry: Entry) -> None:
         """Say what the run made, once it is in DVC's records."""
-        for name, value in store.out_tags(entry).items():
-            self.client.set_tag(run_id, name, value)
+        store.set_tags(self.client, run_id, store.out_tags(entry))
 
     def end(self, run_id: str, status: str, log: Path) -> None:
         """Keep the stage's log with the run and end it as FINISHED, FAILED or KILLED."""
@@ -63,13 +62,13 @@ class Recorder:
 
         Not `complete`: the flow was stopped before its end.
         """
-        failed = False
+        tags: dict[str, str] = {}
         for result in results:
-            failed = failed or result.state not in ("up-to-date", "restored", "ran")
-            self.client.set_tag(self.parent, PREFIX + store.tag_name("state", result.stage), result.state)
+            tags[PREFIX + store.tag_name("state", result.stage)] = result.state
             if result.mlflow_run_id:
-                self.client.set_tag(self.parent, PREFIX + store.tag_name("run", result.stage), result.mlflow_run_id)
-        status = "FAILED" if failed else "FINISHED"
+                tags[PREFIX + store.tag_name("run", result.stage)] = result.mlflow_run_id
+        store.set_tags(self.client, self.parent, tags)
+        status = "FAILED" if {"failed", "skipped"}.intersection(tags.values()) else "FINISHED"
         self.client.set_terminated(self.parent, status if complete else "KILLED")
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 PREFIX = "posttrain."
+BATCH = 100  # MLflow's limit of tags in one call
 Entry = Mapping[str, Any]  # of one stage in dvc.lock: cmd, deps, params, outs
 
 
@@ -90,6 +91,15 @@ def joined(entry: Entry) -> str:
     return " ".join(value for _, value in sorted(hashes(entry, "outs").items()))
 
 
+def set_tags(client: "MlflowClient", run_id: str, tags: Mapping[str, str]) -> None:
+    """Set several tags at once: one by one they cost 20 ms each."""
+    from mlflow.entities import RunTag
+
+    batch = [RunTag(name, value) for name, value in tags.items()]
+    for begin in range(0, len(batch), BATCH):
+        client.log_batch(run_id, tags=batch[begin : begin + BATCH])
+
+
 def find(client: "MlflowClient", stage: str, entry: Entry) -> str | None:
     """The newest finished run that made exactly these outs by this key, adopted from plain `dvc repro` if need be."""
     for run in newest(client, tagged("key", run_cache_key(entry)), tagged("outs", joined(entry))):
@@ -99,8 +109,8 @@ def find(client: "MlflowClient", stage: str, entry: Entry) -> str | None:
             tags = run.data.tags
             ours = tags.get(PREFIX + "stage") in (stage, stage.split("@")[0])
             if ours and PREFIX + "key" not in tags and _same_params(run.data.params, entry):
-                for name, value in {**in_tags(stage, entry), **out_tags(entry), PREFIX + "adopted": "true"}.items():
-                    client.set_tag(run.info.run_id, name, value)
+                adopted = {**in_tags(stage, entry), **out_tags(entry), PREFIX + "adopted": "true"}
+                set_tags(client, run.info.run_id, adopted)
                 return run.info.run_id
     return None
 

@@ -1,0 +1,1 @@
+"""What is measured, against whom, by one command each."""

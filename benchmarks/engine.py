@@ -1,0 +1,161 @@
+"""The engine against plain `dvc repro`: `python -m benchmarks.engine` writes benchmarks/engine.md.
+
+Both run the same toy pipelines as whole processes, turn about, in repositories of their own under a temporary folder.
+`posttrain` does all that it does for a user: Prefect's server and flow, an MLflow run for each stage, checks.
+"""
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+RESULT = Path(__file__).with_suffix(".md")
+ROUNDS, LARGE_ROUNDS = 5, 3
+STAGES, LARGE_STAGES, LARGE_MB = 15, 8, 200
+TOOLS = {"posttrain": ["flows.cli", "run", "last"], "dvc repro": ["dvc", "repro"]}
+# A megabyte that differs by stage and run, over and over: writing costs little, hashing what any out costs.
+WRITE = "import os,sys;b=os.urandom(2**20);f=open(sys.argv[1],'wb');[f.write(b) for _ in range(int(sys.argv[2]))]"
+
+
+@dataclass
+class Case:
+    """One line of the table. `prepare` brings a repository to the state in which the command is timed."""
+
+    name: str
+    stages: dict[str, dict[str, object]]
+    prepare: Callable[[Path], None]
+    rounds: int = ROUNDS
+
+
+def chain(length: int) -> dict[str, dict[str, object]]:
+    """`length` trivial stages, each after the one before."""
+    names = [f"s{index}" for index in range(length - 1)] + ["last"]
+    return {
+        name: {"cmd": f"cat {before} > {name}", "deps": [before], "outs": [name]}
+        for before, name in zip(["input", *names], names, strict=False)
+    }
+
+
+def fan() -> dict[str, dict[str, object]]:
+    """Independent stages with large outs, and one that reads nothing of them but needs them all."""
+    names = [f"large{index}" for index in range(LARGE_STAGES)]
+    large: dict[str, dict[str, object]] = {
+        name: {"cmd": f"python write.py {name} {LARGE_MB}", "deps": ["input"], "outs": [name]} for name in names
+    }
+    return {**large, "last": {"cmd": "echo done > last", "deps": names, "outs": ["last"]}}
+
+
+def change(root: Path) -> None:
+    """New input, so that every stage is out of date and no cache has its result."""
+    (root / "input").write_bytes(os.urandom(16))
+
+
+def empty(root: Path) -> None:
+    """New input, and nothing left of the large outs of the round before."""
+    change(root)
+    for path in [*root.glob("large*"), root / ".dvc/cache/files"]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+CASES = [
+    Case(f"nothing to do, {STAGES} stages", chain(STAGES), lambda root: None),
+    Case("1 trivial stage", chain(1), change),
+    Case(f"{STAGES} trivial stages in a chain", chain(STAGES), change),
+    Case(f"{LARGE_STAGES} independent stages, an out of {LARGE_MB} MB each", fan(), empty, LARGE_ROUNDS),
+]
+
+
+def repository(root: Path, stages: dict[str, dict[str, object]]) -> Path:
+    """A repository with the stages, run once, so that MLflow's and Prefect's tables are there."""
+    root.mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
+    (root / "write.py").write_text(WRITE)
+    (root / "dvc.yaml").write_text(json.dumps({"stages": stages}))
+    (root / "params.yaml").write_text("{}\n")
+    (root / "params.schema.json").write_text("{}\n")
+    change(root)
+    return root
+
+
+def seconds(tool: str, root: Path) -> float:
+    """The wall time of one command."""
+    environ = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", *TOOLS[tool]], cwd=root, env=environ, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+def measure(case: Case, folder: Path) -> dict[str, list[float]]:
+    """The times of each tool, turn about, after one run each that does not count."""
+    roots = {tool: repository(folder / tool.replace(" ", "-"), case.stages) for tool in TOOLS}
+    times: dict[str, list[float]] = {tool: [] for tool in TOOLS}
+    for counted in [False] + [True] * case.rounds:
+        for tool, root in roots.items():
+            if counted:
+                case.prepare(root)
+            taken = seconds(tool, root)
+            if counted:
+                times[tool].append(taken)
+    return times
+
+
+def row(name: str, ours: float, plain: float, spread: str = "") -> str:
+    """One line of the table."""
+    return f"| {name} | {ours:.2f} | {plain:.2f} | {plain / ours:.2f} | {spread} |"
+
+
+def machine() -> str:
+    """The machine and the versions, without its name."""
+    info = Path("/proc/cpuinfo")
+    models = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    cpu = models[0] if models else platform.machine()
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("dvc", "prefect", "mlflow"))
+    return f"{os.cpu_count()} cores ({cpu}), {platform.system()}, Python {platform.python_version()}, {versions}"
+
+
+def main() -> None:
+    """Measure all cases and write the table."""
+    lines = [
+        "# The engine against plain `dvc repro`",
+        "",
+        f"Made by `python -m benchmarks.engine` on {machine()}.",
+        f"Seconds of wall time of the whole command; medians of {ROUNDS} runs ({LARGE_ROUNDS} for the large outs), turn",
+        "about, in repositories that have been run once before.",
+        "",
+        "| case | posttrain | dvc repro | times as fast | lowest to highest |",
+        "|---|---|---|---|---|",
+    ]
+    medians = []
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            times = measure(case, Path(folder))
+        middle = {tool: statistics.median(values) for tool, values in times.items()}
+        spread = "; ".join(f"{tool} {min(values):.2f} to {max(values):.2f}" for tool, values in times.items())
+        lines.append(row(case.name, middle["posttrain"], middle["dvc repro"], spread))
+        medians.append(middle)
+        print(lines[-1], flush=True)
+    one, many = medians[1], medians[2]
+    each = {tool: (many[tool] - one[tool]) / (STAGES - 1) for tool in TOOLS}
+    lines.append(
+        row("each further trivial stage", each["posttrain"], each["dvc repro"], "from the two lines of trivial stages")
+    )
+    print(lines[-1])
+    RESULT.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""DVC's internal interface that the engine is built on: when a new version moves it, this says what and where."""
+
+import importlib
+import inspect
+from importlib import metadata
+
+import pytest
+
+USED = [
+    ("dvc.repo", "Repo", ["root_dir", "_wait_for_lock"]),
+    ("dvc.repo", "lock_repo", ["repo"]),
+    ("dvc.lock", "make_lock", ["lockfile", "tmp_dir", "hardlink_lock"]),
+    ("dvc.rwlock", "rwlock", ["tmp_dir", "fs", "cmd", "read", "write", "hardlink"]),
+    ("dvc.stage.cache", "_get_cache_hash", ["cache", "key"]),
+    ("dvc.stage.cache", "StageCache.restore", ["stage"]),
+    ("dvc.stage.cache", "StageCache.save", ["stage"]),
+    ("dvc.stage.run", "prepare_kwargs", ["stage"]),
+    ("dvc.stage.run", "_make_cmd", ["executable", "cmd"]),
+    ("dvc.stage.run", "_enforce_cmd_list", ["cmd"]),
+    ("dvc.stage.run", "get_executable", []),
+    ("dvc.stage.serialize", "to_lockfile", ["stage"]),
+    ("dvc.stage.serialize", "to_single_stage_lockfile", ["stage"]),
+    ("dvc.utils.serialize", "modify_yaml", ["path"]),
+    ("dvc.stage", "PipelineStage.save_deps", []),
+    ("dvc.stage", "PipelineStage.save_outs", []),
+    ("dvc.stage", "PipelineStage.ignore_outs", []),
+    ("dvc.stage", "PipelineStage.commit", []),
+    ("dvc.output", "Output.save", []),
+    ("dvc.output", "Output.commit", []),
+    ("dvc.output", "Output.status", []),
+    ("dvc.output", "Output.unprotect", []),
+    ("dvc.dependency", "ParamsDependency.read_params", []),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "parameters"), USED)
+def test_what_the_engine_calls_is_where_it_was(module: str, name: str, parameters: list[str]) -> None:
+    where = f"{module}.{name} of DVC {metadata.version('dvc')}: the engine calls it, see flows/engine"
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        assert hasattr(found, part), f"{where}; it is gone"
+        found = getattr(found, part)
+    signature = inspect.signature(found)  # type: ignore[arg-type]
+    missing = [parameter for parameter in parameters if parameter not in signature.parameters]
+    assert not missing, f"{where}; it no longer takes {missing}"
