@@ -58,6 +58,9 @@ def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -
     annotated = pd.DataFrame(annotations)
     compared = pd.DataFrame(pairs, columns=list(schemas.Comparisons.to_schema().columns))
     in_test = compared["prompt_id"].isin(held_out)
+    for split, part in (("training", compared[~in_test]), ("test", compared[in_test])):
+        if part.empty:
+            raise SystemExit(f"preferences: no {split} pairs: all responses to those prompts tie, or are equal texts")
     artifacts.write(schemas.Annotations, annotated, out / "annotations.parquet")
     artifacts.write(schemas.Comparisons, compared[~in_test], out / "train.parquet")
     artifacts.write(schemas.Comparisons, compared[in_test], out / "test.parquet")
@@ -74,7 +77,10 @@ def _score(problem: Row, row: Row) -> rubric.RubricScore:
 
 
 def _pairs(rows: list[Row], utilities: NDArray[np.float64], strong: float, rng: np.random.Generator) -> list[Row]:
-    """All pairs of one prompt's responses that differ in rank and in text; which one is shown as a is a coin's throw."""
+    """All pairs of one prompt's responses that differ in rank and in text.
+
+    Which of the two is shown as a is a coin's throw; the comparison's id ends in their sample numbers, a first.
+    """
     found = []
     for pair in combinations(range(len(rows)), 2):
         a, b = pair if rng.random() < 0.5 else pair[::-1]

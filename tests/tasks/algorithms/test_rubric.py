@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import pytest
 
 from tasks.algorithms.rubric import lenient_answer, same_number, score, strict_answer
@@ -124,3 +127,20 @@ def test_same_number(other):
 @pytest.mark.parametrize("other", ["100", "10000", "-1000", "1000 1000", "", "1000 pens", "1.000"])
 def test_other_number(other):
     assert not same_number("1000", other)
+
+
+GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k" / "test.jsonl"
+
+
+@pytest.mark.skipif(not GSM8K.exists(), reason="GSM8K is not there")
+def test_gsm8ks_own_solutions_earn_full_points():
+    """People's solutions, in all their forms: every one is correct, and 19 of 20 earn all ten points."""
+    rows = [json.loads(line) for line in GSM8K.read_text().splitlines()]
+    found = [
+        score(
+            row["question"], row["answer"], row["answer"].rpartition("#### ")[2].replace(",", ""), row["answer"], True
+        )
+        for row in rows
+    ]
+    assert all(one.correctness == 5 for one in found)
+    assert sum(one.total == 10 for one in found) >= 0.95 * len(found)

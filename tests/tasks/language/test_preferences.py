@@ -99,3 +99,8 @@ def test_the_seed_decides(stage):
     outs = [stage(name, temperature=1.0, seed=seed)[1] for name, seed in (("one", 3), ("two", 3), ("three", 4))]
     one, two, three = ((out / "train.parquet").read_bytes() for out in outs)
     assert one == two != three
+
+
+def test_no_pairs_at_all_is_said(stage):
+    with pytest.raises(SystemExit, match="no training pairs: all responses to those prompts tie"):
+        stage(tie_margin=10.0)
