@@ -25,7 +25,8 @@ def open_repo(root: Path) -> "Repo":
     """The DVC repository at `root`, with a damaged rwlock mended and DVC's own chatter turned off."""
     from dvc.repo import Repo
 
-    logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its progress bars as well
+    for name in ("dvc", "dvc_data"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # their progress bars as well
     with plain_errors():
         repo = Repo(str(root), _wait_for_lock=True)
         heal_rwlock(repo)

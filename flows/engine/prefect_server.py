@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows.engine.pipeline import PlanError
 from flows.engine.supervisor import Command
 
 START_SECONDS = 90.0
@@ -51,7 +52,7 @@ class TemporaryServer:
         self._command = Command([arguments], root, environ, self.log)
 
     def wait(self) -> None:
-        """Return once the server answers; RuntimeError if it ends or does not come up."""
+        """Return once the server answers; PlanError if it ends or does not come up."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -60,7 +61,7 @@ class TemporaryServer:
             except (urllib.error.URLError, OSError):
                 if self._command.wait(0.1) is not None:
                     break
-        raise RuntimeError(f"Prefect's temporary server did not start; see {self.log}")
+        raise PlanError(f"Prefect's temporary server did not start; see {self.log}")
 
     def stop(self) -> None:
         """End the server."""

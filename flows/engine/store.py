@@ -4,7 +4,9 @@ A run of a stage has the tags `posttrain.stage`, `posttrain.key` (DVC's run-cach
 `posttrain.out.<path>` (hashes as in dvc.lock) and `posttrain.outs` (all hashes of its outs, in the order of the paths).
 """
 
+import ast
 import copy
+import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -122,4 +124,12 @@ def _same_params(logged: Mapping[str, str], entry: Entry) -> bool:
         for section, content in values.items():
             for key, value in content.items() if isinstance(content, Mapping) else [("", content)]:
                 recorded[f"{section}.{key}".rstrip(".")] = str(value)
-    return all(recorded.get(key, value) == value for key, value in logged.items())
+    return all(_value(recorded.get(key, value)) == _value(value) for key, value in logged.items())
+
+
+def _value(text: str) -> Any:
+    """A logged value as data: 1 and 1.0 are the same, and so are a tuple and a list."""
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text)))
+    except (ValueError, SyntaxError, TypeError):
+        return text

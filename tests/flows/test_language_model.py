@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.engine.prefect_server import temporary_server
 from tests.flows.engine.test_supervisor import alive, wait_for
 from tests.flows.engine.toy import Toy
 
@@ -60,6 +61,13 @@ def children_in(root: Path) -> list[int]:
 def prefect_states(toy: Toy, table: str) -> dict[str, str]:
     with sqlite3.connect(toy.root / "mlruns/prefect.db") as records:
         return dict(records.execute(f"select name, state_name from {table}"))
+
+
+def test_a_configured_server_is_used(tmp_path: Path) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
+        assert temporary_server(tmp_path) is None
 
 
 @pytest.mark.slow

@@ -95,6 +95,7 @@ def test_restored_and_unchanged_stages_lead_to_the_run_that_made_them(recorded: 
 
 def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
     made = "mkdir -p data; echo made > data/m; echo '{\"x\": 1}' > m.json"
+    recorded.set(m={"rate": 1, "layers": [2, 3]})
     recorded.stage("m", "d", cmd=made, metrics=[{"m.json": {"cache": False}}])
     recorded.dvc("repro")
     broken = chain(recorded.root, "m")
@@ -105,9 +106,10 @@ def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
     client = MlflowClient(store.uri(recorded.root))  # as tasks/tracking.py does under plain `dvc repro`
     entry = recorded.lock["stages"]["m"]
     ids = []
-    for value in ("other", "1"):
+    for rate in ("0.5", "1.0"):  # a stage's Config makes 1 a float, and a list a tuple
         run_id = client.create_run("0", run_name="m", tags={"posttrain.stage": "m"}).info.run_id
-        client.log_param(run_id, "m", value)
+        client.log_param(run_id, "m.rate", rate)
+        client.log_param(run_id, "m.layers", "(2, 3)")
         client.set_tag(run_id, "posttrain.metrics_md5", store.hashes(entry, "outs")["m.json"])
         client.set_terminated(run_id)
         ids.append(run_id)
