@@ -93,7 +93,7 @@ def _generations(config: EvaluateConfig, models: Models, asked: pd.DataFrame) ->
     for index, batch in enumerate(tracking.progress(drawn, 2 * batches)):
         samples = 1 if index < batches else config.samples
         owners = [index % batches * config.batch_size + row // samples for row in range(len(batch.ended))]
-        kl, reward = _held_against(models, [encoded[owner] for owner in owners], batch)
+        kl, reward = _held_against(models, [encoded[owner] for owner in owners], batch, config.batch_size)
         for row, (owner, tokens) in enumerate(zip(owners, batch.responses(), strict=True)):
             text, ended = prompts.decode(models.tokenizer, tokens), bool(batch.ended[row])
             yield {
@@ -125,16 +125,25 @@ def _answers(
 
 @torch.no_grad()
 def _held_against(
-    models: Models, asked: list[list[int]], batch: rollouts.Rollouts
+    models: Models, asked: list[list[int]], batch: rollouts.Rollouts, size: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-ratio to the reference and reward of each response: (N,), (N,).
 
     The log-ratio is summed over the response's tokens. Over responses sampled from the policy its mean is an unbiased
     estimate of the sequence's KL divergence (k1; single ones may be negative); over greedy ones it is no KL.
+    Rows of like length go through the models together, `size` at a time: padding was 40 % of the work.
     """
-    whole = logprobs.make_batch(asked, batch.responses(), models.tokenizer.pad_token_id)
-    ratio = batch.logps.sum(dim=1) - logprobs.response_logps(models.reference, whole)
-    return ratio, reward_model.score(models.scorer, whole)
+    responses = batch.responses()
+    order = sorted(range(len(responses)), key=lambda row: len(asked[row]) + len(responses[row]))
+    ratio, reward = batch.logps.sum(dim=1), torch.zeros(len(responses))
+    for start in range(0, len(order), size):
+        rows = order[start : start + size]
+        part = logprobs.make_batch(
+            [asked[row] for row in rows], [responses[row] for row in rows], models.tokenizer.pad_token_id
+        )
+        ratio[rows] -= logprobs.response_logps(models.reference, part)
+        reward[rows] = reward_model.score(models.scorer, part)
+    return ratio, reward
 
 
 def _judged(problem: Mapping[Any, Any], text: str, ended: bool) -> dict[str, Any]:
