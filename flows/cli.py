@@ -6,6 +6,7 @@ line on standard error. Nothing heavy is imported before it is known that there 
 
 import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ class WrongUseError(Exception):
 
 def main() -> None:
     """The `posttrain` command."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # Prefect and MLflow send statistics otherwise
     sys.exit(command(sys.argv[1:]))
 
 
@@ -54,7 +56,7 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def _stopped() -> int:
-    print("posttrain: stopped; what had finished is kept, and the next `posttrain run` goes on", file=sys.stderr)
+    print("posttrain: stopped; what had finished is kept, and the next run goes on", file=sys.stderr)
     return INTERRUPTED
 
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
@@ -218,9 +220,28 @@ def test_ctrl_c_stops_within_two_seconds_with_one_line_and_130(root: Path) -> No
     _, error = run.communicate(timeout=20)
     assert time.monotonic() - started < 4  # the children within 2 s, then the records
     assert run.returncode == 130
-    assert error == "posttrain: stopped; what had finished is kept, and the next `posttrain run` goes on\n"
+    assert error == "posttrain: stopped; what had finished is kept, and the next run goes on\n"
     code, out, _ = call(root, "run", "--json", "--set", "dpo.seconds=0")
     assert (code, json.loads(out)["dpo"]["state"]) == (0, "up-to-date")
+
+
+@pytest.mark.slow
+def test_on_a_terminal_there_is_the_table_and_no_chatter_of_what_works_below(root: Path) -> None:
+    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.beta=0.6"]
+    master, terminal = pty.openpty()
+    with subprocess.Popen(command, cwd=root, env=environ(), stdout=terminal, stderr=terminal) as run:
+        os.close(terminal)
+        shown = b""
+        with suppress(OSError):  # how Linux says that the other end has closed
+            while part := os.read(master, 4096):
+                shown += part
+    os.close(master)
+    assert run.returncode == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    words = {line.split()[0] for line in plain.replace("\r", "\n").splitlines() if line.strip()}
+    expected = {*GRAPH, "params.yaml:", "starting", "log:", "report:"}
+    assert expected <= words
+    assert all(word in expected or word.isdigit() for word in words), words - expected
 
 
 @pytest.mark.slow
