@@ -31,6 +31,7 @@ STYLE = """
 .pt-run pre {background: #f6f6f6; color: #111; padding: .8em; font-size: .8em; white-space: pre-wrap; overflow-wrap: anywhere}
 .pt-run svg {display: block; margin: 1em auto; print-color-adjust: exact; -webkit-print-color-adjust: exact; break-inside: avoid}
 .pt-run tr {break-inside: avoid}
+@media print {.pt-run table {font-size: .68em}}
 """
 
 
@@ -100,9 +101,7 @@ def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], param
         for name, state, taken, run, outs in map(_row, results)
     )
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
-    versions = "\n".join(
-        f"<tr><td>{escape(name)}</td><td><code>{escape(fact)}</code></td></tr>" for name, fact in facts.items()
-    )
+    versions = " · ".join(f"{escape(name)} <code>{escape(fact)}</code>" for name, fact in facts.items())
     return f"""<section class="pt-run"><style>{STYLE}</style>
 <h2>How it was made</h2>
 <p>{_counts(results)}. {SAYING}</p>
@@ -111,9 +110,7 @@ def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], param
 {rows}
 </tbody></table>
 <h3>Code and versions</h3>
-<table><tbody>
-{versions}
-</tbody></table>
+<p>{versions}</p>
 <h3>The exact params</h3>
 <pre>{escape(params)}</pre>
 </section>"""
