@@ -90,24 +90,22 @@ def run(
     stream = sys.stderr if json_ else sys.stdout
     console = Screen(stream)
     flow, stages = _stages(targets)
-    changes, planned = _plan_with(root, set_ or [], stages, force or [], keep=not dry_run)
-    for change in changes:
-        console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
-    if all(stage.reason is None for stage in planned):
-        taken = time.monotonic() - STARTED
-        console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
-        if not json_ and not run_page.is_old(root, planned):
-            return 0
-        results = _unchanged(root, planned)
-        _show_pages(root, console, planned, results)
-    elif dry_run:
-        show_plan(console, planned)
-        results = [
-            StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")
-            for stage in planned
-        ]
-    else:
-        results = _execute(root, console, flow, planned, jobs)
+    with _settings(root, set_ or [], keep=not dry_run) as changes:
+        planned = _plan(root, stages, force or [])
+        for change in changes:
+            console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
+        if all(stage.reason is None for stage in planned):
+            taken = time.monotonic() - STARTED
+            console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
+            results = _unchanged(root, planned) if json_ or run_page.is_old(root, planned) else []
+        elif dry_run:
+            show_plan(console, planned)
+            results = [_foreseen(stage) for stage in planned]
+        else:
+            results = _execute(root, console, flow, planned, jobs)
+    if not dry_run:
+        for page in run_page.write_pages(root, planned, results):
+            console.print(f"report: {relative(page, root)}", markup=False)
     if json_:
         print(json.dumps({result.stage: _facts(result) for result in results}))
     return int(any(result.state in ("failed", "skipped") for result in results))
@@ -200,22 +198,19 @@ def _plan(root: Path, stages: Sequence[str], force: Sequence[str]) -> list[Plann
     return planned
 
 
-def _plan_with(
-    root: Path, settings: Sequence[str], stages: Sequence[str], force: Sequence[str], keep: bool
-) -> tuple[list[str], list[PlannedStage]]:
-    """Plan with the settings in params.yaml; they stay there if the plan holds and they are to be kept."""
-    if not settings:
-        return [], _plan(root, stages, force)
-    before = (root / "params.yaml").read_bytes() if (root / "params.yaml").is_file() else b""
-    changes = parameters.edit(root, [parameters.setting(text) for text in settings])
-    kept = False
+@contextmanager
+def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
+    """params.yaml with the settings, and as it was before after wrong use or if they are not to be kept."""
+    before = parameters.read(root) if settings else b""
+    changes = parameters.edit(root, [parameters.setting(text) for text in settings]) if settings else []
     try:
-        planned = _plan(root, stages, force)
-        kept = keep
+        yield changes
+    except (WrongUseError, ParameterError):
+        keep = False
+        raise
     finally:
-        if changes and not kept:
+        if changes and not keep:
             parameters.write(root / "params.yaml", before)
-    return changes, planned
 
 
 def _execute(
@@ -225,7 +220,6 @@ def _execute(
     with display, _plan_errors():
         results = _module(flow).run(root, planned, jobs=jobs, watch=display)
     show_results(console, results, root, time.monotonic() - STARTED)
-    _show_pages(root, console, planned, results)
     return results
 
 
@@ -246,10 +240,8 @@ def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]
     ]
 
 
-def _show_pages(root: Path, console: Console, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> None:
-    written = [relative(path, root) for path in run_page.write_pages(root, planned, results)]
-    if written:
-        console.print(f"report: {', '.join(written)}", markup=False)
+def _foreseen(stage: PlannedStage) -> StageResult:
+    return StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")
 
 
 def _facts(result: StageResult) -> dict[str, Any]:

@@ -37,6 +37,11 @@ def check(root: Path) -> None:
     validate(_parse(_read(root / PARAMS), PARAMS), _schema(root), {})
 
 
+def read(root: Path) -> bytes:
+    """The file as it is, for `write` to put it back."""
+    return _read(root / PARAMS).encode()
+
+
 def setting(argument: str) -> Edit:
     """The edit that `--set section.key=value` asks for; the value is YAML, as in the file."""
     key, equals, text = argument.partition("=")

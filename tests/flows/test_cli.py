@@ -130,8 +130,8 @@ def test_a_first_run_prints_each_stage_and_leaves_the_report(done: tuple[Path, s
     assert lines[0] == "5 of 5 stages to run"
     assert "problems  running     never run  log: mlruns/logs/problems.log" in lines
     assert [line.split()[0] for line in lines if line.split()[1:2] == ["ran"]][:2] == ["problems", "sft"]
-    assert lines[-2].startswith("5 ran in ")
-    assert lines[-1] == "report: report.html, report.md"
+    assert lines[-3].startswith("5 ran in ")
+    assert lines[-2:] == ["report: report.html", "report: report.md"]
     assert all(character.isprintable() or character == "\n" for character in printed)
     page = (root / "report.html").read_text()
     assert page.startswith("<html><h1>Report</h1><section")
@@ -178,9 +178,11 @@ def test_a_failed_stage_exits_1_with_the_end_of_its_log_and_spares_the_others(ro
 
 
 def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
+    params = (root / "params.yaml").read_bytes()
     with Coordinator(root):
-        code, _, error = call(root, "run", "--force", "dpo")
+        code, _, error = call(root, "run", "--set", "dpo.beta=7")
     assert code == 2
+    assert (root / "params.yaml").read_bytes() == params
     assert error.startswith("posttrain: another `posttrain run` is at work")
     assert error.count("\n") == 1
 
@@ -194,7 +196,7 @@ def test_json_lineage_and_pages_name_the_runs_that_made_what_is_there(fresh: Pat
     assert {fact["state"] for fact in again.values()} == {"up-to-date"}
     assert {name: fact["mlflow_run_id"] for name, fact in again.items()} == runs
     (fresh / "report.html").unlink()
-    assert posttrain(fresh, "run").stdout.splitlines()[1:] == ["report: report.html, report.md"]
+    assert posttrain(fresh, "run").stdout.splitlines()[1:] == ["report: report.html", "report: report.md"]
     page = (fresh / "report.html").read_text()
     assert page.count(">up to date<") == 2 * len(GRAPH)
     assert all(run in page for run in runs.values())
