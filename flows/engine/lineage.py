@@ -52,13 +52,13 @@ def chain(root: Path, path_or_stage: str) -> Link:
 
 
 def _out_of(root: Path, target: str, entries: Mapping[str, Any]) -> str:
-    """The out that a stage's name, an out's path or a path within an out stands for."""
+    """The out that a stage's name (its largest), an out's path or a path within an out stands for."""
     outs = {path: name for name, entry in entries.items() for path in store.hashes(entry, "outs")}
     if target in entries:
-        first = next((path for path, name in outs.items() if name == target), None)
-        if first is None:
+        made = entries[target].get("outs")
+        if not made:
             raise PlanError(f"dvc.lock: stage '{target}' has no outs")
-        return first
+        return max(made, key=lambda out: out.get("size", 0))["path"]
     given = Path(target).absolute()
     if given.is_relative_to(root):
         path = PurePosixPath(given.relative_to(root).as_posix())

@@ -29,7 +29,9 @@ class Previous:
                 shutil.move(out, self.home / str(index))
 
     def put_back(self) -> None:
-        """Replace whatever the failed run left of the outs by what was kept."""
+        """Replace whatever the failed run left of the outs by what was kept; nothing to do once it was discarded."""
+        if not self.home.exists():
+            return
         for index, (out, existed) in enumerate(self._note()["outs"].items()):
             kept = self.home / str(index)
             if os.path.lexists(kept) or not existed:  # else a crash came before it was moved, or after it was put back

@@ -127,6 +127,26 @@ def test_a_disk_that_fills_while_the_record_is_written_loses_nothing(toy: Toy, m
     assert toy.states() == {"a": "restored"}, "it had reached the run cache"
 
 
+def test_a_record_that_lineage_fails_on_is_still_a_record(toy: Toy) -> None:
+    class Broken:
+        uri = "sqlite://"
+
+        def start(self, *_: object) -> str:
+            return "id"
+
+        def made(self, *_: object) -> None:
+            raise OSError("the store is gone")
+
+        def end(self, *_: object) -> None:
+            pass
+
+    toy.stage("a")
+    result = toy.run(recorder=Broken())["a"]
+    assert (result.state, result.reason) == ("failed", "OSError: the store is gone")
+    assert toy.read("data/a") == "a 1\n"
+    assert toy.reasons() == {"a": None}, "the work is not lost, and not done again"
+
+
 def test_the_projects_own_check_guards_the_cache(toy: Toy) -> None:
     toy.write("tasks/__init__.py", "")
     toy.write(
