@@ -63,7 +63,9 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
     client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlruns/mlflow.db"))
     own = run_id is None
     if own:
-        run_id = client.create_run(_experiment(client, flow), run_name=stage, tags={"posttrain.stage": stage}).info.run_id
+        run_id = client.create_run(
+            _experiment(client, flow), run_name=stage, tags={"posttrain.stage": stage}
+        ).info.run_id
     recorder = Recorder(client, run_id)
     client.log_batch(run_id, params=[Param(f"{stage}.{key}", str(value)) for key, value in params.items()])
     token = _recorder.set(recorder)

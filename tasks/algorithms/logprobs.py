@@ -1,0 +1,68 @@
+"""Batches of prompt and response with explicit masks, and log-probabilities of response tokens.
+
+Masks are made from lengths, never from `token != pad`: where padding and end are one token, that test would drop the end
+token from the loss, and the model would never learn to stop.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences padded on the right. B rows of T tokens."""
+
+    tokens: Tensor  # (B, T) long
+    attention: Tensor  # (B, T) bool, True on real tokens
+    response: Tensor  # (B, T) bool, True on response tokens, the end token included
+
+    def to(self, device: Any) -> "Batch":
+        """The same batch on another device."""
+        return Batch(self.tokens.to(device), self.attention.to(device), self.response.to(device))
+
+
+def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad: int) -> Batch:
+    """Concatenate each prompt with its response and pad on the right to the longest."""
+    lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
+    shape = (len(lengths), max(lengths))
+    tokens = torch.full(shape, pad)
+    attention, response = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
+    for row, (p, r) in enumerate(zip(prompts, responses, strict=True)):
+        tokens[row, : lengths[row]] = torch.tensor([*p, *r])
+        attention[row, : lengths[row]] = True
+        response[row, len(p) : lengths[row]] = True
+    return Batch(tokens, attention, response)
+
+
+def token_logps(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
+    """Log-probability of each token given those before it: (B, T - 1), entry t is that of token t + 1.
+
+    Zero wherever token t + 1 is no response token. `temperature` divides the logits as it did when sampling.
+    """
+    logits = model(input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False).logits
+    wanted = batch.response[:, 1:]
+    # The softmax over the vocabulary is computed at response positions only: prompts are most of a batch.
+    picked = torch.log_softmax(logits[:, :-1][wanted].float() / temperature, dim=-1)
+    values = picked.gather(1, batch.tokens[:, 1:][wanted].unsqueeze(1)).squeeze(1)
+    return torch.zeros(wanted.shape, device=values.device).masked_scatter(wanted, values)
+
+
+def response_logps(model: Any, batch: Batch) -> Tensor:
+    """log pi(response | prompt), the sum over response tokens: (B,)."""
+    return token_logps(model, batch).sum(dim=1)
+
+
+def shuffled(count: int, size: int, epochs: int, generator: torch.Generator) -> Iterator[list[int]]:
+    """Indices 0..count-1 in batches of `size`, in a new order each epoch; an epoch's last batch may be smaller."""
+    for _ in range(epochs):
+        order = torch.randperm(count, generator=generator).tolist()
+        yield from (order[start : start + size] for start in range(0, count, size))
+
+
+def batches_per_run(count: int, size: int, epochs: int) -> int:
+    """How many batches `shuffled` gives."""
+    return epochs * -(-count // size)

@@ -1,0 +1,82 @@
+"""The optimizer of every algorithm: AdamW or Muon, linear warm-up and cosine decay; and one step: clip, update, clear.
+
+Muon (Jordan et al. 2024; scaled to AdamW's update size as in arXiv:2502.16982) orthogonalises the update of each hidden
+matrix; embeddings, heads and norms stay with AdamW. For training from scratch it needed half the steps (LOG.md).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch.optim import AdamW, Muon
+from torch.optim.lr_scheduler import LambdaLR
+
+BETAS = (0.9, 0.95)
+
+
+class Optimizer:
+    """AdamW for all weights, or (`kind` muon) Muon for the hidden matrices and AdamW for the rest, on one schedule.
+
+    The learning rate warms up over the first share `warmup` of `steps`, then decays to a tenth along a cosine. Weight decay
+    touches matrices only, not norms and biases. Gradients are clipped to the norm `clip`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        learning_rate: float,
+        steps: int,
+        *,
+        clip: float,
+        kind: Literal["adamw", "muon"] = "adamw",
+        weight_decay: float = 0.0,
+        warmup: float = 0.03,
+    ) -> None:
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.clip = clip
+        outer = {
+            id(p) for module in (model.get_input_embeddings(), _head(model)) if module for p in module.parameters()
+        }
+        hidden = [p for p in self.parameters if kind == "muon" and p.dim() == 2 and id(p) not in outer]
+        taken = {id(p) for p in hidden}
+        rest = [p for p in self.parameters if id(p) not in taken]
+        groups = [
+            {"params": [p for p in rest if p.dim() > 1], "weight_decay": weight_decay},
+            {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+        self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=BETAS, fused=True)]
+        if hidden:
+            self.parts.append(Muon(hidden, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+        self.schedules = [LambdaLR(part, schedule(steps, warmup)) for part in self.parts]
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate that the next step uses."""
+        return self.parts[0].param_groups[0]["lr"]
+
+    def step(self) -> float:
+        """Clip, update, clear the gradient; returns its norm before clipping."""
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip).item()
+        for part, rate in zip(self.parts, self.schedules, strict=True):
+            part.step()
+            rate.step()
+            part.zero_grad(set_to_none=True)
+        return norm
+
+
+def schedule(steps: int, warmup: float) -> Callable[[int], float]:
+    """The factor on the learning rate at each step."""
+    ramp = max(1, int(warmup * steps))
+
+    def factor(step: int) -> float:
+        if step < ramp:
+            return (step + 1) / ramp
+        done = min(1.0, (step - ramp) / max(1, steps - ramp))
+        return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
+
+    return factor
+
+
+def _head(model: Any) -> Any:
+    return model.get_output_embeddings() or getattr(model, "score", None)

@@ -1,0 +1,92 @@
+"""A reward model from preferences: Bradley-Terry likelihood of pairs (InstructGPT, arXiv:2203.02155, eq. 1).
+
+All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
+once and is not fitted as many times over. Scores are read at the last real token, found from lengths.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from tasks.algorithms.logprobs import Batch
+from tasks.algorithms.optimizer import Optimizer
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """P pairs as two batches of equal length; `weight` is 1 / (pairs of the same prompt), `margin` is 0 for no margin."""
+
+    chosen: Batch
+    rejected: Batch
+    weight: Tensor  # (P,)
+    margin: Tensor  # (P,)
+
+
+def initialise_head(model: Any, generator: torch.Generator) -> None:
+    """Draw the scalar head with standard deviation 1 / sqrt(width + 1) (arXiv:2009.01325, as open-instruct does)."""
+    weight = model.score.weight
+    with torch.no_grad():
+        weight.copy_(torch.randn(weight.shape, generator=generator) / math.sqrt(weight.shape[1] + 1))
+
+
+def score(model: Any, batch: Batch) -> Tensor:
+    """The scalar score of each row: (B,), read at its last real token, the end token where there is one."""
+    last = batch.attention.sum(dim=1) - 1
+    hidden = model.base_model(
+        input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False
+    ).last_hidden_state
+    return model.score(hidden[torch.arange(len(last), device=last.device), last]).squeeze(-1).float()
+
+
+def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, centering: float) -> Tensor:
+    """-log sigmoid(r_w - r_l - m), a weighted mean over pairs, plus `centering` * mean((r_w + r_l)^2)."""
+    likelihood = -(weight * logsigmoid(chosen - rejected - margin)).sum() / weight.sum()
+    return likelihood + centering * (chosen + rejected).square().mean()
+
+
+def fit(model: Any, batches: Iterable[Pairs], optimizer: Optimizer, centering: float) -> Iterator[dict[str, float]]:
+    """Train `model` in place. Yields `loss`, `accuracy`, `margin` (mean r_w - r_l) of the batch, and `grad_norm`."""
+    model.train()
+    for pairs in batches:
+        chosen, rejected = score(model, pairs.chosen), score(model, pairs.rejected)
+        loss = pair_loss(chosen, rejected, pairs.weight, pairs.margin, centering)
+        loss.backward()
+        norm = optimizer.step()
+        yield {
+            "loss": loss.item(),
+            "accuracy": (chosen > rejected).float().mean().item(),
+            "margin": (chosen - rejected).mean().item(),
+            "grad_norm": norm,
+        }
+    model.eval()
+
+
+@torch.no_grad()
+def margins(model: Any, batches: Iterable[Pairs]) -> Tensor:
+    """r_w - r_l of every pair, in order: (P,). Their positive share is the accuracy over the whole set."""
+    model.eval()
+    return torch.cat([score(model, pairs.chosen) - score(model, pairs.rejected) for pairs in batches])
+
+
+def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:
+    """Predicted against observed preference, in `bins` of equal count.
+
+    Each pair (margin d) is seen from its higher-scored side: the model predicts sigmoid(|d|), and is right if d > 0.
+    """
+    order = differences.abs().argsort()
+    rows = []
+    for part in order.chunk(bins):
+        d = differences[part]
+        rows.append(
+            {
+                "predicted": torch.sigmoid(d.abs()).mean().item(),
+                "observed": (d > 0).float().mean().item(),
+                "pairs": float(len(part)),
+            }
+        )
+    return rows

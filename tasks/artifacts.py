@@ -1,0 +1,70 @@
+"""Read and write what stages hand on: tables (parquet), curves (csv), models and tokenizers (Hugging Face layout).
+
+Tables are validated in both directions. Nothing is pickled, and no remote code is run.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pandera.errors
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from tasks.schemas import Table
+
+
+def _validate(schema: type[Table], frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    try:
+        return schema.validate(frame, lazy=True)
+    except pandera.errors.SchemaErrors as error:
+        cases = error.failure_cases
+        first = cases.iloc[0]
+        where = "" if pd.isna(first["index"]) else f", row {first['index']}"
+        what = f"column {first['column']}{where}: {first['check']} fails for {first['failure_case']!r}"
+        raise SystemExit(f"{path}: not a {schema.__name__} table: {what} ({len(cases)} failures in all)") from None
+
+
+def read(schema: type[Table], path: Path) -> pd.DataFrame:
+    """The table at `path`, validated; SystemExit with one line naming file, column and row."""
+    return _validate(schema, pd.read_parquet(path), path)
+
+
+def write(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:
+    """Validate `frame` and write it; on failure SystemExit with one line, and nothing is written."""
+    frame = _validate(schema, frame.reset_index(drop=True), path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(path, index=False)
+
+
+def write_curves(rows: Sequence[Any], path: Path) -> None:
+    """Rows of metrics as csv, numbered from step 1, for `dvc plots` and the report; no rows leave only a header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(list(rows), columns=None if rows else ["loss"])
+    frame.insert(0, "step", range(1, len(frame) + 1))
+    frame.to_csv(path, index=False)
+
+
+def load_model(path: Path) -> Any:
+    """A causal language model in fp32, in evaluation mode (dropout off)."""
+    return AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True).eval()
+
+
+def load_reward_model(path: Path) -> Any:
+    """A sequence classifier with one output, in fp32, in evaluation mode."""
+    return AutoModelForSequenceClassification.from_pretrained(
+        path, num_labels=1, dtype="float32", local_files_only=True
+    ).eval()
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer saved beside a model."""
+    return AutoTokenizer.from_pretrained(path, local_files_only=True)
+
+
+def save_model(model: Any, tokenizer: Any, path: Path) -> None:
+    """Model and tokenizer as one directory that `from_pretrained` loads."""
+    transformers_logging.disable_progress_bar()
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)

@@ -1,0 +1,44 @@
+"""Text for pretraining: arithmetic facts, stories with quantities, and problems with solutions in loose forms.
+
+The answer format that SFT teaches (`#### N` after worked lines) does not occur, and only training problems are used.
+"""
+
+import random
+from pathlib import Path
+
+import pandas as pd
+from pydantic import Field
+
+from tasks import artifacts, tracking
+from tasks.algorithms import word_problems
+from tasks.schemas import Documents, Problems
+from tasks.stage import Config, Metrics, main
+
+
+class CorpusConfig(Config):
+    """How much there is of each kind of text."""
+
+    seed: int
+    facts: int = Field(ge=1)  # lines of arithmetic
+    solutions: int = Field(ge=0)  # problems told with their solutions
+    stories: int = Field(ge=0)  # problems told without
+    largest: int = Field(ge=20)  # no sum in a fact exceeds this
+
+
+def run(config: CorpusConfig, problems: Path, out: Path) -> Metrics:
+    """Write corpus.parquet (schema Documents), shuffled."""
+    rng = random.Random(config.seed)
+    train = artifacts.read(Problems, problems / "train.parquet").to_dict("records")
+    rows = [("fact", word_problems.arithmetic_fact(rng, config.largest)) for _ in range(config.facts)]
+    for row in rng.choices(train, k=config.solutions):
+        rows.append(("solution", word_problems.loose_form(rng, row["question"], row["solution"])))
+    rows += [("story", row["question"]) for row in rng.choices(train, k=config.stories)]
+    rng.shuffle(rows)
+    table = pd.DataFrame(rows, columns=["kind", "text"])
+    artifacts.write(Documents, table, out / "corpus.parquet")
+    tracking.log_table(table.head(20), "documents.json")
+    return {"documents": len(table), "characters": int(table["text"].str.len().sum())}
+
+
+if __name__ == "__main__":
+    main(run)

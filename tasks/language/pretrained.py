@@ -1,0 +1,127 @@
+"""The model that post-training starts from: trained from scratch on the corpus, or one that exists already.
+
+From scratch it is a Llama-architecture model of about a million weights; `directory` and `hub` take any causal language
+model in Hugging Face layout, with its own tokenizer.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from tasks import artifacts, prompts
+from tasks.algorithms import sft
+from tasks.algorithms.logprobs import Batch, make_batch
+from tasks.algorithms.optimizer import Optimizer
+from tasks.schemas import Documents
+from tasks.stage import Config, Metrics, main
+from tasks.tracking import track
+
+
+class PretrainedConfig(Config):
+    """Which model, its sizes, and how it is trained where it starts from scratch."""
+
+    seed: int
+    init: Literal["scratch", "directory", "hub"]
+    path: str  # directory: a model in Hugging Face layout
+    hub_id: str
+    hub_revision: str
+    width: int = Field(ge=8)
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    context: int = Field(ge=32)  # the longest sequence, and the length of a training row
+    batch_size: int = Field(ge=1)
+    steps: int = Field(ge=1)
+    optimizer: Literal["adamw", "muon"]
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+    clip: float = Field(gt=0)
+
+
+def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out: Path, curves: Path) -> Metrics:
+    """Write the model with its tokenizer to `out`, and the training curve to `curves`."""
+    torch.manual_seed(config.seed)
+    if config.init == "scratch":
+        words = artifacts.load_tokenizer(tokenizer)
+        model = LlamaForCausalLM(architecture(config, words))
+        texts = artifacts.read(Documents, corpus / "corpus.parquet")["text"].tolist()
+        batches = packed(texts, words, config)
+        optimizer = Optimizer(
+            model,
+            config.learning_rate,
+            config.steps,
+            clip=config.clip,
+            kind=config.optimizer,
+            weight_decay=config.weight_decay,
+        )
+        rows = track(sft.fit(model, batches, optimizer), config.steps)
+        artifacts.write_curves(rows, curves)
+        metrics = {"loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
+    else:
+        model, words = existing(config, raw)
+        artifacts.write_curves([], curves)
+        metrics = {}
+    artifacts.save_model(model, words, out)
+    return {"weights": model.num_parameters(), **metrics}
+
+
+def architecture(config: PretrainedConfig, tokenizer: Any) -> LlamaConfig:
+    """A Llama with tied embeddings and a feed-forward width of 8/3, as in arXiv:2302.13971."""
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=config.width,
+        intermediate_size=8 * config.width // 3,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.heads,
+        max_position_embeddings=config.context,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def packed(texts: list[str], tokenizer: Any, config: PretrainedConfig) -> Iterator[Batch]:
+    """Documents end to end, each opened by the start token, cut into rows of `context` tokens; every token counts."""
+    stream: list[int] = []
+    for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]:
+        stream += [tokenizer.bos_token_id, *ids]
+    rows = [stream[at : at + config.context] for at in range(0, len(stream) - config.context + 1, config.context)]
+    if not rows:
+        raise SystemExit(
+            f"data/corpus: {len(stream)} tokens do not fill one row of pretrained.context = {config.context}"
+        )
+    generator = torch.Generator().manual_seed(config.seed)
+    order: list[int] = []
+    for _ in range(config.steps):
+        while len(order) < config.batch_size:
+            order += torch.randperm(len(rows), generator=generator).tolist()
+        chosen, order = order[: config.batch_size], order[config.batch_size :]
+        yield make_batch([[]] * config.batch_size, [rows[row] for row in chosen], tokenizer.pad_token_id)
+
+
+def existing(config: PretrainedConfig, raw: Path) -> tuple[Any, Any]:
+    """A model that someone trained already, given a chat template and a padding token where it has none."""
+    if config.init == "directory":
+        source: dict[str, Any] = {"pretrained_model_name_or_path": raw, "local_files_only": True}
+        if not (raw / "config.json").is_file():
+            raise SystemExit(
+                f"params.yaml: pretrained.path: {raw} holds no config.json; expected a model in Hugging Face layout"
+            )
+    else:
+        source = {"pretrained_model_name_or_path": config.hub_id, "revision": config.hub_revision}
+    model = AutoModelForCausalLM.from_pretrained(**source, dtype="float32")
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = prompts.PLAIN_TEMPLATE
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
+
+
+if __name__ == "__main__":
+    main(run)

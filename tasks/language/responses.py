@@ -1,0 +1,72 @@
+"""K sampled responses for each of many training prompts, with the log-probability of every token."""
+
+from pathlib import Path
+
+import pandas as pd
+from pydantic import Field
+
+from tasks import artifacts, prompts
+from tasks.algorithms import rollouts
+from tasks.schemas import Problems, Responses
+from tasks.stage import Config, Metrics, main
+from tasks.tracking import log_table, progress
+
+
+class ResponsesConfig(Config):
+    """Which prompts, and how responses are sampled."""
+
+    seed: int
+    skip: int = Field(ge=0)  # prompts passed over: those that SFT learned by heart teach preferences little
+    prompts: int = Field(ge=1)
+    samples: int = Field(ge=2)  # K
+    temperature: float = Field(gt=0)
+    max_new_tokens: int = Field(ge=1)
+    batch_size: int = Field(ge=1)  # prompts at a time
+
+
+def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Metrics:
+    """Write responses.parquet (schema Responses), K rows a prompt."""
+    model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
+    asked = artifacts.read(Problems, problems / "train.parquet").iloc[config.skip :].head(config.prompts)
+    if asked.empty:
+        raise SystemExit(f"params.yaml: responses.skip: {config.skip} leaves none of the training problems")
+    encoded = [prompts.encode_prompt(tokenizer, question) for question in asked["question"]]
+    batches = rollouts.sample(
+        model,
+        encoded,
+        samples=config.samples,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        end_tokens=prompts.end_tokens(model, tokenizer),
+        seed=config.seed,
+        batch_size=config.batch_size,
+    )
+    rows = []
+    for batch in progress(batches, -(-len(encoded) // config.batch_size)):
+        for tokens, logps, mask, ended in zip(batch.tokens, batch.logps, batch.mask, batch.ended, strict=True):
+            problem = asked.iloc[len(rows) // config.samples]
+            rows.append(
+                {
+                    "prompt_id": problem["problem_id"],
+                    "sample": len(rows) % config.samples,
+                    "prompt": problem["question"],
+                    "response": prompts.decode(tokenizer, tokens[mask]),
+                    "tokens": tokens[mask].tolist(),
+                    "logps": logps[mask].tolist(),
+                    "ended": bool(ended),
+                }
+            )
+    table = pd.DataFrame(rows)
+    artifacts.write(Responses, table, out / "responses.parquet")
+    log_table(table.drop(columns=["tokens", "logps"]).head(40), "responses.json")
+    lengths = table["tokens"].map(len)
+    return {
+        "responses": len(table),
+        "completions/mean_length": lengths.mean(),
+        "completions/clipped_ratio": float((~table["ended"]).mean()),
+        "mean_token_logp": sum(map(sum, table["logps"])) / int(lengths.sum()),
+    }
+
+
+if __name__ == "__main__":
+    main(run)

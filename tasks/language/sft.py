@@ -1,0 +1,64 @@
+"""Supervised fine-tuning on the training problems' worked solutions; the loss is on the response only."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from pydantic import Field
+
+from tasks import artifacts, prompts
+from tasks.algorithms import sft
+from tasks.algorithms.logprobs import Batch, batches_per_run, make_batch, shuffled
+from tasks.algorithms.optimizer import Optimizer
+from tasks.schemas import Problems
+from tasks.stage import Config, Metrics, main
+from tasks.tracking import track
+
+
+class SftConfig(Config):
+    """How the policy is trained, and on how many demonstrations."""
+
+    seed: int
+    demonstrations: int = Field(ge=1)  # at most as many as there are training problems
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    optimizer: Literal["adamw", "muon"]
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+    clip: float = Field(gt=0)
+
+
+def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path) -> Metrics:
+    """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
+    torch.manual_seed(config.seed)
+    model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
+    train = artifacts.read(Problems, problems / "train.parquet").head(config.demonstrations)
+    validation = artifacts.read(Problems, problems / "validation.parquet")
+    steps = batches_per_run(len(train), config.batch_size, config.epochs)
+    optimizer = Optimizer(
+        model,
+        config.learning_rate,
+        steps,
+        clip=config.clip,
+        kind=config.optimizer,
+        weight_decay=config.weight_decay,
+    )
+    training = batches(train, tokenizer, config.batch_size, config.epochs, config.seed)
+    rows = track(sft.fit(model, training, optimizer), steps)
+    artifacts.write_curves(rows, curves)
+    artifacts.save_model(model, tokenizer, out)
+    return sft.evaluate(model, batches(validation, tokenizer, config.batch_size, 1, config.seed))
+
+
+def batches(table: pd.DataFrame, tokenizer: Any, size: int, epochs: int, seed: int) -> Iterator[Batch]:
+    """Questions with their solutions, shuffled."""
+    asked = [prompts.encode_prompt(tokenizer, question) for question in table["question"]]
+    answers = [prompts.encode_response(tokenizer, solution) for solution in table["solution"]]
+    for rows in shuffled(len(table), size, epochs, torch.Generator().manual_seed(seed)):
+        yield make_batch([asked[row] for row in rows], [answers[row] for row in rows], tokenizer.pad_token_id)
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,117 @@
+"""The tables that stages hand on, as pandera models: each is checked when written and when read."""
+
+import pandas as pd
+import pandera.pandas as pa
+from pandera.typing import Series
+
+STRENGTHS = ("a better", "a slightly better", "b slightly better", "b better")
+NUMBER = r"^-?\d+(\.\d+)?$"
+
+
+class Table(pa.DataFrameModel):
+    """Base of all tables: exactly the declared columns, none of them null."""
+
+    class Config:
+        """Pandera's settings."""
+
+        strict = True
+        ordered = False
+
+
+class Problems(Table):
+    """Word problems in GSM8K's form: worked steps, then a last line `#### N`."""
+
+    problem_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
+    question: Series[str] = pa.Field(str_length={"min_value": 1})
+    solution: Series[str] = pa.Field(str_length={"min_value": 1})
+    answer: Series[str] = pa.Field(str_matches=NUMBER)
+    steps: Series[int] = pa.Field(ge=0)
+
+    @pa.dataframe_check(error="the solution ends with '#### ' and the answer")
+    def answer_ends_solution(cls, frame: pd.DataFrame) -> Series[bool]:
+        """The answer column and the solution's last line agree."""
+        last = frame["solution"].str.rsplit("\n", n=1).str[-1]
+        return last == "#### " + frame["answer"]
+
+
+class Documents(Table):
+    """Text for pretraining, one document a row; `kind` says which generator or file it comes from."""
+
+    kind: Series[str]
+    text: Series[str] = pa.Field(str_length={"min_value": 1})
+
+
+class Responses(Table):
+    """Sampled responses. `tokens` and `logps` are lists of one length, the end token included where it was sampled."""
+
+    prompt_id: Series[str]
+    sample: Series[int] = pa.Field(ge=0)
+    prompt: Series[str]
+    response: Series[str]
+    tokens: Series[object]
+    logps: Series[object]
+    ended: Series[bool]
+
+    @pa.dataframe_check(error="one log-probability, at most 0, for each token")
+    def one_logp_a_token(cls, frame: pd.DataFrame) -> Series[bool]:
+        """Lists match in length, and log-probabilities are log-probabilities."""
+        pairs = zip(frame["tokens"], frame["logps"], strict=True)
+        return pd.Series([len(t) == len(p) > 0 and max(p) <= 0 for t, p in pairs], index=frame.index)
+
+    @pa.dataframe_check(error="a prompt's samples are numbered once each")
+    def samples_unique(cls, frame: pd.DataFrame) -> Series[bool]:
+        """(prompt_id, sample) is a key."""
+        return ~frame.duplicated(["prompt_id", "sample"])
+
+
+class Annotations(Table):
+    """Rubric scores of single responses, each with its reason, and the annotator's rank (1 best, ties share a rank)."""
+
+    prompt_id: Series[str]
+    sample: Series[int] = pa.Field(ge=0)
+    correctness: Series[int] = pa.Field(ge=0, le=5)
+    correctness_reason: Series[str] = pa.Field(str_length={"min_value": 1})
+    reasoning: Series[int] = pa.Field(ge=0, le=3)
+    reasoning_reason: Series[str] = pa.Field(str_length={"min_value": 1})
+    clarity: Series[int] = pa.Field(ge=0, le=2)
+    clarity_reason: Series[str] = pa.Field(str_length={"min_value": 1})
+    total: Series[int] = pa.Field(ge=0, le=10)
+    rank: Series[int] = pa.Field(ge=1)
+
+    @pa.dataframe_check(error="total = correctness + reasoning + clarity")
+    def total_adds_up(cls, frame: pd.DataFrame) -> Series[bool]:
+        """The total is the sum of the criteria."""
+        return frame["total"] == frame["correctness"] + frame["reasoning"] + frame["clarity"]
+
+
+class Comparisons(Table):
+    """Pairs of responses to one prompt, with the preferred one named: what reward models and DPO learn from."""
+
+    comparison_id: Series[str] = pa.Field(unique=True)
+    prompt_id: Series[str]
+    prompt: Series[str] = pa.Field(str_length={"min_value": 1})
+    chosen: Series[str]
+    rejected: Series[str]
+    chosen_ended: Series[bool]
+    rejected_ended: Series[bool]
+    chosen_score: Series[int] = pa.Field(ge=0, le=10)
+    rejected_score: Series[int] = pa.Field(ge=0, le=10)
+    strength: Series[str] = pa.Field(isin=STRENGTHS)
+
+
+class Generations(Table):
+    """A policy's answers to test problems with every score: sample -1 is the greedy answer, 0.. are sampled ones."""
+
+    problem_id: Series[str]
+    sample: Series[int] = pa.Field(ge=-1)
+    response: Series[str]
+    length: Series[int] = pa.Field(ge=1)
+    ended: Series[bool]
+    strict: Series[bool]
+    lenient: Series[bool]
+    correctness: Series[int] = pa.Field(ge=0, le=5)
+    reasoning: Series[int] = pa.Field(ge=0, le=3)
+    clarity: Series[int] = pa.Field(ge=0, le=2)
+    rubric: Series[int] = pa.Field(ge=0, le=10)
+    reward: Series[float]
+    kl: Series[float]
