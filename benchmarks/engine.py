@@ -134,7 +134,7 @@ def main() -> None:
         "",
         f"Made by `python -m benchmarks.engine` on {machine()}.",
         f"Seconds of wall time of the whole command; medians of {ROUNDS} runs ({LARGE_ROUNDS} for the large outs), turn",
-        "about, in repositories that have been run once before.",
+        f"about, in repositories that have been run once before. Load of the machine when it began: {os.getloadavg()[0]:.1f}.",
         "",
         "| case | posttrain | dvc repro | times as fast | lowest to highest |",
         "|---|---|---|---|---|",

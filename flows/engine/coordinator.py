@@ -109,6 +109,8 @@ class Coordinator:
                 watch(Event(name, "running", result.reason, log=log))
                 self._runner.run(records.stage, log, {**environ, **variables}, tell)
                 records.save_outs()
+                if self.recorder is not None and result.mlflow_run_id is not None:
+                    self.recorder.made(result.mlflow_run_id, records.entry())
                 with records.locked():
                     records.check_deps()
                     records.record()
@@ -126,7 +128,6 @@ class Coordinator:
         status = "FAILED"
         try:
             yield {"MLFLOW_RUN_ID": run_id, "MLFLOW_TRACKING_URI": self.recorder.uri}
-            self.recorder.made(run_id, records.entry())
             status = "FINISHED"
         finally:
             killed = status == "FAILED" and self._runner.stopped

@@ -4,12 +4,14 @@ The stage itself logs its parameters and metrics; the engine creates the run, sa
 ends it.
 """
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from flows.engine import environment, store
+from flows.engine.lockfile import read_entries
 from flows.engine.state import StageResult
 from flows.engine.store import PREFIX, Entry
 
@@ -21,13 +23,21 @@ class Recorder:
         self.root, self.uri = root.absolute(), store.uri(root.absolute())
         self.client = store.open_store(self.root)
         self._experiment = store.experiment(self.client, self.root, flow)
-        for run in self.client.search_runs(
-            [self._experiment], f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
-        ):
-            self.client.set_terminated(run.info.run_id, "KILLED")
+        self._end_stale_runs()
         self._environment = {PREFIX + "engine": "true", **_environment(self.root)}
         tags = {**self._environment, PREFIX + "flow": flow}
         self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
+
+    def _end_stale_runs(self) -> None:
+        """End what a killed process left as running: as finished, if its result had reached DVC's records."""
+        entries = read_entries(self.root)
+        running = f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
+        for run in self.client.search_runs([self._experiment], running):
+            tags = run.data.tags
+            entry = entries.get(tags.get(PREFIX + "stage", ""))
+            recorded = entry is not None and {**store.in_tags(tags[PREFIX + "stage"], entry), **store.out_tags(entry)}
+            finished = recorded and recorded.items() <= tags.items()
+            self.client.set_terminated(run.info.run_id, "FINISHED" if finished else "KILLED")
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:
         """A run for a stage that is about to be executed, with its inputs; `entry` is as dvc.lock will have it."""
@@ -44,7 +54,7 @@ class Recorder:
         return run_id
 
     def made(self, run_id: str, entry: Entry) -> None:
-        """Say what the run made, once it is in DVC's records."""
+        """Say what the run made; before it is in DVC's records, so that a kill after that leaves no gap."""
         store.set_tags(self.client, run_id, store.out_tags(entry))
 
     def end(self, run_id: str, status: str, log: Path) -> None:
@@ -73,7 +83,8 @@ class Recorder:
 
 
 def _dataset(path: str, md5: str) -> DatasetInput:
-    dataset = Dataset(name=path, digest=md5[:36], source_type="dvc", source=f'{{"path": "{path}", "md5": "{md5}"}}')
+    source = json.dumps({"path": path, "md5": md5})
+    dataset = Dataset(name=path, digest=md5[:36], source_type="dvc", source=source)
     return DatasetInput(dataset, [InputTag("mlflow.data.context", "input")])
 
 

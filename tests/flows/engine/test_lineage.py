@@ -133,6 +133,17 @@ def test_failed_and_killed_runs_are_no_ones_source(recorded: Toy) -> None:
     assert chain(recorded.root, "c").run_id not in (failed.mlflow_run_id, left)
 
 
+def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
+    recorder = Recorder(recorded.root, "language")
+    entry = recorded.lock["stages"]["c"]
+    left = recorder.start("c", entry, "killed once its result was recorded")
+    recorder.made(left, entry)
+    other = recorder.start("c", entry, "killed before")
+    recorder.made(other, {**entry, "outs": [{"path": "data/c", "md5": "0" * 32}]})
+    again = Recorder(recorded.root, "language")
+    assert [again.client.get_run(run_id).info.status for run_id in (left, other)] == ["FINISHED", "KILLED"]
+
+
 def test_a_stage_finds_its_run(recorded: Toy) -> None:
     recorded.stage("e", cmd='mkdir -p data; echo "$MLFLOW_RUN_ID $MLFLOW_TRACKING_URI" > data/e')
     result = recorded.run("e", recorder=Recorder(recorded.root, "language"))["e"]
