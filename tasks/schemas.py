@@ -28,7 +28,7 @@ class Problems(Table):
     steps: Series[int] = pa.Field(ge=0)
 
     @pa.dataframe_check(error="the solution ends with '#### ' and the answer")
-    def answer_ends_solution(cls, frame: pd.DataFrame) -> Series[bool]:
+    def answer_ends_solution(cls, frame: pd.DataFrame) -> pd.Series:
         """The answer column and the solution's last line agree."""
         last = frame["solution"].str.rsplit("\n", n=1).str[-1]
         return last == "#### " + frame["answer"]
@@ -53,13 +53,13 @@ class Responses(Table):
     ended: Series[bool]
 
     @pa.dataframe_check(error="one log-probability, at most 0, for each token")
-    def one_logp_a_token(cls, frame: pd.DataFrame) -> Series[bool]:
+    def one_logp_a_token(cls, frame: pd.DataFrame) -> pd.Series:
         """Lists match in length, and log-probabilities are log-probabilities."""
         pairs = zip(frame["tokens"], frame["logps"], strict=True)
         return pd.Series([len(t) == len(p) > 0 and max(p) <= 0 for t, p in pairs], index=frame.index)
 
     @pa.dataframe_check(error="a prompt's samples are numbered once each")
-    def samples_unique(cls, frame: pd.DataFrame) -> Series[bool]:
+    def samples_unique(cls, frame: pd.DataFrame) -> pd.Series:
         """(prompt_id, sample) is a key."""
         return ~frame.duplicated(["prompt_id", "sample"])
 
@@ -79,7 +79,7 @@ class Annotations(Table):
     rank: Series[int] = pa.Field(ge=1)
 
     @pa.dataframe_check(error="total = correctness + reasoning + clarity")
-    def total_adds_up(cls, frame: pd.DataFrame) -> Series[bool]:
+    def total_adds_up(cls, frame: pd.DataFrame) -> pd.Series:
         """The total is the sum of the criteria."""
         return frame["total"] == frame["correctness"] + frame["reasoning"] + frame["clarity"]
 

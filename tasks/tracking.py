@@ -59,13 +59,9 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
     from mlflow import MlflowClient
     from mlflow.entities import Param
 
-    run_id = os.environ.get("MLFLOW_RUN_ID")
     client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlruns/mlflow.db"))
-    own = run_id is None
-    if own:
-        run_id = client.create_run(
-            _experiment(client, flow), run_name=stage, tags={"posttrain.stage": stage}
-        ).info.run_id
+    given = os.environ.get("MLFLOW_RUN_ID")
+    run_id = given or _new_run(client, flow, stage)
     recorder = Recorder(client, run_id)
     client.log_batch(run_id, params=[Param(f"{stage}.{key}", str(value)) for key, value in params.items()])
     token = _recorder.set(recorder)
@@ -74,13 +70,15 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
         yield
         written = metrics_path.read_bytes()
         recorder.add(dict(_flatten(json.loads(written))), step=0)
-        if own:  # the next `posttrain run` knows by this hash, which dvc.lock has too, that this run made the outs
+        if (
+            not given
+        ):  # by this hash, which dvc.lock has too, the next `posttrain run` knows that this run made the outs
             client.set_tag(run_id, "posttrain.metrics_md5", hashlib.md5(written).hexdigest())
         status = "FINISHED"
     finally:
         _recorder.reset(token)
         recorder.flush()
-        if own:
+        if not given:
             client.set_terminated(run_id, status)
 
 
@@ -117,11 +115,11 @@ def log_table(frame: "pd.DataFrame", name: str) -> None:
         recorder.client.log_table(recorder.run_id, frame, name)
 
 
-def _experiment(client: Any, name: str) -> str:
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return found.experiment_id
-    return client.create_experiment(name, artifact_location=str(Path("mlruns/artifacts").absolute()))
+def _new_run(client: Any, flow: str, stage: str) -> str:
+    found = client.get_experiment_by_name(flow)
+    artifacts = str(Path("mlruns/artifacts").absolute())
+    experiment = found.experiment_id if found else client.create_experiment(flow, artifact_location=artifacts)
+    return client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage}).info.run_id
 
 
 def _flatten(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -33,7 +33,8 @@ class PretrainedConfig(Config):
     layers: int = Field(ge=1)
     heads: int = Field(ge=1)
     context: int = Field(ge=32)  # the longest sequence, and the length of a training row
-    batch_size: int = Field(ge=1)
+    initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
+    batch_size: int = Field(ge=1)  # rows of `context` tokens
     steps: int = Field(ge=1)
     optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)
@@ -78,6 +79,7 @@ def architecture(config: PretrainedConfig, tokenizer: Any) -> LlamaConfig:
         num_attention_heads=config.heads,
         num_key_value_heads=config.heads,
         max_position_embeddings=config.context,
+        initializer_range=config.initializer_range,
         tie_word_embeddings=True,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,

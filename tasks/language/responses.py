@@ -1,6 +1,7 @@
 """K sampled responses for each of many training prompts, with the log-probability of every token."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from pydantic import Field
@@ -41,7 +42,7 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
         seed=config.seed,
         batch_size=config.batch_size,
     )
-    rows = []
+    rows: list[dict[str, Any]] = []
     for batch in progress(batches, -(-len(encoded) // config.batch_size)):
         for tokens, logps, mask, ended in zip(batch.tokens, batch.logps, batch.mask, batch.ended, strict=True):
             problem = asked.iloc[len(rows) // config.samples]

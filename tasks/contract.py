@@ -1,0 +1,88 @@
+"""What is derived from the code: each stage's code deps in dvc.yaml, and params.schema.json from the Configs.
+
+`python -m tasks.contract` rewrites both; a test computes them and fails on a difference. An import that is missing from a
+stage's deps is the commonest way for "only what changed" to lie.
+"""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import grimp
+from ruamel.yaml import YAML
+
+from tasks.stage import Config
+
+# Modules that cannot change an out, so that a change to them re-runs nothing. tests/test_contract.py shows it.
+WITHOUT_INFLUENCE = {
+    "tasks.tracking",  # records and shows rows; never alters them
+}
+DVC_YAML, SCHEMA = Path("dvc.yaml"), Path("params.schema.json")
+
+
+def stage_modules(pipeline: dict[str, Any]) -> dict[str, str]:
+    """Stage name -> module, read off the command `python -m <module> ...`."""
+    return {name: stage["cmd"].split()[2] for name, stage in pipeline["stages"].items()}
+
+
+def code_deps(modules: dict[str, str]) -> dict[str, list[str]]:
+    """Stage name -> the files of all project modules that it imports, directly or not, its own first."""
+    graph = grimp.build_graph("tasks", include_external_packages=False, cache_dir=None)
+    deps = {}
+    for name, module in modules.items():
+        closure = graph.find_upstream_modules(module) - WITHOUT_INFLUENCE
+        files = [Path(*imported.split(".")).with_suffix(".py").as_posix() for imported in closure]
+        deps[name] = [f"{module.replace('.', '/')}.py", *sorted(file for file in files if Path(file).is_file())]
+    return deps
+
+
+def with_code_deps(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """The pipeline with every stage's `*.py` deps replaced by the computed ones; in place."""
+    for name, files in code_deps(stage_modules(pipeline)).items():
+        deps = pipeline["stages"][name]["deps"]
+        for index in reversed(range(len(deps))):
+            if deps[index].endswith(".py"):
+                del deps[index]
+        deps.extend(files)
+    return pipeline
+
+
+def config_types(pipeline: dict[str, Any]) -> dict[str, type[Config]]:
+    """Stage name -> its Config class."""
+    return {
+        name: get_type_hints(importlib.import_module(module).run)["config"]
+        for name, module in stage_modules(pipeline).items()
+    }
+
+
+def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """JSON schema of the whole params.yaml: one required section a stage, nothing else."""
+    sections = {name: config.model_json_schema() for name, config in config_types(pipeline).items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(sections),
+        "properties": sections,
+    }
+
+
+def yaml() -> YAML:
+    """A round-trip reader and writer that keeps comments, quotes and the layout of dvc.yaml."""
+    reader = YAML()
+    reader.preserve_quotes = True
+    reader.width = 4096
+    reader.indent(mapping=2, sequence=4, offset=2)
+    return reader
+
+
+def rewrite() -> None:
+    """Write both files anew."""
+    pipeline = yaml().load(DVC_YAML)
+    yaml().dump(with_code_deps(pipeline), DVC_YAML)
+    SCHEMA.write_text(json.dumps(schema(pipeline), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    rewrite()
