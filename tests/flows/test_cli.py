@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
@@ -231,6 +232,7 @@ def test_ctrl_c_stops_within_two_seconds_with_one_line_and_130(root: Path) -> No
 def test_on_a_terminal_there_is_the_table_and_no_chatter_of_what_works_below(root: Path) -> None:
     command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.beta=0.6"]
     master, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
     with subprocess.Popen(command, cwd=root, env=environ(), stdout=terminal, stderr=terminal) as run:
         os.close(terminal)
         shown = b""

@@ -32,8 +32,8 @@ SCHEMA = {
     "$defs": {
         "Dpo": {
             "type": "object",
-            "additionalProperties": False,
             "required": ["beta", "rate", "loss", "sizes", "path"],
+            "additionalProperties": False,
             "properties": {
                 "beta": {"type": "number", "exclusiveMinimum": 0},
                 "rate": {"type": "number"},
