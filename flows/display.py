@@ -48,9 +48,9 @@ class Row:
         return now - self.began if self.last.state == "running" else self.last.seconds
 
     def left(self, now: float) -> float | None:
-        """Seconds until the last step at the rate so far; None while that is anyone's guess."""
+        """Seconds until the last step at the rate so far; None while that is anyone's guess, and at the end."""
         step, total = self.last.step, self.last.total
-        if step is None or total is None or self.first_step is None:
+        if step is None or total is None or self.first_step is None or step >= total:
             return None
         done, since = step - self.first_step[0], now - self.first_step[1]
         return since / done * (total - step) if done > 0 and since >= 1 else None

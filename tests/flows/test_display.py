@@ -38,7 +38,7 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
     out, log = io.StringIO(), tmp_path / "mlruns/logs/sft.log"
     with Lines(Screen(out), planned("sft", "reward_model"), tmp_path) as lines:
         lines(Event("sft", "running", "param sft.epochs changed 1 -> 2", log=log))
-        for step in range(1, 31):
+        for step in range(1, 41):
             clock.now += 1
             lines(Event("sft", "running", step=step, total=40, seconds=float(step)))
         lines(Event("sft", "ran", seconds=31.2))
@@ -49,6 +49,7 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
         "sft           running     10/40, 30 s left",
         "sft           running     20/40, 20 s left",
         "sft           running     30/40, 10 s left",
+        "sft           running     40/40",
         "sft           ran         31 s",
         "reward_model  failed      2.0 s  exit status 1  log: mlruns/logs/sft.log",
     ]
