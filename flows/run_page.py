@@ -27,7 +27,7 @@ STYLE = """
 .pt-run table {border-collapse: collapse; font-size: .86em}
 .pt-run th, .pt-run td {text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top}
 .pt-run td:nth-child(2), .pt-run td:nth-child(3) {white-space: nowrap}
-.pt-run code {font-size: .9em; overflow-wrap: anywhere}
+.pt-run code {font-size: .82em; overflow-wrap: anywhere}
 .pt-run pre {background: #f6f6f6; color: #111; padding: .8em; font-size: .8em; white-space: pre-wrap; overflow-wrap: anywhere}
 .pt-run svg {display: block; margin: 1em auto; print-color-adjust: exact; -webkit-print-color-adjust: exact; break-inside: avoid}
 .pt-run tr {break-inside: avoid}
