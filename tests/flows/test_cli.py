@@ -1,102 +1,15 @@
 """The `posttrain` command on a real pipeline of small stages: what it prints, what it changes, how it exits."""
 
 import json
-import os
-import pty
-import re
 import shutil
-import signal
 import subprocess
 import sys
-import termios
-import time
-from contextlib import redirect_stderr, redirect_stdout, suppress
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from flows import cli
 from flows.engine.coordinator import Coordinator
-from flows.engine.execute import Execution
-from flows.engine.state import PlannedStage, StageResult, Watcher
-
-REPOSITORY = Path(__file__).parents[2]
-STAGE = """\
-import json, sys, time
-from pathlib import Path
-from ruamel.yaml import YAML
-
-name, out = sys.argv[1], Path(sys.argv[2])
-params = YAML(typ="safe").load(Path("params.yaml"))[name]
-print("working on", name, flush=True)
-time.sleep(params["seconds"])
-if params["fail"]:
-    raise ValueError(f"{name} cannot go on")
-out.mkdir(parents=True)
-out.joinpath("result.json").write_text(json.dumps(params["beta"]))
-if name == "report":
-    out.joinpath("report.html").write_text("<html><h1>Report</h1><!-- posttrain:run --></html>")
-    out.joinpath("report.md").write_text("# Report\\n\\n<!-- posttrain:run -->\\n")
-"""
-GRAPH = {"problems": [], "sft": ["problems"], "dpo": ["sft"], "ppo": ["sft"], "report": ["dpo", "ppo"]}
-SECTION = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["beta", "seconds", "fail"],
-    "properties": {"beta": {"type": "number"}, "seconds": {"type": "number"}, "fail": {"type": "boolean"}},
-}
-
-
-def make_pipeline(root: Path) -> Path:
-    """A git and DVC repository with five stages in which nothing has run yet."""
-    root.mkdir()
-    subprocess.run(["git", "init", "--quiet", root], check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
-    (root / "stage.py").write_text(STAGE)
-    stages, params = "stages:\n", "# a toy\n"
-    for name, needs in GRAPH.items():
-        deps = ", ".join(["stage.py", *(f"data/{need}" for need in needs)])
-        stages += f"  {name}:\n    cmd: python stage.py {name} data/{name}\n    deps: [{deps}]\n"
-        stages += f"    params: [{name}]\n    outs: [data/{name}]\n"
-        params += f"{name}:\n  beta: 1e-1  # of {name}\n  seconds: 0\n  fail: false\n"
-    (root / "dvc.yaml").write_text(stages)
-    (root / "params.yaml").write_text(params)
-    schema = {"additionalProperties": False, "required": list(GRAPH), "properties": dict.fromkeys(GRAPH, SECTION)}
-    (root / "params.schema.json").write_text(json.dumps(schema))
-    (root / ".gitignore").write_text("/data\n/mlruns\n/report.*\n")
-    return root
-
-
-def environ() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "DO_NOT_TRACK": "1"}
-
-
-def posttrain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flows.cli", *arguments]
-    return subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
-
-
-def run_quietly(root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
-    """A flow's `run` without Prefect and MLflow, which take longer to start than all of these tests."""
-    with Coordinator(root) as coordinator:
-        execution, ended = Execution(coordinator, planned, jobs, watch), dict[str, StageResult]()
-        for stage in planned:
-            if stage.reason and all(ended[name].state != "failed" for name in stage.upstream if name in ended):
-                ended[stage.name] = execution.submit(stage.name).result()
-        return execution.results()
-
-
-def call(root: Path, *arguments: str) -> tuple[int, str, str]:
-    """The command in this process: exit code, standard output, standard error."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        redirect_stdout(StringIO()) as out,
-        redirect_stderr(StringIO()) as error,
-    ):
-        patch.setattr("flows.language_model.run", run_quietly)
-        patch.chdir(root)
-        return cli.command(arguments), out.getvalue(), error.getvalue()
+from tests.flows.toy_pipeline import GRAPH, REPOSITORY, call, environ, make_pipeline
 
 
 @pytest.fixture(scope="module")
@@ -186,80 +99,6 @@ def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
     assert (root / "params.yaml").read_bytes() == params
     assert error.startswith("posttrain: another `posttrain run` is at work")
     assert error.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_json_lineage_and_pages_name_the_runs_that_made_what_is_there(fresh: Path) -> None:
-    facts = json.loads(posttrain(fresh, "run", "--json").stdout)
-    runs = {name: fact["mlflow_run_id"] for name, fact in facts.items()}
-    assert all(len(run) == 32 for run in runs.values())
-    again = json.loads(posttrain(fresh, "run", "--json").stdout)
-    assert {fact["state"] for fact in again.values()} == {"up-to-date"}
-    assert {name: fact["mlflow_run_id"] for name, fact in again.items()} == runs
-    (fresh / "report.html").unlink()
-    assert posttrain(fresh, "run").stdout.splitlines()[1:] == ["report: report.html", "report: report.md"]
-    page = (fresh / "report.html").read_text()
-    assert page.count(">up to date<") == 2 * len(GRAPH)
-    assert all(run in page for run in runs.values())
-    told = posttrain(fresh, "lineage", "data/dpo/result.json").stdout
-    assert [word for word in told.split() if word.startswith("data/")] == ["data/dpo", "data/sft", "data/problems"]
-    assert all(f", run {runs[name]}" in told for name in ("dpo", "sft", "problems"))
-    assert posttrain(fresh, "lineage", "report").stdout.count("as above") == 1
-    unknown = posttrain(fresh, "lineage", "nosuch")
-    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
-    assert unknown.stderr.startswith("posttrain: dvc.lock: 'nosuch' is neither a stage that has run, nor an out of one")
-
-
-@pytest.mark.slow
-def test_ctrl_c_stops_within_two_seconds_with_one_line_and_130(root: Path) -> None:
-    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.seconds=60"]
-    run = subprocess.Popen(command, cwd=root, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert run.stdout is not None
-    for line in run.stdout:
-        if line.startswith("dpo") and "running" in line:
-            break
-    run.send_signal(signal.SIGINT)
-    started = time.monotonic()
-    _, error = run.communicate(timeout=20)
-    assert time.monotonic() - started < 4  # the children within 2 s, then the records
-    assert run.returncode == 130
-    assert error == "posttrain: stopped; what had finished is kept, and the next run goes on\n"
-    code, out, _ = call(root, "run", "--json", "--set", "dpo.seconds=0")
-    assert (code, json.loads(out)["dpo"]["state"]) == (0, "up-to-date")
-
-
-@pytest.mark.slow
-def test_on_a_terminal_there_is_the_table_and_no_chatter_of_what_works_below(root: Path) -> None:
-    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.beta=0.6"]
-    master, terminal = pty.openpty()
-    termios.tcsetwinsize(terminal, (24, 80))
-    with subprocess.Popen(command, cwd=root, env=environ(), stdout=terminal, stderr=terminal) as run:
-        os.close(terminal)
-        shown = b""
-        with suppress(OSError):  # how Linux says that the other end has closed
-            while part := os.read(master, 4096):
-                shown += part
-    os.close(master)
-    assert run.returncode == 0
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
-    words = {line.split()[0] for line in plain.replace("\r", "\n").splitlines() if line.strip()}
-    expected = {*GRAPH, "params.yaml:", "starting", "log:", "report:"}
-    assert expected <= words
-    assert all(word in expected or word.isdigit() for word in words), words - expected
-
-
-@pytest.mark.slow
-def test_a_reader_that_leaves_does_not_stop_the_run(root: Path) -> None:
-    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.beta=0.4"]
-    run = subprocess.Popen(command, cwd=root, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert run.stdout is not None
-    assert run.stderr is not None
-    run.stdout.readline()
-    run.stdout.close()
-    assert run.wait(timeout=60) == 0
-    assert run.stderr.read() == b""
-    run.stderr.close()
-    assert (root / "data/dpo/result.json").read_text() == "0.4"
 
 
 @pytest.mark.parametrize(

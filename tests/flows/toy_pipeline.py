@@ -1,0 +1,93 @@
+"""A pipeline of five small stages, and the `posttrain` command on it: in this process, or as a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from flows import cli
+from flows.engine.coordinator import Coordinator
+from flows.engine.execute import Execution
+from flows.engine.state import PlannedStage, StageResult, Watcher
+
+REPOSITORY = Path(__file__).parents[2]
+STAGE = """\
+import json, sys, time
+from pathlib import Path
+from ruamel.yaml import YAML
+
+name, out = sys.argv[1], Path(sys.argv[2])
+params = YAML(typ="safe").load(Path("params.yaml"))[name]
+print("working on", name, flush=True)
+time.sleep(params["seconds"])
+if params["fail"]:
+    raise ValueError(f"{name} cannot go on")
+out.mkdir(parents=True)
+out.joinpath("result.json").write_text(json.dumps(params["beta"]))
+if name == "report":
+    out.joinpath("report.html").write_text("<html><h1>Report</h1><!-- posttrain:run --></html>")
+    out.joinpath("report.md").write_text("# Report\\n\\n<!-- posttrain:run -->\\n")
+"""
+GRAPH = {"problems": [], "sft": ["problems"], "dpo": ["sft"], "ppo": ["sft"], "report": ["dpo", "ppo"]}
+SECTION = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["beta", "seconds", "fail"],
+    "properties": {"beta": {"type": "number"}, "seconds": {"type": "number"}, "fail": {"type": "boolean"}},
+}
+
+
+def make_pipeline(root: Path) -> Path:
+    """A git and DVC repository with five stages in which nothing has run yet."""
+    root.mkdir()
+    subprocess.run(["git", "init", "--quiet", root], check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
+    (root / "stage.py").write_text(STAGE)
+    stages, params = "stages:\n", "# a toy\n"
+    for name, needs in GRAPH.items():
+        deps = ", ".join(["stage.py", *(f"data/{need}" for need in needs)])
+        stages += f"  {name}:\n    cmd: python stage.py {name} data/{name}\n    deps: [{deps}]\n"
+        stages += f"    params: [{name}]\n    outs: [data/{name}]\n"
+        params += f"{name}:\n  beta: 1e-1  # of {name}\n  seconds: 0\n  fail: false\n"
+    (root / "dvc.yaml").write_text(stages)
+    (root / "params.yaml").write_text(params)
+    schema = {"additionalProperties": False, "required": list(GRAPH), "properties": dict.fromkeys(GRAPH, SECTION)}
+    (root / "params.schema.json").write_text(json.dumps(schema))
+    (root / ".gitignore").write_text("/data\n/mlruns\n/report.*\n")
+    return root
+
+
+def environ() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "DO_NOT_TRACK": "1"}
+
+
+def posttrain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flows.cli", *arguments]
+    return subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
+
+
+def run_quietly(root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
+    """A flow's `run` without Prefect and MLflow, which take longer to start than all of these tests."""
+    with Coordinator(root) as coordinator:
+        execution, ended = Execution(coordinator, planned, jobs, watch), dict[str, StageResult]()
+        for stage in planned:
+            if stage.reason and all(ended[name].state != "failed" for name in stage.upstream if name in ended):
+                ended[stage.name] = execution.submit(stage.name).result()
+        return execution.results()
+
+
+def call(root: Path, *arguments: str) -> tuple[int, str, str]:
+    """The command in this process: exit code, standard output, standard error."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()) as error,
+    ):
+        patch.setattr("flows.language_model.run", run_quietly)
+        patch.chdir(root)
+        return cli.command(arguments), out.getvalue(), error.getvalue()
