@@ -7,6 +7,7 @@ ends it.
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Lock
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -22,6 +23,7 @@ class Recorder:
     def __init__(self, root: Path, flow: str) -> None:
         self.root, self.uri = root.absolute(), store.uri(root.absolute())
         self.client = store.open_store(self.root)
+        self._logging_inputs = Lock()  # two stages with the same new input break MLflow's insert of it
         self._experiment = store.experiment(self.client, self.root, flow)
         self._end_stale_runs()
         self._environment = {PREFIX + "engine": "true", **_environment(self.root)}
@@ -50,7 +52,8 @@ class Recorder:
         }
         run_id = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
         data = {path: md5 for path, md5 in store.hashes(entry, "deps").items() if not path.endswith(".py")}
-        self.client.log_inputs(run_id, [_dataset(path, md5) for path, md5 in data.items()])
+        with self._logging_inputs:
+            self.client.log_inputs(run_id, [_dataset(path, md5) for path, md5 in data.items()])
         return run_id
 
     def made(self, run_id: str, entry: Entry) -> None:

@@ -1,7 +1,9 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from mlflow import MlflowClient
@@ -142,6 +144,24 @@ def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
     recorder.made(other, {**entry, "outs": [{"path": "data/c", "md5": "0" * 32}]})
     again = Recorder(recorded.root, "language")
     assert [again.client.get_run(run_id).info.status for run_id in (left, other)] == ["FINISHED", "KILLED"]
+
+
+def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
+    recorder = Recorder(recorded.root, "language")
+    together = Barrier(4)
+
+    def start(index: int) -> str:
+        run_ids = []
+        for attempt in range(5):
+            together.wait(timeout=30)
+            entry = {"cmd": "true", "deps": [{"path": "shared", "md5": f"{attempt:032}"}], "outs": []}
+            run_ids.append(recorder.start(f"s{index}", entry, "new"))
+        return run_ids[-1]
+
+    with ThreadPoolExecutor(4) as pool:
+        last = list(pool.map(start, range(4)))
+    inputs = [recorder.client.get_run(run_id).inputs.dataset_inputs for run_id in last]
+    assert [[given.dataset.digest for given in each] for each in inputs] == [[f"{4:032}"]] * 4
 
 
 def test_a_stage_finds_its_run(recorded: Toy) -> None:
