@@ -1,6 +1,6 @@
 """DVC's view of the repository, opened so that what a person may have broken is said in one line.
 
-Everything that the engine uses of DVC's internal interface is used here, in changes.py and in coordinator.py;
+The engine calls DVC's internal interface here and in changes, records, lockfile, runner and store;
 tests/flows/engine/test_dvc_interface.py fails when a new version of DVC moves it.
 """
 
