@@ -5,7 +5,6 @@ Only the margin between the two is trained, so the chosen log-probability may fa
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,16 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from tasks.algorithms.logprobs import Batch, response_logps
 from tasks.algorithms.optimizer import Optimizer
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """P pairs: their sequences, and log-probabilities (P,) of both under the reference, computed once before training."""
-
-    chosen: Batch
-    rejected: Batch
-    reference_chosen: Tensor
-    reference_rejected: Tensor
+from tasks.algorithms.pairs import Pairs
 
 
 @torch.no_grad()
@@ -42,13 +32,19 @@ def dpo_loss(
     return -logsigmoid(reward_chosen - reward_rejected), reward_chosen.detach(), reward_rejected.detach()
 
 
-def fit(model: Any, batches: Iterable[Pairs], optimizer: Optimizer, beta: float) -> Iterator[dict[str, float]]:
-    """Train `model` in place, dropout off. Yields the metrics of each batch under TRL's names."""
+def fit(
+    model: Any, batches: Iterable[Pairs], optimizer: Optimizer, *, reference: Tensor, beta: float
+) -> Iterator[dict[str, float]]:
+    """Train `model` in place, dropout off; `reference` (M,) has log pi_ref of every response of the whole set.
+
+    Yields the metrics of each batch under TRL's names, and `logps/chosen_change`, negative when the chosen ones fell.
+    """
     model.eval()
     for pairs in batches:
-        chosen, rejected = response_logps(model, pairs.chosen), response_logps(model, pairs.rejected)
+        logps, known = response_logps(model, pairs.responses), reference[pairs.index]
+        chosen, rejected = logps[pairs.chosen], logps[pairs.rejected]
         losses, reward_chosen, reward_rejected = dpo_loss(
-            chosen, rejected, pairs.reference_chosen, pairs.reference_rejected, beta
+            chosen, rejected, known[pairs.chosen], known[pairs.rejected], beta
         )
         loss = losses.mean()
         loss.backward()
@@ -61,6 +57,6 @@ def fit(model: Any, batches: Iterable[Pairs], optimizer: Optimizer, beta: float)
             "rewards/accuracies": (reward_chosen > reward_rejected).float().mean().item(),
             "logps/chosen": chosen.mean().item(),
             "logps/rejected": rejected.mean().item(),
-            "logps/chosen_change": (chosen.detach() - pairs.reference_chosen).mean().item(),
+            "logps/chosen_change": (chosen.detach() - known[pairs.chosen]).mean().item(),
             "grad_norm": norm,
         }

@@ -6,7 +6,6 @@ once and is not fitted as many times over. Scores are read at the last real toke
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,16 +14,7 @@ from torch.nn.functional import logsigmoid
 
 from tasks.algorithms.logprobs import Batch
 from tasks.algorithms.optimizer import Optimizer
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """P pairs as two batches of equal length; `weight` is 1 / (pairs of the same prompt), `margin` is 0 for no margin."""
-
-    chosen: Batch
-    rejected: Batch
-    weight: Tensor  # (P,)
-    margin: Tensor  # (P,)
+from tasks.algorithms.pairs import Pairs
 
 
 def initialise_head(model: Any, generator: torch.Generator) -> None:
@@ -44,17 +34,26 @@ def score(model: Any, batch: Batch) -> Tensor:
 
 
 def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, centering: float) -> Tensor:
-    """-log sigmoid(r_w - r_l - m), a weighted mean over pairs, plus `centering` * mean((r_w + r_l)^2)."""
+    """-log sigmoid(r_w - r_l - m), a weighted mean over P pairs, plus `centering` * mean((r_w + r_l)^2).
+
+    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) asks more of clear preferences; 0 for none.
+    """
     likelihood = -(weight * logsigmoid(chosen - rejected - margin)).sum() / weight.sum()
     return likelihood + centering * (chosen + rejected).square().mean()
 
 
-def fit(model: Any, batches: Iterable[Pairs], optimizer: Optimizer, centering: float) -> Iterator[dict[str, float]]:
-    """Train `model` in place. Yields `loss`, `accuracy`, `margin` (mean r_w - r_l) of the batch, and `grad_norm`."""
+def fit(
+    model: Any, batches: Iterable[Pairs], optimizer: Optimizer, *, margin: float, centering: float
+) -> Iterator[dict[str, float]]:
+    """Train `model` in place; `margin` is asked of strong preferences only.
+
+    Yields `loss`, `accuracy`, `margin` (mean r_w - r_l) of each batch, and `grad_norm`.
+    """
     model.train()
     for pairs in batches:
-        chosen, rejected = score(model, pairs.chosen), score(model, pairs.rejected)
-        loss = pair_loss(chosen, rejected, pairs.weight, pairs.margin, centering)
+        scores = score(model, pairs.responses)
+        chosen, rejected = scores[pairs.chosen], scores[pairs.rejected]
+        loss = pair_loss(chosen, rejected, pairs.weight, margin * pairs.strong, centering)
         loss.backward()
         norm = optimizer.step()
         yield {
@@ -70,7 +69,11 @@ def fit(model: Any, batches: Iterable[Pairs], optimizer: Optimizer, centering: f
 def margins(model: Any, batches: Iterable[Pairs]) -> Tensor:
     """r_w - r_l of every pair, in order: (P,). Their positive share is the accuracy over the whole set."""
     model.eval()
-    return torch.cat([score(model, pairs.chosen) - score(model, pairs.rejected) for pairs in batches])
+    differences = []
+    for pairs in batches:
+        scores = score(model, pairs.responses)
+        differences.append(scores[pairs.chosen] - scores[pairs.rejected])
+    return torch.cat(differences)
 
 
 def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:

@@ -1,20 +1,19 @@
 """DPO: fit the policy to preference pairs without a reward model (arXiv:2305.18290, eq. 7)."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from pydantic import Field
 
-from tasks import artifacts, prompts
+from tasks import artifacts
 from tasks.algorithms import dpo
-from tasks.algorithms.logprobs import batches_per_run, make_batch, shuffled
 from tasks.algorithms.optimizer import Optimizer
+from tasks.comparisons import ComparisonSet
 from tasks.schemas import Comparisons
 from tasks.stage import Config, Metrics, main
 from tasks.tracking import track
 
-Sequences = list[list[int]]
+REFERENCE_BATCH = 64  # responses at a time; changes speed only
 
 
 class DpoConfig(Config):
@@ -23,7 +22,7 @@ class DpoConfig(Config):
     seed: int
     beta: float = Field(gt=0)  # pull towards the reference; small trusts the pairs more
     epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=1)  # pairs
+    prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
     clip: float = Field(gt=0)
 
@@ -32,30 +31,12 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
     """Train `policy`, which is its own reference; write it to `out`, and the curve to `curves`."""
     torch.manual_seed(config.seed)
     model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
-    pairs = artifacts.read(Comparisons, preferences / "train.parquet")
-    asked = [prompts.encode_prompt(tokenizer, prompt) for prompt in pairs["prompt"]]
-    sides = [
-        [
-            prompts.encode_response(tokenizer, text, ended)
-            for text, ended in zip(pairs[side], pairs[f"{side}_ended"], strict=True)
-        ]
-        for side in ("chosen", "rejected")
-    ]
-    pad, size = tokenizer.pad_token_id, config.batch_size
-
-    def part(side: int, rows: list[int]) -> dpo.Batch:
-        return make_batch([asked[row] for row in rows], [sides[side][row] for row in rows], pad)
-
-    in_order = [list(range(start, min(start + size, len(pairs)))) for start in range(0, len(pairs), size)]
-    reference = [dpo.reference_logps(model, (part(side, rows) for rows in in_order)) for side in (0, 1)]
-
-    def batches() -> Iterator[dpo.Pairs]:
-        for rows in shuffled(len(pairs), size, config.epochs, torch.Generator().manual_seed(config.seed)):
-            yield dpo.Pairs(part(0, rows), part(1, rows), reference[0][rows], reference[1][rows])
-
-    steps = batches_per_run(len(pairs), size, config.epochs)
+    pairs = ComparisonSet(artifacts.read(Comparisons, preferences / "train.parquet"), tokenizer)
+    reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH))
+    steps = pairs.steps(config.prompts_per_batch, config.epochs)
     optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.1)
-    curve = track(dpo.fit(model, batches(), optimizer, config.beta), steps)
+    batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed)
+    curve = track(dpo.fit(model, batches, optimizer, reference=reference, beta=config.beta), steps)
     artifacts.write_curves(curve, curves)
     artifacts.save_model(model, tokenizer, out)
     last = curve[-max(1, len(curve) // 10) :]

@@ -1,0 +1,68 @@
+"""A table of comparisons as batches of tokens: the one way in which stages that learn from pairs read it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import torch
+
+from tasks import prompts
+from tasks.algorithms.logprobs import Batch, batches_per_run, make_batch, shuffled
+from tasks.algorithms.pairs import Pairs
+from tasks.schemas import STRENGTHS
+
+STRONG = (STRENGTHS[0], STRENGTHS[-1])
+
+
+class ComparisonSet:
+    """Comparisons (schema Comparisons) with their prompts and distinct responses tokenized once."""
+
+    def __init__(self, table: pd.DataFrame, tokenizer: Any) -> None:
+        self.pad: int = tokenizer.pad_token_id
+        self.asked: list[list[int]] = []
+        self.answers: list[list[int]] = []
+        self.groups: list[list[tuple[int, int, bool]]] = []  # of each prompt: chosen, rejected, strong
+        for _, group in table.groupby("prompt_id", sort=True):
+            asked = prompts.encode_prompt(tokenizer, group["prompt"].iloc[0])
+            known: dict[tuple[str, bool], int] = {}
+            pairs = []
+            rows: list[dict[Any, Any]] = group.to_dict("records")
+            for row in rows:
+                sides = []
+                for side in ("chosen", "rejected"):
+                    response = (row[side], row[f"{side}_ended"])
+                    if response not in known:
+                        known[response] = len(self.answers)
+                        self.asked.append(asked)
+                        self.answers.append(prompts.encode_response(tokenizer, *response))
+                    sides.append(known[response])
+                pairs.append((sides[0], sides[1], row["strength"] in STRONG))
+            self.groups.append(pairs)
+
+    def steps(self, prompts_per_batch: int, epochs: int) -> int:
+        """How many batches `batches` gives."""
+        return batches_per_run(len(self.groups), prompts_per_batch, epochs)
+
+    def batches(self, prompts_per_batch: int, epochs: int, seed: int) -> Iterator[Pairs]:
+        """All pairs of a few prompts at a time, prompts shuffled each epoch."""
+        for picked in shuffled(len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed)):
+            pairs = [(*pair, 1 / len(self.groups[group])) for group in picked for pair in self.groups[group]]
+            chosen, rejected, strong, weight = zip(*pairs, strict=True)
+            used = sorted({*chosen, *rejected})
+            row = {answer: place for place, answer in enumerate(used)}
+            yield Pairs(
+                self._batch(used),
+                torch.tensor(used),
+                torch.tensor([row[answer] for answer in chosen]),
+                torch.tensor([row[answer] for answer in rejected]),
+                torch.tensor(weight),
+                torch.tensor(strong),
+            )
+
+    def responses(self, size: int) -> Iterator[Batch]:
+        """Every distinct response once, in order."""
+        count = len(self.answers)
+        return (self._batch(range(start, min(start + size, count))) for start in range(0, count, size))
+
+    def _batch(self, rows: Any) -> Batch:
+        return make_batch([self.asked[row] for row in rows], [self.answers[row] for row in rows], self.pad)
