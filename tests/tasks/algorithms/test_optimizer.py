@@ -1,0 +1,97 @@
+import pytest
+import torch
+
+from tasks.algorithms.optimizer import Optimizer, schedule
+from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
+
+
+def names(model, part):
+    """Which weights one of the parts updates."""
+    taken = {id(p) for group in part.param_groups for p in group["params"]}
+    return {name for name, p in model.named_parameters() if id(p) in taken}
+
+
+def test_warm_up_and_cosine_decay_by_hand():
+    factor = schedule(steps=104, warmup=0.04)
+    assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert factor(4) == pytest.approx(1.0)
+    assert factor(54) == pytest.approx(0.55), "halfway"
+    assert factor(104) == pytest.approx(0.1)
+    assert factor(500) == pytest.approx(0.1)
+    assert schedule(1, 0.03)(0) == 1.0, "one step is not none"
+
+
+def test_a_step_uses_the_rate_it_tells():
+    model = llama()
+    optimizer = Optimizer(model, 0.01, steps=10, clip=1.0, warmup=0.4)
+    rates = []
+    for _ in range(3):
+        rates.append(optimizer.learning_rate)
+        before = model.model.norm.weight.detach().clone()
+        model.model.norm.weight.grad = torch.ones_like(before)
+        optimizer.step()
+        moved = (model.model.norm.weight - before).abs().mean().item()
+        assert moved == pytest.approx(rates[-1], rel=1e-3), "AdamW moves by its rate under a constant gradient"
+    assert rates == pytest.approx([0.0025, 0.005, 0.0075])
+
+
+def test_clipping_and_clearing():
+    model = llama()
+    optimizer = Optimizer(model, 0.01, steps=10, clip=0.5)
+    for p in model.parameters():
+        p.grad = torch.full_like(p, 3.0)
+    norm = sum(9.0 * p.numel() for p in model.parameters()) ** 0.5
+    seen = {}
+    optimizer.parts[0].register_step_pre_hook(
+        lambda *_: seen.update(norm=sum(p.grad.square().sum() for p in model.parameters()).sqrt().item())
+    )
+    assert optimizer.step() == pytest.approx(norm, rel=1e-4), "the norm before clipping"
+    assert seen["norm"] == pytest.approx(0.5, rel=1e-3), "what the update saw"
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("make", [*ARCHITECTURES.values(), llama_scorer])
+def test_every_weight_has_one_optimizer(make, kind):
+    model = make()
+    parts = [names(model, part) for part in Optimizer(model, 0.01, 10, clip=1.0, kind=kind).parts]
+    everything = {name for name, _ in model.named_parameters()}
+    assert set.union(*parts) == everything
+    assert sum(map(len, parts)) == len(everything)
+
+
+@pytest.mark.parametrize("make", [*ARCHITECTURES.values(), llama_scorer])
+def test_muon_takes_hidden_matrices_only(make):
+    model = make()
+    adamw, muon = (names(model, part) for part in Optimizer(model, 0.01, 10, clip=1.0, kind="muon").parts)
+    assert all(".layers." in name or ".h." in name for name in muon)
+    hidden = [name for name, p in model.named_parameters() if p.dim() == 2 and (".layers." in name or ".h." in name)]
+    assert muon == set(hidden)
+    assert any("embed" in name or "wte" in name for name in adamw)
+
+
+def test_tied_embeddings_stay_with_adamw():
+    model = llama(tie_word_embeddings=True)
+    adamw, _ = (names(model, part) for part in Optimizer(model, 0.01, 10, clip=1.0, kind="muon").parts)
+    assert "model.embed_tokens.weight" in adamw
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_weight_decay_touches_matrices_only(kind):
+    """Without a gradient, decay is all that moves a weight: by rate times decay."""
+    model = gpt2()
+    optimizer = Optimizer(model, 0.01, steps=1, clip=1.0, kind=kind, weight_decay=0.5)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    for name, p in model.named_parameters():
+        expected = before[name] * (1 - 0.01 * 0.5) if p.dim() > 1 else before[name]
+        torch.testing.assert_close(p.detach(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_frozen_weights_stay():
+    model = llama()
+    model.model.embed_tokens.weight.requires_grad_(False)
+    optimizer = Optimizer(model, 0.01, 10, clip=1.0)
+    assert "model.embed_tokens.weight" not in names(model, optimizer.parts[0])
