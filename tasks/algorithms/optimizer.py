@@ -35,9 +35,8 @@ class Optimizer:
     ) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.clip = clip
-        outer = {
-            id(p) for module in (model.get_input_embeddings(), _head(model)) if module for p in module.parameters()
-        }
+        embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+        outer = {id(p) for module in (*embeddings, _head(model)) if module for p in module.parameters()}
         hidden = [p for p in self.parameters if kind == "muon" and p.dim() == 2 and id(p) not in outer]
         taken = {id(p) for p in hidden}
         rest = [p for p in self.parameters if id(p) not in taken]
