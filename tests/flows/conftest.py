@@ -14,6 +14,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("template")
     subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
     subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
+    (root / ".dvc/config").write_text("[core]\n    analytics = false\n    check_update = false\n")  # no daemons of dvc
     (root / ".gitignore").write_text("/data/\n/mlruns/\n")
     return root
 
