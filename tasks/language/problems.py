@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from tasks import artifacts, tracking
 from tasks.algorithms import word_problems
-from tasks.schemas import Problems
+from tasks.schemas import NUMBER, Problems
 from tasks.stage import Config, Metrics, main
 
 SPLITS = ("train", "validation", "test")
@@ -53,13 +54,16 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
 def generated(config: ProblemsConfig) -> dict[str, list[dict[str, Any]]]:
     """Draw problems; a chain of arithmetic belongs to one split, so no split holds another's problem in new words."""
     rng = random.Random(config.seed)
+    weights = (config.one_step, config.two_steps, config.three_steps)
+    if not any(weights):
+        raise SystemExit("params.yaml: problems: one_step, two_steps and three_steps are all 0; expected one above 0")
     wanted = {name: getattr(config, name) for name in SPLITS}
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
     home: dict[tuple[str, ...], str] = {}
     questions: set[str] = set()
     fruitless = 0
     while any(len(rows[name]) < wanted[name] for name in SPLITS):
-        steps = rng.choices((1, 2, 3), (config.one_step, config.two_steps, config.three_steps))[0]
+        steps = rng.choices((1, 2, 3), weights)[0]
         problem = word_problems.generate(rng, steps, config.largest)
         name = home.setdefault(problem.chain, rng.choices(SPLITS, list(wanted.values()))[0])
         fruitless += 1
@@ -84,28 +88,35 @@ def generated(config: ProblemsConfig) -> dict[str, list[dict[str, Any]]]:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Rows of one GSM8K file; SystemExit with one line naming file, line and field."""
+    """Rows of one GSM8K file, blank lines passed over; SystemExit with one line naming file, line and field."""
     if not path.is_file():
         raise SystemExit(
             f"{path}: no such file; problems.source 'files' reads train.jsonl and test.jsonl below problems.path"
         )
     rows = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
-        try:
-            rows.append(from_gsm8k(json.loads(line), f"{path.stem}-{number - 1}"))
-        except (ValueError, KeyError, TypeError) as error:
-            raise SystemExit(
-                f"{path}: line {number}: {error}; expected {{question, answer ending in '#### N'}}"
-            ) from None
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):  # str.splitlines splits at U+2028 as well
+        if line.strip():
+            try:
+                rows.append(from_gsm8k(json.loads(line), f"{path.stem}-{number - 1}"))
+            except ValueError as error:  # of JSON and of UTF-8 too
+                raise SystemExit(
+                    f"{path}: line {number}: {error}; expected {{question, answer ending in '#### N'}}"
+                ) from None
     return rows
 
 
-def from_gsm8k(row: dict[str, str], problem_id: str) -> dict[str, Any]:
-    """One row of GSM8K as a row of Problems; ValueError or KeyError where it is not one."""
+def from_gsm8k(row: Any, problem_id: str) -> dict[str, Any]:
+    """One row of GSM8K as a row of Problems; ValueError naming the field where it is not one."""
+    for field in ("question", "answer"):
+        text = row.get(field) if isinstance(row, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"field '{field}' is not there, or is no text")
     steps, mark, answer = row["answer"].rpartition("#### ")
     if not mark:
         raise ValueError("field 'answer' has no '#### N'")
     answer = answer.strip().replace(",", "").lstrip("$")
+    if not re.match(NUMBER, answer):
+        raise ValueError(f"field 'answer' ends in '#### {answer}', which is no number")
     steps = steps.strip()
     solution = f"{steps}\n#### {answer}" if steps else f"#### {answer}"
     return {
@@ -122,8 +133,14 @@ def from_hub(config: ProblemsConfig) -> tuple[list[dict[str, Any]], list[dict[st
     from datasets import load_dataset
 
     hub = load_dataset(config.hub_id, config.hub_config, revision=config.hub_revision)
-    train, test = ([from_gsm8k(row, f"{name}-{n}") for n, row in enumerate(hub[name])] for name in ("train", "test"))
-    return train, test
+    found: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
+    for name, rows in found.items():
+        for number, row in enumerate(hub[name]):
+            try:
+                rows.append(from_gsm8k(row, f"{name}-{number}"))
+            except ValueError as error:
+                raise SystemExit(f"{config.hub_id}: {name}, row {number}: {error}") from None
+    return found["train"], found["test"]
 
 
 def split(
@@ -131,13 +148,16 @@ def split(
 ) -> dict[str, list[dict[str, Any]]]:
     """Take validation from the training rows at random; drop repeated questions, and those that the test rows ask."""
     rng = random.Random(config.seed)
+    source = config.hub_id if config.source == "hub" else config.path
     kept_test = _unique(test, set())
     pool = _unique(train, {row["question"] for row in kept_test})
     rng.shuffle(pool)
     if len(pool) <= config.validation:
         raise SystemExit(
-            f"{config.path}: {len(pool)} training problems leave none beside problems.validation = {config.validation}"
+            f"{source}: {len(pool)} training problems leave none beside problems.validation = {config.validation}"
         )
+    if not kept_test:
+        raise SystemExit(f"{source}: there are no test problems")
     validation, rest = pool[: config.validation], pool[config.validation :]
     return {"train": rest[: config.train], "validation": validation, "test": kept_test[: config.test]}
 
