@@ -1,0 +1,169 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks import artifacts, schemas
+from tasks.algorithms import word_problems
+from tasks.language.problems import SPLITS, ProblemsConfig, from_gsm8k, generated, read_jsonl, run
+from tests.conftest import TINY
+
+CONFIG = ProblemsConfig(**TINY["problems"])
+GSM8K = Path(__file__).parents[4] / "shared/data/gsm8k"
+needs_gsm8k = pytest.mark.skipif(not GSM8K.is_dir(), reason=f"{GSM8K} is not there")
+ROWS = [{"question": f"How many are {n} and 1?", "answer": f"{n} + 1 = {n + 1}\n#### {n + 1}"} for n in range(40)]
+
+
+def chains(rows):
+    """The arithmetic of each problem, read off its solution and not off the generator."""
+    found = set()
+    for row in rows:
+        lines = row["solution"].split("\n")[:-1]
+        found.add(tuple("".join(word for word in line.split() if not word.strip(".").isalpha()) for line in lines))
+    return found
+
+
+@given(st.integers(0, 2**31), st.integers(30, 60))
+@settings(max_examples=25, deadline=None)
+def test_generated_splits_share_no_question_and_no_arithmetic(seed, largest):
+    splits = generated(CONFIG.model_copy(update={"seed": seed, "largest": largest}))
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 60, "validation": 8, "test": 8}
+    questions = [row["question"] for rows in splits.values() for row in rows]
+    assert len(set(questions)) == len(questions)
+    arithmetic = [chains(rows) for rows in splits.values()]
+    assert sum(map(len, arithmetic)) == len(set.union(*arithmetic)), "no chain in two splits"
+
+
+def test_what_steps_there_are_follows_the_weights():
+    config = {"one_step": 0.0, "two_steps": 1.0, "three_steps": 0.0}
+    assert {row["steps"] for row in generated(CONFIG.model_copy(update=config))["train"]} == {2}
+    with pytest.raises(SystemExit, match="all 0; expected one above 0"):
+        generated(CONFIG.model_copy(update=dict.fromkeys(config, 0.0)))
+
+
+def test_too_few_problems_exist(monkeypatch):
+    for words, kept in (("NAMES", ["Ada", "Ben"]), ("ITEMS", ["pens"]), ("BOXES", ["bags"])):
+        monkeypatch.setattr(word_problems, words, kept)
+    few = {"largest": 30, "one_step": 1.0, "two_steps": 0.0, "three_steps": 0.0, "train": 10**6}
+    with pytest.raises(SystemExit, match=r"too few different problems exist; raise problems\.largest"):
+        generated(CONFIG.model_copy(update=few))
+
+
+def test_the_stage_writes_the_same_bytes_for_the_same_seed(tmp_path):
+    metrics = [run(CONFIG.model_copy(update={"seed": s}), tmp_path, tmp_path / str(n)) for n, s in enumerate([1, 1, 2])]
+    assert metrics[0] == {"train": 60, "validation": 8, "test": 8}
+    bytes_of = [[(tmp_path / str(n) / f"{name}.parquet").read_bytes() for name in SPLITS] for n in range(3)]
+    assert bytes_of[0] == bytes_of[1]
+    assert bytes_of[0] != bytes_of[2]
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(train=ROWS[:30], test=ROWS[30:]):
+        for name, rows in (("train", train), ("test", test)):
+            lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+            (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return CONFIG.model_copy(update={"source": "files", "path": str(tmp_path)})
+
+    return write
+
+
+def tables(config, tmp_path):
+    run(config, tmp_path, tmp_path / "out")
+    return {name: artifacts.read(schemas.Problems, tmp_path / "out" / f"{name}.parquet") for name in SPLITS}
+
+
+def test_files_are_read_and_split(files, tmp_path):
+    found = tables(files(), tmp_path)
+    assert {name: len(table) for name, table in found.items()} == {"train": 22, "validation": 8, "test": 8}
+    assert found["test"]["question"].tolist() == [row["question"] for row in ROWS[30:38]]
+    assert found["test"]["solution"].tolist() == [row["answer"] for row in ROWS[30:38]]
+    questions = [question for table in found.values() for question in table["question"]]
+    assert len(set(questions)) == len(questions)
+
+
+def test_repeated_questions_stay_in_one_split_only(files, tmp_path):
+    """A test question that is asked in training too, also beyond the test problems that are kept, and one asked twice."""
+    found = tables(files(train=[*ROWS[:30], *ROWS[:30], *ROWS[30:]]), tmp_path)
+    assert len(found["train"]) + len(found["validation"]) == 30
+    assert not {*found["train"]["question"], *found["validation"]["question"]} & {row["question"] for row in ROWS[30:]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "solution", "number", "steps"),
+    [
+        ("Half is 3.\nSo 6.\n#### 6", "Half is 3.\nSo 6.\n#### 6", "6", 2),
+        ("It costs a lot.\n#### $1,250", "It costs a lot.\n#### 1250", "1250", 1),
+        ("#### -7", "#### -7", "-7", 0),
+        ("2.50 each\n####  2.5 ", "2.50 each\n#### 2.5", "2.5", 1),
+    ],
+)
+def test_a_row_of_gsm8k(answer, solution, number, steps):
+    row = from_gsm8k({"question": " Why? ", "answer": answer}, "test-3")
+    assert row == {"problem_id": "test-3", "question": "Why?", "solution": solution, "answer": number, "steps": steps}
+
+
+GOOD = json.dumps(ROWS[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"question": "Why?"', "line 3: Expecting ',' delimiter"),
+        ("[1, 2]", "line 3: field 'question' is not there, or is no text"),
+        ('{"question": "Why?"}', "line 3: field 'answer' is not there, or is no text"),
+        ('{"answer": "#### 3"}', "line 3: field 'question' is not there, or is no text"),
+        ('{"question": "Why?", "answer": 3}', "line 3: field 'answer' is not there, or is no text"),
+        ('{"question": "  ", "answer": "#### 3"}', "line 3: field 'question' is not there, or is no text"),
+        ('{"question": "Why?", "answer": "three"}', "line 3: field 'answer' has no '#### N'"),
+        ('{"question": "Why?", "answer": "#### three"}', "line 3: field 'answer' ends in '#### three'"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, line, said):
+    file = tmp_path / "train.jsonl"
+    file.write_text(f"{GOOD}\n\n{line}\n")
+    with pytest.raises(SystemExit) as stopped:
+        read_jsonl(file)
+    message = str(stopped.value)
+    assert message.startswith(f"{file}: {said}")
+    assert "\n" not in message
+    assert message.endswith("; expected {question, answer ending in '#### N'}")
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path):
+    (tmp_path / "train.jsonl").write_bytes(GOOD.encode() + b'\n{"question": "\xff"}\n')
+    with pytest.raises(SystemExit, match=r"train\.jsonl: line 2: 'utf-8' codec can't decode"):
+        read_jsonl(tmp_path / "train.jsonl")
+
+
+def test_a_line_separator_inside_a_text_ends_no_line(files, tmp_path):
+    odd = {"question": "Why\u2028not\u0085?", "answer": "#### 3"}
+    assert odd["question"] in tables(files(test=[odd]), tmp_path)["test"]["question"].tolist()
+
+
+def test_files_that_do_not_suffice(files, tmp_path):
+    with pytest.raises(SystemExit, match=r"8 training problems leave none beside problems\.validation = 8"):
+        run(files(train=ROWS[:8]), tmp_path, tmp_path / "out")
+    with pytest.raises(SystemExit, match="there are no test problems"):
+        run(files(test=[]), tmp_path, tmp_path / "out")
+    with pytest.raises(SystemExit, match=r"train\.jsonl: no such file; problems\.source 'files' reads"):
+        run(files(), tmp_path / "elsewhere", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@needs_gsm8k
+def test_real_gsm8k(tmp_path):
+    config = CONFIG.model_copy(update={"source": "files", "train": 10**6, "validation": 500, "test": 10**6})
+    metrics = run(config, GSM8K, tmp_path)
+    assert metrics["validation"] == 500
+    assert metrics["train"] + 500 <= 7473
+    assert metrics["test"] <= 1319
+    assert metrics["train"] > 6900
+    found = {name: artifacts.read(schemas.Problems, tmp_path / f"{name}.parquet") for name in SPLITS}
+    first = found["test"].iloc[0]
+    assert first["question"].startswith("Janet\u2019s ducks lay 16 eggs per day.")
+    assert (first["answer"], first["steps"]) == ("18", 2)
+    questions = [question for table in found.values() for question in table["question"]]
+    assert len(set(questions)) == len(questions)
