@@ -85,3 +85,13 @@ def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
         home / "pretrained.csv",
     )
     return home
+
+
+@pytest.fixture(scope="session")
+def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database without runs, to be copied: making one takes seconds."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path

@@ -199,10 +199,11 @@ def test_rewriting_changes_nothing(tmp_path, monkeypatch):
         assert (tmp_path / name).read_text() == (ROOT / name).read_text()
 
 
-def test_tracking_influences_no_out(made, tmp_path, monkeypatch):
+def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     """The one module that is no code dep: a stage writes the same bytes with a recorder, and without."""
     assert {"tasks.tracking"} == contract.WITHOUT_INFLUENCE
     monkeypatch.chdir(tmp_path)
+    shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     config, metrics = sft.SftConfig(**TINY["sft"]), {}
     for name in ("without", "with"):

@@ -1,0 +1,141 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from pydantic import Field, ValidationError
+
+from tasks.stage import Config, read_section
+
+ROOT = Path(__file__).parents[2]
+
+
+class ToyConfig(Config):
+    seed: int
+    rate: float = Field(gt=0)
+    name: str
+
+
+GOOD = {"seed": 3, "rate": 1, "name": "a"}
+
+
+def section(tmp_path, text):
+    file = tmp_path / "params.yaml"
+    file.write_text(text)
+    return read_section("toy", ToyConfig, file)
+
+
+def test_a_section_becomes_a_config(tmp_path):
+    config = section(tmp_path, "toy:\n  seed: 3\n  rate: 1e-3  # YAML 1.2, as DVC reads it\n  name: a\nother: {}\n")
+    assert config == ToyConfig(seed=3, rate=0.001, name="a")
+    with pytest.raises(ValidationError, match="frozen"):
+        config.seed = 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"rate": "high"}, "toy.rate: Input should be a valid number, got 'high'"),
+        ({"rate": 0}, "toy.rate: Input should be greater than 0, got 0"),
+        ({"seed": 1.5}, "toy.seed: Input should be a valid integer"),
+        ({"seed": "1"}, "toy.seed: Input should be a valid integer, got '1'"),
+        ({"seed": True}, "toy.seed: Input should be a valid integer, got True"),
+        ({"name": 3}, "toy.name: Input should be a valid string, got 3"),
+        ({"speed": 1}, "toy.speed: Extra inputs are not permitted, got 1"),
+    ],
+)
+def test_a_wrong_value_is_named(tmp_path, change, said):
+    with pytest.raises(SystemExit) as stopped:
+        section(tmp_path, json.dumps({"toy": {**GOOD, **change}}))
+    assert str(stopped.value).startswith(f"{tmp_path}/params.yaml: {said}")
+    assert "\n" not in str(stopped.value)
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf"])
+def test_no_number_that_is_none(tmp_path, value):
+    with pytest.raises(SystemExit, match=r"toy\.rate: "):
+        section(tmp_path, f"toy: {{seed: 3, rate: {value}, name: a}}")
+
+
+def test_missing_things_are_named(tmp_path):
+    for text in ("", "other: {}", "toy:"):
+        with pytest.raises(SystemExit, match=r"params\.yaml: section 'toy' is missing"):
+            section(tmp_path, text)
+    with pytest.raises(SystemExit, match=r"toy\.name: Field required"):
+        section(tmp_path, "toy: {seed: 3, rate: 1}")
+
+
+# A stage of a package of its own: main() makes flags of the signature, and finds the section by the module's name.
+TOY = """
+import os
+from pathlib import Path
+import torch
+from tasks.stage import Config, Metrics, main
+
+class ToyConfig(Config):
+    seed: int
+
+def run(config: ToyConfig, raw_text: Path, more: list[Path], out: Path) -> Metrics:
+    out.write_text(f"{config.seed} {raw_text.read_text()} {[path.name for path in more]}")
+    return {"threads": torch.get_num_threads(), "nested": {"seed": config.seed}}
+
+if __name__ == "__main__":
+    main(run)
+"""
+
+
+@pytest.fixture
+def house(empty_mlflow, tmp_path):
+    (tmp_path / "stages/toys").mkdir(parents=True)
+    (tmp_path / "stages/toys/toy.py").write_text(TOY)
+    (tmp_path / "params.yaml").write_text("toy: {seed: 7}\n")
+    (tmp_path / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {cpu: 3, gpu: 0}}}}\n")
+    shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
+    (tmp_path / "raw.txt").write_text("raw")
+    return tmp_path
+
+
+def start(house, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "stages.toys.toy", *arguments],
+        cwd=house,
+        env={"PYTHONPATH": f"{house}:{ROOT}", "PATH": "", "MLFLOW_TRACKING_URI": f"sqlite:///{house}/mlflow.db"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def recorded(house):
+    client = MlflowClient(f"sqlite:///{house}/mlflow.db")
+    return client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+
+
+ARGUMENTS = ["--raw-text", "raw.txt", "--more", "a", "b", "--out", "out.txt", "--metrics", "data/metrics/toy.json"]
+
+
+def test_main_runs_a_stage(house):
+    done = start(house, *ARGUMENTS)
+    assert done.returncode == 0, done.stderr
+    assert (house / "out.txt").read_text() == "7 raw ['a', 'b']"
+    assert json.loads((house / "data/metrics/toy.json").read_text()) == {"threads": 3, "nested": {"seed": 7}}
+    [run] = recorded(house)
+    assert run.info.run_name == "toy"
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"toy.seed": "7"}
+    assert run.data.metrics == {"threads": 3, "nested/seed": 7}
+
+
+def test_main_refuses_wrong_flags_and_values(house):
+    lacking = start(house, *ARGUMENTS[2:])
+    assert lacking.returncode == 2
+    assert "--raw-text" in lacking.stderr
+    (house / "params.yaml").write_text("toy: {seed: soon}\n")
+    wrong = start(house, *ARGUMENTS)
+    assert wrong.returncode == 1
+    assert wrong.stderr.strip() == "params.yaml: toy.seed: Input should be a valid integer, got 'soon'"
+    assert not (house / "out.txt").exists()
+    assert recorded(house) == [], "nothing is recorded of a run that never began"

@@ -1,0 +1,98 @@
+import hashlib
+import json
+import shutil
+
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+
+from tasks import tracking
+
+
+@pytest.fixture
+def store(empty_mlflow, tmp_path, monkeypatch):
+    """An MLflow store of its own, by an absolute address: MLflow keeps one open for each address that it has seen."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_RUN_ID", "POSTTRAIN_PROGRESS"):
+        monkeypatch.delenv(name, raising=False)
+    shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
+    address = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    return MlflowClient(address)
+
+
+ROWS = [{"loss": 1.5, "reward": 0.0}, {"loss": 0.5, "reward": 1.0}]
+
+
+def recorded(tmp_path, rows=ROWS, total=2, metrics='{"accuracy": 0.75, "pairs": {"train": 9}}'):
+    with tracking.run("language", "dpo", {"beta": 0.1, "seed": 0}, tmp_path / "dpo.json"):
+        found = tracking.track(iter(rows), total)
+        tracking.log_table(pd.DataFrame({"a": [1]}), "table.json")
+        (tmp_path / "dpo.json").write_text(metrics)
+    return found
+
+
+def test_a_run_of_plain_dvc_repro(store, tmp_path, capsys):
+    assert recorded(tmp_path) == ROWS
+    [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
+    assert (run.info.run_name, run.info.status) == ("dpo", "FINISHED")
+    assert run.data.params == {"dpo.beta": "0.1", "dpo.seed": "0"}
+    history = store.get_metric_history(run.info.run_id, "loss")
+    assert [(point.step, point.value) for point in sorted(history, key=lambda point: point.step)] == [
+        (1, 1.5),
+        (2, 0.5),
+    ]
+    assert run.data.metrics["accuracy"] == 0.75
+    assert run.data.metrics["pairs/train"] == 9
+    assert run.data.tags["posttrain.stage"] == "dpo"
+    written = (tmp_path / "dpo.json").read_bytes()
+    assert run.data.tags["posttrain.metrics_md5"] == hashlib.md5(written).hexdigest()
+    assert [file.path for file in store.list_artifacts(run.info.run_id)] == ["table.json"]
+    assert capsys.readouterr().err.splitlines()[-1] == "step 2/2"
+
+
+def test_a_run_that_the_coordinator_owns(store, tmp_path, monkeypatch, capsys):
+    """Its status and tags are the coordinator's; progress goes to its file."""
+    experiment = store.create_experiment("language")
+    run_id = store.create_run(experiment).info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    monkeypatch.setenv("POSTTRAIN_PROGRESS", str(tmp_path / "progress"))
+    recorded(tmp_path)
+    run = store.get_run(run_id)
+    assert run.info.status == "RUNNING"
+    assert "posttrain.metrics_md5" not in run.data.tags
+    assert run.data.metrics["loss"] == 0.5
+    assert len(store.search_runs([experiment])) == 1
+    lines = [json.loads(line) for line in (tmp_path / "progress").read_text().splitlines()]
+    assert lines[-1] == {"step": 2, "total": 2}
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_fails_is_failed_and_keeps_its_rows(store, tmp_path):
+    def breaking():
+        yield ROWS[0]
+        raise RuntimeError("no memory")
+
+    with pytest.raises(RuntimeError, match="no memory"):
+        recorded(tmp_path, breaking())
+    [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
+    assert run.info.status == "FAILED"
+    assert run.data.metrics == {"loss": 1.5, "reward": 0.0}
+    tracking.track(iter(ROWS), 2)
+    assert store.get_run(run.info.run_id).data.metrics == {"loss": 1.5, "reward": 0.0}, "the recorder is put away"
+
+
+def test_without_a_recorder_rows_just_pass(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert tracking.track(iter(ROWS), 2) == ROWS
+    assert list(tracking.progress(iter("ab"), 2)) == ["a", "b"]
+    tracking.log_table(pd.DataFrame({"a": [1]}), "table.json")
+    assert not list(tmp_path.iterdir())
+    assert capsys.readouterr() == ("", "")
+
+
+def test_more_rows_than_one_call_takes(store, tmp_path):
+    rows = [{"loss": float(number)} for number in range(2 * tracking.BATCH + 5)]
+    recorded(tmp_path, rows, len(rows))
+    [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
+    assert len(store.get_metric_history(run.info.run_id, "loss")) == len(rows)
