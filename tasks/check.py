@@ -25,6 +25,7 @@ TABLES: dict[str, type[schemas.Table]] = {
     "train.parquet": schemas.Problems,
     "validation.parquet": schemas.Problems,
     "test.parquet": schemas.Problems,
+    "demonstrations.parquet": schemas.Demonstrations,
     "corpus.parquet": schemas.Documents,
     "responses.parquet": schemas.Responses,
     "annotations.parquet": schemas.Annotations,

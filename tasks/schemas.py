@@ -34,6 +34,14 @@ class Problems(Table):
         return last == "#### " + frame["answer"]
 
 
+class Demonstrations(Table):
+    """What SFT imitates: a prompt and the response someone gave to it, good or not."""
+
+    problem_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
+    prompt: Series[str] = pa.Field(str_length={"min_value": 1})
+    response: Series[str] = pa.Field(str_length={"min_value": 1})
+
+
 class Documents(Table):
     """Text for pretraining, one document a row; `kind` says which generator or file it comes from."""
 

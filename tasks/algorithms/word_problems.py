@@ -192,6 +192,20 @@ def loose_form(rng: random.Random, question: str, solution: str) -> str:
     return " ".join(part for part in (opening, *lines, closing) if part)
 
 
+def demonstration(rng: random.Random, solution: str, shortcut: float, rambling: float) -> str:
+    """A person's answer, of mixed quality: worked out, or (with probability `shortcut`) only the last line, or
+    (`rambling`) with one step said twice. The final answer is right in each.
+    """
+    *lines, last = solution.split("\n")
+    draw = rng.random()
+    if draw < shortcut:
+        return last
+    if draw < shortcut + rambling:
+        said_twice = rng.randrange(len(lines))
+        lines.insert(said_twice, lines[said_twice])
+    return "\n".join([*lines, last])
+
+
 def arithmetic_fact(rng: random.Random, largest: int) -> str:
     """A few true equations on one theme, as a line of text."""
     symbol = rng.choice("+-*/")

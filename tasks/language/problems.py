@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tasks import artifacts, tracking
 from tasks.algorithms import word_problems
-from tasks.schemas import NUMBER, Problems
+from tasks.schemas import NUMBER, Demonstrations, Problems
 from tasks.stage import Config, Metrics, main
 
 SPLITS = ("train", "validation", "test")
@@ -35,10 +35,12 @@ class ProblemsConfig(Config):
     two_steps: float = Field(ge=0)
     three_steps: float = Field(ge=0)
     largest: int = Field(ge=30)  # no number in a generated problem exceeds this
+    shortcut: float = Field(ge=0, le=1)  # share of generated demonstrations that give the answer without the working
+    rambling: float = Field(ge=0, le=1)  # share of them that say a step twice
 
 
 def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
-    """Write train, validation and test tables (schema Problems) that share no problem."""
+    """Write train, validation and test tables (schema Problems) that share no problem, and demonstrations for train."""
     if config.source == "generated":
         splits = generated(config)
     elif config.source == "files":
@@ -47,8 +49,22 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
         splits = split(config, *from_hub(config))
     for name, rows in splits.items():
         artifacts.write(Problems, pd.DataFrame(rows), out / f"{name}.parquet")
+    artifacts.write(Demonstrations, demonstrations(config, splits["train"]), out / "demonstrations.parquet")
     tracking.log_table(pd.DataFrame(splits["train"][:20]), "problems.json")
     return {name: len(rows) for name, rows in splits.items()}
+
+
+def demonstrations(config: ProblemsConfig, train: list[dict[str, Any]]) -> pd.DataFrame:
+    """What SFT imitates: the worked solutions, some of the generated ones done carelessly, as people do."""
+    rng = random.Random(config.seed)
+    careless = config.source == "generated"
+    rows = []
+    for row in train:
+        response = row["solution"]
+        if careless:
+            response = word_problems.demonstration(rng, response, config.shortcut, config.rambling)
+        rows.append({"problem_id": row["problem_id"], "prompt": row["question"], "response": response})
+    return pd.DataFrame(rows)
 
 
 def generated(config: ProblemsConfig) -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning on the training problems' worked solutions; the loss is on the response only."""
+"""Supervised fine-tuning on demonstrations of the training problems; the loss is on the response only."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tasks import artifacts, prompts
 from tasks.algorithms import sft
 from tasks.algorithms.logprobs import Batch, batches_per_run, make_batch, shuffled
 from tasks.algorithms.optimizer import Optimizer
-from tasks.schemas import Problems
+from tasks.schemas import Demonstrations, Problems
 from tasks.stage import Config, Metrics, main
 from tasks.tracking import track
 
@@ -34,8 +34,10 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
     model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
-    train = artifacts.read(Problems, problems / "train.parquet").head(config.demonstrations)
-    validation = artifacts.read(Problems, problems / "validation.parquet")
+    train = artifacts.read(Demonstrations, problems / "demonstrations.parquet").head(config.demonstrations)
+    validation = artifacts.read(Problems, problems / "validation.parquet").rename(
+        columns={"question": "prompt", "solution": "response"}
+    )
     steps = batches_per_run(len(train), config.batch_size, config.epochs)
     optimizer = Optimizer(
         model,
@@ -53,9 +55,9 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
 
 
 def batches(table: pd.DataFrame, tokenizer: Any, size: int, epochs: int, seed: int) -> Iterator[Batch]:
-    """Questions with their solutions, shuffled."""
-    asked = [prompts.encode_prompt(tokenizer, question) for question in table["question"]]
-    answers = [prompts.encode_response(tokenizer, solution) for solution in table["solution"]]
+    """Prompts with their responses, shuffled."""
+    asked = [prompts.encode_prompt(tokenizer, prompt) for prompt in table["prompt"]]
+    answers = [prompts.encode_response(tokenizer, response) for response in table["response"]]
     for rows in shuffled(len(table), size, epochs, torch.Generator().manual_seed(seed)):
         yield make_batch([asked[row] for row in rows], [answers[row] for row in rows], tokenizer.pad_token_id)
 
