@@ -2,56 +2,28 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
+from ruamel.yaml import YAML
 
-TINY = {
-    "problems": {
-        "seed": 0,
-        "source": "generated",
-        "path": "data/raw/problems",
-        "hub_id": "",
-        "hub_config": "",
-        "hub_revision": "",
-        "train": 60,
-        "validation": 8,
-        "test": 8,
-        "one_step": 0.6,
-        "two_steps": 0.3,
-        "three_steps": 0.1,
-        "largest": 40,
-    },
-    "corpus": {"seed": 0, "facts": 40, "solutions": 60, "stories": 10, "largest": 40},
+from tasks.stage import Config
+
+C = TypeVar("C", bound=Config)
+
+PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
+TINY: dict[str, dict[str, Any]] = {
+    "problems": {"train": 60, "validation": 8, "test": 8, "largest": 40, "shortcut": 0.0, "rambling": 0.0},
+    "corpus": {"facts": 40, "solutions": 60, "stories": 10, "largest": 40},
     "tokenizer": {"vocabulary": 400},
-    "pretrained": {
-        "seed": 0,
-        "init": "scratch",
-        "path": "data/raw/models",
-        "hub_id": "",
-        "hub_revision": "",
-        "width": 32,
-        "layers": 2,
-        "heads": 2,
-        "context": 96,
-        "initializer_range": 0.05,
-        "batch_size": 4,
-        "steps": 6,
-        "optimizer": "muon",
-        "learning_rate": 0.004,
-        "weight_decay": 0.0,
-        "clip": 1.0,
-    },
-    "sft": {
-        "seed": 0,
-        "demonstrations": 32,
-        "epochs": 1,
-        "batch_size": 8,
-        "optimizer": "muon",
-        "learning_rate": 0.002,
-        "weight_decay": 0.0,
-        "clip": 1.0,
-    },
+    "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 96, "batch_size": 4, "steps": 6},
+    "sft": {"demonstrations": 32, "epochs": 1, "batch_size": 8},
 }
+
+
+def tiny(config: type[C], stage: str) -> C:
+    """A stage's section of params.yaml, made small."""
+    return config.model_validate({**PARAMS[stage], **TINY[stage]})
 
 
 @pytest.fixture(scope="session")
@@ -71,19 +43,11 @@ def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tasks.language import corpus, pretrained, problems, tokenizer
 
     home = tmp_path_factory.mktemp("made")
-    problems.run(problems.ProblemsConfig(**TINY["problems"]), home, home / "problems")
-    corpus.run(corpus.CorpusConfig(**TINY["corpus"]), home / "problems", home / "corpus")
-    tokenizer.run(
-        tokenizer.TokenizerConfig(**TINY["tokenizer"]), home / "corpus", home / "problems", home / "tokenizer"
-    )
-    pretrained.run(
-        pretrained.PretrainedConfig(**TINY["pretrained"]),
-        home / "corpus",
-        home / "tokenizer",
-        home,
-        home / "pretrained",
-        home / "pretrained.csv",
-    )
+    problems.run(tiny(problems.ProblemsConfig, "problems"), home, home / "problems")
+    corpus.run(tiny(corpus.CorpusConfig, "corpus"), home / "problems", home / "corpus")
+    tokenizer.run(tiny(tokenizer.TokenizerConfig, "tokenizer"), home / "corpus", home / "problems", home / "tokenizer")
+    config = tiny(pretrained.PretrainedConfig, "pretrained")
+    pretrained.run(config, home / "corpus", home / "tokenizer", home, home / "pretrained", home / "pretrained.csv")
     return home
 
 

@@ -22,11 +22,10 @@ from ruamel.yaml import YAML
 from tasks import contract, tracking
 from tasks.language import sft
 from tasks.stage import read_section
-from tests.conftest import TINY
+from tests.conftest import PARAMS, tiny
 
 ROOT = Path(__file__).parent.parent
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")
-PARAMS = YAML(typ="safe").load(ROOT / "params.yaml")
 SOURCES = sorted(file for folder in ("flows", "tasks", "tests", "benchmarks") for file in (ROOT / folder).rglob("*.py"))
 
 
@@ -205,7 +204,7 @@ def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    config, metrics = sft.SftConfig(**TINY["sft"]), {}
+    config, metrics = tiny(sft.SftConfig, "sft"), {}
     for name in ("without", "with"):
         arguments = (made / "pretrained", made / "problems", tmp_path / name / "model", tmp_path / name / "curve.csv")
         if name == "without":

@@ -12,6 +12,7 @@ GOOD = {
         "answer": "7",
         "steps": 1,
     },
+    schemas.Demonstrations: {"problem_id": "train-0", "prompt": "How many?", "response": "#### 7"},
     schemas.Documents: {"kind": "facts", "text": "3 + 4 = 7"},
     schemas.Responses: {
         "prompt_id": "train-0",
@@ -67,6 +68,7 @@ BAD = [
     (schemas.Problems, {"answer": "seven", "solution": "#### seven"}, "answer"),
     (schemas.Problems, {"answer": "8"}, "answer"),  # the solution says 7
     (schemas.Problems, {"steps": -1}, "steps"),
+    (schemas.Demonstrations, {"response": ""}, "response"),
     (schemas.Documents, {"text": ""}, "text"),
     (schemas.Documents, {"kind": None}, "kind"),
     (schemas.Responses, {"logps": [-0.5]}, "one log-probability"),
@@ -84,7 +86,7 @@ BAD = [
     (schemas.Generations, {"length": 0}, "length"),
     (schemas.Generations, {"reward": float("nan")}, "reward"),
 ]
-UNIQUE = [schemas.Problems, schemas.Responses, schemas.Comparisons]
+UNIQUE = [schemas.Problems, schemas.Demonstrations, schemas.Responses, schemas.Comparisons]
 
 
 @pytest.mark.parametrize("schema", GOOD, ids=lambda schema: schema.__name__)

@@ -81,3 +81,13 @@ def test_facts_are_true(seed, largest):
     assert all(map(holds, equations))
     for left, symbol, _, result in EQUATION.findall(text):
         assert symbol not in "+-" or max(int(left), int(result)) <= largest
+
+
+def test_demonstrations_are_worked_out_or_careless_in_two_ways():
+    solution, rng = "3 + 4 = 7\n7 * 2 = 14\n#### 14", random.Random(0)
+    forms = [word_problems.demonstration(rng, solution, shortcut=0.3, rambling=0.2) for _ in range(4000)]
+    twice = {"3 + 4 = 7\n3 + 4 = 7\n7 * 2 = 14\n#### 14", "3 + 4 = 7\n7 * 2 = 14\n7 * 2 = 14\n#### 14"}
+    assert set(forms) == {solution, "#### 14", *twice}
+    assert abs(forms.count("#### 14") / 4000 - 0.3) < 0.03
+    assert abs(sum(form in twice for form in forms) / 4000 - 0.2) < 0.03
+    assert word_problems.demonstration(rng, solution, shortcut=0.0, rambling=0.0) == solution

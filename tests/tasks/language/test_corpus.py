@@ -2,7 +2,7 @@ import re
 
 from tasks import artifacts, schemas
 from tasks.language.corpus import CorpusConfig, run
-from tests.conftest import TINY
+from tests.conftest import tiny
 
 
 def test_kinds_and_counts(made):
@@ -29,7 +29,7 @@ def test_the_seed_decides(made, tmp_path):
     (tmp_path / "problems" / "train.parquet").write_bytes((made / "problems" / "train.parquet").read_bytes())
     written = []
     for number, seed in enumerate((0, 1)):
-        config = CorpusConfig(**{**TINY["corpus"], "seed": seed})
+        config = tiny(CorpusConfig, "corpus").model_copy(update={"seed": seed})
         metrics = run(config, tmp_path / "problems", tmp_path / str(number))
         written.append((tmp_path / str(number) / "corpus.parquet").read_bytes())
         table = artifacts.read(schemas.Documents, tmp_path / str(number) / "corpus.parquet")
@@ -41,4 +41,4 @@ def test_facts_stay_in_their_range(made):
     table = artifacts.read(schemas.Documents, made / "corpus" / "corpus.parquet")
     for text in table[table["kind"] == "fact"]["text"]:
         for left, _, right, result in re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", text):
-            assert max(int(left), int(right), int(result)) <= TINY["corpus"]["largest"]
+            assert max(int(left), int(right), int(result)) <= 40

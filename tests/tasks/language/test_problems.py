@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tasks import artifacts, schemas
 from tasks.algorithms import word_problems
 from tasks.language.problems import SPLITS, ProblemsConfig, from_gsm8k, generated, read_jsonl, run
-from tests.conftest import TINY
+from tests.conftest import tiny
 
-CONFIG = ProblemsConfig(**TINY["problems"])
+CONFIG = tiny(ProblemsConfig, "problems")
 GSM8K = Path(__file__).parents[4] / "shared/data/gsm8k"
 needs_gsm8k = pytest.mark.skipif(not GSM8K.is_dir(), reason=f"{GSM8K} is not there")
 ROWS = [{"question": f"How many are {n} and 1?", "answer": f"{n} + 1 = {n + 1}\n#### {n + 1}"} for n in range(40)]
@@ -57,6 +57,19 @@ def test_the_stage_writes_the_same_bytes_for_the_same_seed(tmp_path):
     bytes_of = [[(tmp_path / str(n) / f"{name}.parquet").read_bytes() for name in SPLITS] for n in range(3)]
     assert bytes_of[0] == bytes_of[1]
     assert bytes_of[0] != bytes_of[2]
+
+
+@pytest.mark.parametrize("source", ["generated", "files"])
+def test_demonstrations_are_of_the_training_problems(files, tmp_path, source):
+    """Careless ones are made up of generated solutions only: what people bring is theirs."""
+    config = (files() if source == "files" else CONFIG).model_copy(update={"shortcut": 0.9, "rambling": 0.1})
+    train = tables(config, tmp_path)["train"]
+    shown = artifacts.read(schemas.Demonstrations, tmp_path / "out" / "demonstrations.parquet")
+    assert shown["problem_id"].tolist() == train["problem_id"].tolist()
+    assert shown["prompt"].tolist() == train["question"].tolist()
+    assert all(map(str.endswith, shown["response"], "#### " + train["answer"]))
+    same = shown["response"] == train["solution"]
+    assert same.all() if source == "files" else not same.any()
 
 
 @pytest.fixture

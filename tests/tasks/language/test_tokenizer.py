@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from tasks import artifacts, prompts, schemas
 from tasks.language.tokenizer import TokenizerConfig, run
-from tests.conftest import TINY
 
 SPECIAL = ("<|pad|>", "<|start|>", "<|user|>", "<|assistant|>", "<|end|>")
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)  # all but lone surrogates, which are no text
@@ -51,7 +50,7 @@ def test_special_tokens(words):
 
 
 def test_size_and_metrics(made, tmp_path):
-    metrics = run(TokenizerConfig(vocabulary=TINY["tokenizer"]["vocabulary"]), *folders(made), tmp_path)
+    metrics = run(TokenizerConfig(vocabulary=400), *folders(made), tmp_path)
     assert metrics["vocabulary"] == len(artifacts.load_tokenizer(tmp_path)) <= 400
     solutions = artifacts.read(schemas.Problems, made / "problems" / "train.parquet")["solution"]
     lengths = [len(artifacts.load_tokenizer(tmp_path)(text)["input_ids"]) for text in solutions]

@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tasks import artifacts, schemas
+
+
+@pytest.fixture(scope="session")
+def preferences(made: Path) -> Path:
+    """The right answer to a problem against its tenfold (better) or without its step (slightly better)."""
+    problems = artifacts.read(schemas.Problems, made / "problems" / "train.parquet")
+    rows = []
+    for row in problems.head(40).itertuples():
+        wrong = str(row.solution).replace(str(row.answer), f"{row.answer}0")
+        for number, (rejected, strength) in enumerate(
+            ((wrong, "a better"), (f"#### {row.answer}", "b slightly better"))
+        ):
+            rows.append(
+                {
+                    "comparison_id": f"{row.problem_id}/{number}",
+                    "prompt_id": row.problem_id,
+                    "prompt": row.question,
+                    "chosen": row.solution,
+                    "rejected": rejected,
+                    "chosen_ended": True,
+                    "rejected_ended": True,
+                    "chosen_score": 10,
+                    "rejected_score": 4,
+                    "strength": strength,
+                }
+            )
+    table = pd.DataFrame(rows)
+    artifacts.write(schemas.Comparisons, table.head(60), made / "preferences" / "train.parquet")
+    artifacts.write(schemas.Comparisons, table.tail(20), made / "preferences" / "test.parquet")
+    return made / "preferences"

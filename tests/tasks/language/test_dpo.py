@@ -1,0 +1,71 @@
+from math import log
+
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tasks import artifacts, prompts, schemas
+from tasks.algorithms.logprobs import make_batch, response_logps
+from tasks.language.dpo import DpoConfig, run
+
+CONFIG = DpoConfig(seed=0, beta=0.1, epochs=3, prompts_per_batch=6, learning_rate=0.003, clip=1.0)
+
+
+def fit(made, preferences, out, **changes):
+    config = CONFIG.model_copy(update=changes)
+    return run(config, made / "pretrained", preferences, out / "model", out / "curve.csv")
+
+
+@pytest.fixture(scope="module")
+def fitted(made, preferences, tmp_path_factory):
+    out = tmp_path_factory.mktemp("dpo")
+    return fit(made, preferences, out), out
+
+
+def logps(path, table, side):
+    model, words = AutoModelForCausalLM.from_pretrained(path).eval(), artifacts.load_tokenizer(path)
+    asked = [prompts.encode_prompt(words, text) for text in table["prompt"]]
+    answers = [prompts.encode_response(words, text) for text in table[side]]
+    with torch.no_grad():
+        return response_logps(model, make_batch(asked, answers, words.pad_token_id))
+
+
+def test_held_out_pairs_move_the_right_way(made, preferences, fitted):
+    """Measured apart from the stage, from the two saved models: margins grow where nothing was trained."""
+    table = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
+    after, before = fitted[1] / "model", made / "pretrained"
+    change = {side: logps(after, table, side) - logps(before, table, side) for side in ("chosen", "rejected")}
+    margin = 0.1 * (change["chosen"] - change["rejected"])
+    assert (margin > 0).float().mean() > 0.8, "without training no margin differs from zero"
+    assert margin.mean() > 0.1
+
+
+def test_the_curve_begins_at_log_two_and_tells_all(fitted):
+    metrics, out = fitted
+    curve = pd.read_csv(out / "curve.csv")
+    assert len(curve) == 3 * 5, "30 prompts in batches of 6"
+    first = curve.iloc[0]
+    assert first["loss"] == pytest.approx(log(2), abs=1e-5)
+    assert first["rewards/margins"] == pytest.approx(0, abs=1e-4)
+    assert first["logps/chosen_change"] == pytest.approx(0, abs=1e-3)
+    assert curve["rewards/margins"].iloc[-1] > 0.1
+    names = {"logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "grad_norm"}
+    assert names <= set(curve.columns) & set(metrics)
+    assert metrics["loss"] == pytest.approx(curve["loss"].iloc[-1]), "of the last tenth of the steps"
+
+
+def test_a_strong_pull_holds_the_policy(made, preferences, fitted, tmp_path):
+    """Beta is the weight of the reference: with much of it the policy moves less for the same pairs."""
+    fit(made, preferences, tmp_path, beta=50.0)
+    table = artifacts.read(schemas.Comparisons, preferences / "train.parquet")
+    before = logps(made / "pretrained", table, "rejected")
+    moved = [(logps(path / "model", table, "rejected") - before).abs().mean() for path in (fitted[1], tmp_path)]
+    assert moved[1] < moved[0] / 2
+
+
+def test_the_same_seed_gives_the_same_bytes(made, preferences, fitted, tmp_path):
+    for name, seed in (("same", 0), ("other", 1)):
+        fit(made, preferences, tmp_path / name, seed=seed)
+    weights = [path / "model/model.safetensors" for path in (fitted[1], tmp_path / "same", tmp_path / "other")]
+    assert weights[0].read_bytes() == weights[1].read_bytes() != weights[2].read_bytes()

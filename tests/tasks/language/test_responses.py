@@ -1,0 +1,62 @@
+import pytest
+import torch
+
+from tasks import artifacts, prompts, schemas
+from tasks.algorithms.logprobs import make_batch, token_logps
+from tasks.language.responses import ResponsesConfig, run
+
+CONFIG = ResponsesConfig(seed=0, skip=50, prompts=6, samples=3, temperature=0.8, max_new_tokens=10, batch_size=4)
+
+
+def respond(made, out, **changes):
+    metrics = run(CONFIG.model_copy(update=changes), made / "pretrained", made / "problems", out)
+    return metrics, artifacts.read(schemas.Responses, out / "responses.parquet")
+
+
+@pytest.fixture(scope="module")
+def drawn(made, tmp_path_factory):
+    return respond(made, tmp_path_factory.mktemp("responses"))
+
+
+def test_k_responses_for_each_prompt_behind_those_that_are_skipped(made, drawn):
+    _, table = drawn
+    problems = artifacts.read(schemas.Problems, made / "problems" / "train.parquet").iloc[50:56]
+    assert table["prompt_id"].tolist() == [name for name in problems["problem_id"] for _ in range(3)]
+    assert table["prompt"].tolist() == [question for question in problems["question"] for _ in range(3)]
+    assert table["sample"].tolist() == [0, 1, 2] * 6
+
+
+def test_texts_and_log_probabilities_belong_to_the_tokens(made, drawn):
+    _, table = drawn
+    model, words = artifacts.load_model(made / "pretrained"), artifacts.load_tokenizer(made / "pretrained")
+    for row in table.itertuples():
+        asked, tokens = prompts.encode_prompt(words, row.prompt), list(row.tokens)
+        batch = make_batch([asked], [tokens], pad=0)
+        with torch.no_grad():
+            logps = token_logps(model, batch, CONFIG.temperature)[0, len(asked) - 1 :]
+        assert list(row.logps) == pytest.approx(logps.tolist(), abs=1e-4)
+        assert row.response == prompts.decode(words, tokens)
+        assert row.ended == (tokens[-1] == words.eos_token_id)
+        assert row.ended or len(tokens) == CONFIG.max_new_tokens
+
+
+def test_metrics_by_hand(drawn):
+    metrics, table = drawn
+    lengths = [len(tokens) for tokens in table["tokens"]]
+    assert metrics == {
+        "responses": 18,
+        "completions/mean_length": pytest.approx(sum(lengths) / 18),
+        "completions/clipped_ratio": pytest.approx(1 - table["ended"].mean()),
+        "mean_token_logp": pytest.approx(sum(sum(row) for row in table["logps"]) / sum(lengths)),
+    }
+
+
+def test_the_seed_decides(made, drawn, tmp_path):
+    same, other = (respond(made, tmp_path / str(seed), seed=seed)[1] for seed in (0, 1))
+    assert same.equals(drawn[1])
+    assert not other["response"].equals(same["response"])
+
+
+def test_skipping_everything_is_named(made, tmp_path):
+    with pytest.raises(SystemExit, match=r"params\.yaml: responses\.skip: 60 leaves none of the training problems"):
+        respond(made, tmp_path, skip=60)

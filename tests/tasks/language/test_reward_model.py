@@ -1,0 +1,96 @@
+import pandas as pd
+import pytest
+import torch
+from torch.nn.functional import softplus
+from transformers import AutoModelForSequenceClassification
+
+from tasks import artifacts, prompts, schemas
+from tasks.language.reward_model import RewardModelConfig, run
+
+CONFIG = RewardModelConfig(
+    seed=0, epochs=4, prompts_per_batch=6, learning_rate=0.01, weight_decay=0.0, centering=0.01, margin=0.0, clip=1.0
+)
+
+
+def fit(made, preferences, out, **changes):
+    config = CONFIG.model_copy(update=changes)
+    return run(config, made / "pretrained", preferences, out / "model", out / "curve.csv")
+
+
+@pytest.fixture(scope="module")
+def fitted(made, preferences, tmp_path_factory):
+    out = tmp_path_factory.mktemp("reward_model")
+    return fit(made, preferences, out), out
+
+
+def scores(path, table):
+    """As a person would score: one conversation at a time, no padding, through Transformers' own class."""
+    model, words = AutoModelForSequenceClassification.from_pretrained(path), artifacts.load_tokenizer(path)
+    with torch.no_grad():
+        return [
+            [
+                model(torch.tensor([prompts.encode_prompt(words, row.prompt) + prompts.encode_response(words, text)]))
+                .logits[0, 0]
+                .item()
+                for text in (row.chosen, row.rejected)
+            ]
+            for row in table.itertuples()
+        ]
+
+
+def test_it_learns_what_a_fresh_head_does_not_know(made, preferences, fitted, tmp_path):
+    metrics, _ = fitted
+    assert metrics["accuracy"] > 0.9
+    assert metrics["pairs"] == 20
+    untrained = [
+        fit(made, preferences, tmp_path / str(seed), seed=seed, epochs=1, learning_rate=1e-9)["accuracy"]
+        for seed in range(6)
+    ]
+    assert 0.2 < sum(untrained) / 6 < 0.8
+    assert min(untrained) < metrics["accuracy"]
+
+
+def test_metrics_are_those_of_the_saved_model_over_all_test_pairs(preferences, fitted):
+    metrics, out = fitted
+    found = scores(out / "model", artifacts.read(schemas.Comparisons, preferences / "test.parquet"))
+    margins = torch.tensor([chosen - rejected for chosen, rejected in found])
+    assert metrics["accuracy"] == pytest.approx((margins > 0).float().mean().item())
+    assert metrics["margin"] == pytest.approx(margins.mean().item(), rel=1e-3)
+    assert metrics["loss"] == pytest.approx(softplus(-margins).mean().item(), rel=1e-3)
+
+
+def test_calibration_counts_every_test_pair(fitted):
+    table = pd.read_csv(fitted[1] / "model/calibration.csv")
+    assert table["pairs"].sum() == 20
+    assert table["predicted"].is_monotonic_increasing
+    assert table["predicted"].between(0.5, 1).all()
+    assert table["observed"].between(0, 1).all()
+
+
+def test_curve_and_bytes(made, preferences, fitted, tmp_path):
+    curve = pd.read_csv(fitted[1] / "curve.csv")
+    assert len(curve) == 4 * 5, "30 prompts in batches of 6"
+    assert {"loss", "accuracy", "margin"} <= set(curve.columns)
+    for name, seed in (("same", 0), ("other", 1)):
+        fit(made, preferences, tmp_path / name, seed=seed)
+    weights = [path / "model/model.safetensors" for path in (fitted[1], tmp_path / "same", tmp_path / "other")]
+    assert weights[0].read_bytes() == weights[1].read_bytes() != weights[2].read_bytes()
+
+
+def test_the_config_says_what_padding_is(made, fitted):
+    """Without it Transformers' own forward pass scores padding."""
+    model = AutoModelForSequenceClassification.from_pretrained(fitted[1] / "model")
+    words = artifacts.load_tokenizer(fitted[1] / "model")
+    assert model.config.pad_token_id == words.pad_token_id
+    ids = prompts.encode_prompt(words, "Why?") + prompts.encode_response(words, "7")
+    padded = [*ids, *[words.pad_token_id] * 5]
+    with torch.no_grad():
+        alone, wide = (model(torch.tensor([tokens])).logits.item() for tokens in (ids, padded))
+    assert alone == pytest.approx(wide, rel=1e-4)
+
+
+def test_margin_and_centring_are_used(made, preferences, fitted, tmp_path):
+    plain = pd.read_csv(fitted[1] / "curve.csv")["loss"].iloc[0]
+    for change in ({"margin": 1.0}, {"centering": 1.0}):
+        fit(made, preferences, tmp_path, epochs=1, **change)
+        assert pd.read_csv(tmp_path / "curve.csv")["loss"].iloc[0] > plain + 0.1

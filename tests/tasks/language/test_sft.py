@@ -1,0 +1,73 @@
+import shutil
+
+import pandas as pd
+import pytest
+from transformers import AutoModelForCausalLM
+
+from tasks import artifacts, prompts, schemas
+from tasks.algorithms import sft
+from tasks.language.sft import SftConfig, batches, run
+from tests.conftest import tiny
+
+CONFIG = tiny(SftConfig, "sft")
+
+
+def tune(made, out, **changes):
+    config = CONFIG.model_copy(update=changes)
+    return run(config, made / "pretrained", made / "problems", out / "model", out / "curve.csv")
+
+
+def validation(made):
+    table = artifacts.read(schemas.Problems, made / "problems" / "validation.parquet")
+    return table.rename(columns={"question": "prompt", "solution": "response"})
+
+
+def test_the_loss_is_on_the_solution_and_its_end_token(made):
+    words = artifacts.load_tokenizer(made / "pretrained")
+    table = validation(made)
+    seen = {}
+    for batch in batches(table, words, 3, 1, seed=0):
+        for tokens, attention, response in zip(batch.tokens, batch.attention, batch.response, strict=True):
+            seen[words.decode(tokens[attention & ~response])] = words.decode(tokens[response])
+    template = {f"<|user|>{row.prompt}<|assistant|>": row.response + "<|end|>" for row in table.itertuples()}
+    assert seen == template
+
+
+def test_it_beats_the_model_it_started_from(made, tmp_path):
+    """On problems it was not trained on."""
+    words, table = artifacts.load_tokenizer(made / "pretrained"), validation(made)
+    before = sft.evaluate(artifacts.load_model(made / "pretrained"), batches(table, words, 8, 1, 0))
+    after = tune(made, tmp_path, demonstrations=60, epochs=5, learning_rate=0.02)
+    assert after["eval_loss"] < before["eval_loss"] - 1
+    assert after["eval_mean_token_accuracy"] > before["eval_mean_token_accuracy"] + 0.2
+    again = sft.evaluate(AutoModelForCausalLM.from_pretrained(tmp_path / "model"), batches(table, words, 8, 1, 0))
+    assert again == pytest.approx(after, rel=1e-5), "what was saved is what was measured"
+
+
+def test_steps_and_bytes(made, tmp_path):
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        tune(made, tmp_path / name, seed=seed, epochs=2, batch_size=10)
+    curve = pd.read_csv(tmp_path / "one/curve.csv")
+    assert len(curve) == 2 * 4, "32 demonstrations make 4 batches of at most 10"
+    weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("one", "same", "other")]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_no_more_demonstrations_than_asked_for(made, tmp_path):
+    """The first ones, of the first training problems: those that `responses.skip` passes over later."""
+    problems = tmp_path / "problems"
+    table = artifacts.read(schemas.Demonstrations, made / "problems" / "demonstrations.parquet")
+    artifacts.write(schemas.Demonstrations, table.head(32), problems / "demonstrations.parquet")
+    shutil.copy(made / "problems" / "validation.parquet", problems)
+    tune(made, tmp_path / "all")
+    run(CONFIG, made / "pretrained", problems, tmp_path / "few/model", tmp_path / "few/curve.csv")
+    weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("all", "few")]
+    assert weights[0] == weights[1]
+
+
+def test_the_template_travels_with_the_model(made, tmp_path):
+    tune(made, tmp_path)
+    words = artifacts.load_tokenizer(tmp_path / "model")
+    assert prompts.encode_prompt(words, "Why?") == prompts.encode_prompt(
+        artifacts.load_tokenizer(made / "tokenizer"), "Why?"
+    )
