@@ -139,6 +139,8 @@ def test_seeds_and_batches():
     assert [part.responses() for part in once] == [part.responses() for part in again]
     assert [part.responses() for part in once] != [part.responses() for part in other]
     assert [len(part.ended) for part in once] == [2, 2]
+    first, second = draw(model, [PROMPTS[0]] * 2, batch_size=1)
+    assert first.responses() != second.responses(), "no batch repeats another's draws"
     fewer = draw(model, PROMPTS, batch_size=2, max_new_tokens=1)
     assert [row[0] for part in fewer for row in part.responses()] == [
         row[0] for part in once for row in part.responses()

@@ -6,7 +6,7 @@ import torch
 from tasks.algorithms import rollouts, sft
 from tasks.algorithms.logprobs import Batch, make_batch
 from tasks.algorithms.optimizer import Optimizer
-from tests.tasks.tiny import BIGRAMS, END, Bigrams, llama
+from tests.tasks.tiny import BIGRAMS, END, Bigrams, gpt2, llama
 
 # Prompt 0 0 1, response 1 end; prompt 1, response 0 0 end. The padding is the end token.
 BATCH = make_batch([[0, 0, 1], [1]], [[1, END], [0, 0, END]], pad=END)
@@ -80,6 +80,16 @@ def test_it_learns_an_answer_and_to_stop():
     )
     assert drawn.responses() == answers
     assert drawn.ended.all()
+
+
+def test_dropout_is_on_in_training_only():
+    model = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
+    batch = make_batch([[8], [9]], [[1, 2, 15], [2, 1, 15]], pad=15)
+    frozen = Optimizer(model, 1e-12, 4, clip=1.0)
+    losses = {round(row["loss"], 4) for row in sft.fit(model, [batch] * 4, frozen)}
+    assert len(losses) == 4, "each step drops other units"
+    assert not model.training
+    assert sft.evaluate(model.train(), [batch]) == sft.evaluate(model, [batch])
 
 
 def test_without_the_end_token_in_the_loss_it_never_stops():
