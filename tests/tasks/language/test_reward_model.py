@@ -1,3 +1,6 @@
+import json
+import shutil
+
 import pandas as pd
 import pytest
 import torch
@@ -77,15 +80,18 @@ def test_curve_and_bytes(made, preferences, fitted, tmp_path):
     assert weights[0].read_bytes() == weights[1].read_bytes() != weights[2].read_bytes()
 
 
-def test_the_config_says_what_padding_is(made, fitted):
-    """Without it Transformers' own forward pass scores padding."""
-    model = AutoModelForSequenceClassification.from_pretrained(fitted[1] / "model")
-    words = artifacts.load_tokenizer(fitted[1] / "model")
-    assert model.config.pad_token_id == words.pad_token_id
+def test_the_config_says_what_padding_is(made, preferences, tmp_path):
+    """Without it Transformers' own forward pass scores padding, and refuses a batch. Base models' often lack it."""
+    policy = shutil.copytree(made / "pretrained", tmp_path / "pretrained")
+    config = json.loads((policy / "config.json").read_text())
+    (policy / "config.json").write_text(json.dumps({**config, "pad_token_id": None}))
+    fit(tmp_path, preferences, tmp_path, epochs=1)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    words = artifacts.load_tokenizer(tmp_path / "model")
     ids = prompts.encode_prompt(words, "Why?") + prompts.encode_response(words, "7")
     padded = [*ids, *[words.pad_token_id] * 5]
     with torch.no_grad():
-        alone, wide = (model(torch.tensor([tokens])).logits.item() for tokens in (ids, padded))
+        alone, wide = model(torch.tensor([ids])).logits.item(), model(torch.tensor([padded] * 2)).logits[0].item()
     assert alone == pytest.approx(wide, rel=1e-4)
 
 
