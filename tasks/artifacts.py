@@ -3,12 +3,14 @@
 Tables are validated in both directions. Nothing is pickled, and no remote code is run.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pandera.errors
+import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -46,16 +48,23 @@ def write_curves(rows: Sequence[Any], path: Path) -> None:
     frame.to_csv(path, index=False)
 
 
+def device() -> str:
+    """Where models go: POSTTRAIN_DEVICE, else a GPU where there is one, else the CPU. It is no parameter."""
+    return os.environ.get("POSTTRAIN_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def load_model(path: Path) -> Any:
     """A causal language model in fp32, in evaluation mode (dropout off)."""
-    return AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True).eval()
+    model = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
+    return model.eval().to(device())
 
 
 def load_reward_model(path: Path) -> Any:
     """A sequence classifier with one output, in fp32, in evaluation mode."""
-    return AutoModelForSequenceClassification.from_pretrained(
+    model = AutoModelForSequenceClassification.from_pretrained(
         path, num_labels=1, dtype="float32", local_files_only=True
-    ).eval()
+    )
+    return model.eval().to(device())
 
 
 def load_tokenizer(path: Path) -> Any:

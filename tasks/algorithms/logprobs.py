@@ -20,8 +20,9 @@ class Batch:
     attention: Tensor  # (B, T) bool, True on real tokens
     response: Tensor  # (B, T) bool, True on response tokens, the end token included
 
-    def to(self, device: Any) -> "Batch":
-        """The same batch on another device."""
+    def on(self, model: Any) -> "Batch":
+        """The same batch on the model's device."""
+        device = next(model.parameters()).device
         return Batch(self.tokens.to(device), self.attention.to(device), self.response.to(device))
 
 
@@ -43,6 +44,7 @@ def token_logps(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
 
     Zero wherever token t + 1 is no response token. `temperature` divides the logits as it did when sampling.
     """
+    batch = batch.on(model)
     logits = model(input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False).logits
     wanted = batch.response[:, 1:]
     # The softmax over the vocabulary is computed at response positions only: prompts are most of a batch.

@@ -26,6 +26,7 @@ def initialise_head(model: Any, generator: torch.Generator) -> None:
 
 def score(model: Any, batch: Batch) -> Tensor:
     """The scalar score of each row: (B,), read at its last real token, the end token where there is one."""
+    batch = batch.on(model)
     last = batch.attention.sum(dim=1) - 1
     hidden = model.base_model(
         input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False
@@ -53,7 +54,8 @@ def fit(
     for pairs in batches:
         scores = score(model, pairs.responses)
         chosen, rejected = scores[pairs.chosen], scores[pairs.rejected]
-        loss = pair_loss(chosen, rejected, pairs.weight, margin * pairs.strong, centering)
+        weight, asked = pairs.weight.to(scores.device), margin * pairs.strong.to(scores.device)
+        loss = pair_loss(chosen, rejected, weight, asked, centering)
         loss.backward()
         norm = optimizer.step()
         yield {
@@ -73,7 +75,7 @@ def margins(model: Any, batches: Iterable[Pairs]) -> Tensor:
     for pairs in batches:
         scores = score(model, pairs.responses)
         differences.append(scores[pairs.chosen] - scores[pairs.rejected])
-    return torch.cat(differences)
+    return torch.cat(differences).cpu()
 
 
 def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:

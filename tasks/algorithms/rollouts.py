@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Responses to one batch of prompts: N = prompts x samples rows, a prompt's samples adjacent."""
+    """Responses to one batch of prompts, on the CPU: N = prompts x samples rows, a prompt's samples adjacent."""
 
     tokens: Tensor  # (N, T) long, zero where masked out
     mask: Tensor  # (N, T) bool, True on response tokens, the end token included
@@ -106,7 +106,7 @@ def _sample_batch(
         logits = step.logits[:, -1]
     mask = torch.arange(max_new_tokens, device=device) < lengths.unsqueeze(1)
     longest = int(lengths.max())
-    return Rollouts(tokens[:, :longest], mask[:, :longest], logps[:, :longest], ended)
+    return Rollouts(tokens[:, :longest].cpu(), mask[:, :longest].cpu(), logps[:, :longest].cpu(), ended.cpu())
 
 
 def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -141,8 +141,8 @@ def _held_against(
         part = logprobs.make_batch(
             [asked[row] for row in rows], [responses[row] for row in rows], models.tokenizer.pad_token_id
         )
-        ratio[rows] -= logprobs.response_logps(models.reference, part)
-        reward[rows] = reward_model.score(models.scorer, part)
+        ratio[rows] -= logprobs.response_logps(models.reference, part).cpu()
+        reward[rows] = reward_model.score(models.scorer, part).cpu()
     return ratio, reward
 
 

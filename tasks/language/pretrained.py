@@ -47,7 +47,7 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
     torch.manual_seed(config.seed)
     if config.init == "scratch":
         words = artifacts.load_tokenizer(tokenizer)
-        model = LlamaForCausalLM(architecture(config, words))
+        model = LlamaForCausalLM(architecture(config, words)).to(artifacts.device())
         texts = artifacts.read(Documents, corpus / "corpus.parquet")["text"].tolist()
         batches = packed(texts, words, config)
         optimizer = Optimizer(
