@@ -1,0 +1,227 @@
+"""The whole flow over the real dvc.yaml, with tiny params, in a copy of this repository: minutes, so all slow."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tasks import check
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+STAGES = {
+    *("problems", "corpus", "tokenizer", "pretrained", "sft", "responses", "preferences", "reward_model", "dpo"),
+    *("evaluate@pretrained", "evaluate@sft", "evaluate@dpo", "report"),
+}
+TINY: dict[str, dict[str, Any]] = {
+    "problems": {"train": 260, "validation": 16, "test": 12, "one_step": 1.0, "two_steps": 0.0, "three_steps": 0.0},
+    "corpus": {"facts": 200, "solutions": 260, "stories": 20},
+    "tokenizer": {"vocabulary": 400},
+    "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 96, "batch_size": 8, "steps": 30},
+    "sft": {"demonstrations": 200, "batch_size": 16},
+    "responses": {"skip": 200, "prompts": 40, "max_new_tokens": 24},
+    "preferences": {"temperature": 2.0, "tie_margin": 0.0},
+    "reward_model": {"epochs": 1, "prompts_per_batch": 8},
+    "dpo": {"epochs": 1, "prompts_per_batch": 8, "beta": 0.1},
+    "evaluate": {"problems": 10, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 24, "bootstrap": 50},
+}
+
+
+class Clone:
+    """A repository beside this one, run on this installation but its own modules."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def of_this(cls, root: Path, params: Mapping[str, Mapping[str, Any]]) -> "Clone":
+        """This repository as it stands, uncommitted work included, with other params and a commit of its own.
+
+        Every stage gets one core: models this small take ten times as long on two that have other work as well.
+        """
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, root / name)
+        (root / "dvc.yaml").write_text((root / "dvc.yaml").read_text().replace("{cpu: 2,", "{cpu: 1,"))
+        clone = cls(root)
+        clone.edit(params)
+        clone.call("git", "init", "--quiet")
+        clone.call("git", "add", ".")
+        who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+        clone.call("git", *who, "commit", "--quiet", "--message", "tiny")
+        return clone
+
+    def twin(self, root: Path) -> "Clone":
+        """What a person gets who clones it: the commit, and nothing that was run."""
+        self.call("git", "clone", "--quiet", str(self.root), str(root))
+        return Clone(root)
+
+    def edit(self, params: Mapping[str, Mapping[str, Any]]) -> None:
+        yaml = YAML()
+        values = yaml.load(self.root / "params.yaml")
+        for section, changes in params.items():
+            assert changes.keys() <= values[section].keys(), section
+            values[section].update(changes)
+        yaml.dump(values, self.root / "params.yaml")
+
+    def call(self, *command: str) -> str:
+        """Run a command here; its standard output."""
+        environ = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW"))}
+        here = {
+            "PYTHONPATH": str(self.root),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PREFECT_HOME": str(self.root.parent / "prefect"),
+            "DVC_NO_ANALYTICS": "1",
+        }
+        done = subprocess.run(
+            command, cwd=self.root, env={**environ, **here}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    def posttrain(self, *arguments: str) -> dict[str, Any]:
+        out = self.call(sys.executable, "-m", "flows.cli", *arguments, "--json")
+        return json.loads(out.splitlines()[-1])
+
+    def dvc(self, *arguments: str) -> str:
+        return self.call(sys.executable, "-m", "dvc", *arguments)
+
+    @property
+    def lock(self) -> dict[str, Any]:
+        return YAML(typ="safe").load(self.root / "dvc.lock")["stages"]
+
+
+def states(result: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
+    """State -> the stages in it."""
+    found: dict[str, set[str]] = {}
+    for stage, facts in result.items():
+        found.setdefault(facts["state"], set()).add(stage)
+    return found
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    return Clone.of_this(tmp_path_factory.mktemp("clone") / "posttrain", TINY)
+
+
+@pytest.fixture(scope="module")
+def first(clone: Clone) -> dict[str, Any]:
+    """What the first run says of each stage."""
+    return clone.posttrain("run", "language")
+
+
+def test_every_stage_runs(clone: Clone, first: dict[str, Any]) -> None:
+    assert states(first) == {"ran": STAGES}
+    assert all(facts["mlflow_run_id"] for facts in first.values())
+    outs = [out["path"] for stage in clone.lock.values() for out in stage["outs"]]
+    assert len(outs) > 2 * len(STAGES)
+    assert [problem for out in outs for problem in check.problems(clone.root / out)] == []
+    assert clone.call("git", "status", "--porcelain").splitlines() == ["?? dvc.lock"], "nothing lies where git sees it"
+
+
+def test_models_load_as_people_load_them(clone: Clone, first: dict[str, Any]) -> None:
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+    for name in ("pretrained", "sft", "dpo"):
+        model = AutoModelForCausalLM.from_pretrained(clone.root / "data" / name)
+        words = AutoTokenizer.from_pretrained(clone.root / "data" / name)
+        asked = words.apply_chat_template([{"role": "user", "content": "Why?"}], return_tensors="pt", return_dict=True)
+        assert model(**asked).logits.shape[-1] == len(words)
+    scorer = AutoModelForSequenceClassification.from_pretrained(clone.root / "data/reward_model")
+    assert scorer.config.num_labels == 1
+
+
+def test_a_second_run_does_nothing_and_dvc_agrees(clone: Clone, first: dict[str, Any]) -> None:
+    assert states(clone.posttrain("run", "language")) == {"up-to-date": STAGES}
+    lock = (clone.root / "dvc.lock").read_bytes()
+    assert clone.dvc("status").strip() == "Data and pipelines are up to date."
+    repro = clone.dvc("repro")
+    assert repro.count("didn't change, skipping") == len(STAGES)
+    assert "Running stage" not in repro
+    assert (clone.root / "dvc.lock").read_bytes() == lock
+
+
+def test_metrics_and_plots_work(clone: Clone, first: dict[str, Any]) -> None:
+    shown = json.loads(clone.dvc("metrics", "show", "--json"))[""]["data"]
+    assert shown.keys() == {f"data/metrics/{stage}.json" for stage in STAGES}
+    assert 0 <= shown["data/metrics/reward_model.json"]["data"]["accuracy"] <= 1
+    assert json.loads(clone.dvc("metrics", "diff", "--json")) is not None
+    plots = json.loads(clone.dvc("plots", "show", "--json"))
+    curves = set(json.dumps(plots).split('"')) & {f"data/curves/{name}.csv" for name in ("sft", "dpo", "reward_model")}
+    assert len(curves) == 3
+    page = clone.root / clone.dvc("plots", "show", "--out", "plots").strip().removeprefix("file://")
+    assert page.is_file()
+    shutil.rmtree(page.parent)
+
+
+def test_the_same_params_from_an_empty_cache_give_the_same_hashes(
+    clone: Clone, first: dict[str, Any], tmp_path: Path
+) -> None:
+    """Run by this project's engine, side by side, and by plain `dvc repro`, one after another, elsewhere."""
+    twin = clone.twin(tmp_path / "twin")
+    assert not (twin.root / ".dvc/cache").exists()
+    assert twin.dvc("repro").count("Running stage") == len(STAGES)
+    hashes = [
+        {out["path"]: out["md5"] for stage in copy.lock.values() for out in stage["outs"]} for copy in (clone, twin)
+    ]
+    assert {path for path in hashes[0] if hashes[0][path] != hashes[1].get(path)} == set()
+    assert clone.lock == twin.lock
+
+
+def test_a_comment_re_runs_the_stages_that_import_the_module_and_none_after_them(
+    clone: Clone, first: dict[str, Any]
+) -> None:
+    module = clone.root / "tasks/algorithms/dpo.py"
+    before = module.read_text()
+    module.write_text(before + "# A comment changes no byte of an out.\n")
+    result = clone.posttrain("run", "language")
+    assert states(result) == {"ran": {"dpo"}, "up-to-date": STAGES - {"dpo"}}
+    module.write_text(before)
+    assert states(clone.posttrain("run", "language")) == {"restored": {"dpo"}, "up-to-date": STAGES - {"dpo"}}
+
+
+def test_a_number_re_runs_what_depends_on_it_and_back_again_nothing(clone: Clone, first: dict[str, Any]) -> None:
+    below = {"dpo", "evaluate@dpo", "report"}
+    changed = states(clone.posttrain("run", "language", "--set", "dpo.beta=0.5"))
+    assert changed == {"ran": below, "up-to-date": STAGES - below}
+    diff = json.loads(clone.dvc("metrics", "diff", "--json"))
+    assert diff
+    back = states(clone.posttrain("run", "language", "--set", "dpo.beta=0.1"))
+    assert back == {"restored": below, "up-to-date": STAGES - below}
+
+
+def test_real_problems_and_a_real_model(tmp_path: Path) -> None:
+    """GSM8K's own files and a model of 260,000 weights with its own tokenizer, through the same stages."""
+    data, model = SHARED / "data/gsm8k", SHARED / "models/stories260K"
+    if not (data.is_dir() and model.is_dir()):
+        pytest.skip(f"{data} or {model} is not there")
+    real: dict[str, dict[str, Any]] = {
+        **TINY,
+        "problems": {"source": "files", "path": str(data), "train": 100, "validation": 8, "test": 8},
+        "pretrained": {"init": "directory", "path": str(model)},
+        "sft": {"demonstrations": 60, "batch_size": 12},
+        "responses": {"skip": 60, "prompts": 30, "max_new_tokens": 24},
+        "evaluate": {**TINY["evaluate"], "problems": 6},
+    }
+    clone = Clone.of_this(tmp_path / "posttrain", real)
+    assert states(clone.posttrain("run", "language")) == {"ran": STAGES}
+    outs = [out["path"] for stage in clone.lock.values() for out in stage["outs"]]
+    assert [problem for out in outs for problem in check.problems(clone.root / out)] == []
+    assert json.loads((clone.root / "data/dpo/config.json").read_text())["vocab_size"] == 512
+    assert states(clone.posttrain("run", "language")) == {"up-to-date": STAGES}
