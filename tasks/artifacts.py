@@ -1,6 +1,7 @@
 """Read and write what stages hand on: tables (parquet), curves (csv), models and tokenizers (Hugging Face layout).
 
-Tables are validated in both directions. Nothing is pickled, and no remote code is run.
+Tables are validated in both directions. Nothing is pickled, and no remote code is run. transformers is imported by the
+functions that need it: it costs two seconds, and half the stages handle tables only.
 """
 
 import os
@@ -10,9 +11,6 @@ from typing import Any
 
 import pandas as pd
 import pandera.errors
-import torch
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from tasks.schemas import Table
 
@@ -50,17 +48,23 @@ def write_curves(rows: Sequence[Any], path: Path) -> None:
 
 def device() -> str:
     """Where models go: POSTTRAIN_DEVICE, else a GPU where there is one, else the CPU. It is no parameter."""
+    import torch
+
     return os.environ.get("POSTTRAIN_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def load_model(path: Path) -> Any:
     """A causal language model in fp32, in evaluation mode (dropout off)."""
+    from transformers import AutoModelForCausalLM
+
     model = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
     return model.eval().to(device())
 
 
 def load_reward_model(path: Path) -> Any:
     """A sequence classifier with one output, in fp32, in evaluation mode."""
+    from transformers import AutoModelForSequenceClassification
+
     model = AutoModelForSequenceClassification.from_pretrained(
         path, num_labels=1, dtype="float32", local_files_only=True
     )
@@ -69,11 +73,12 @@ def load_reward_model(path: Path) -> Any:
 
 def load_tokenizer(path: Path) -> Any:
     """The tokenizer saved beside a model."""
+    from transformers import AutoTokenizer
+
     return AutoTokenizer.from_pretrained(path, local_files_only=True)
 
 
 def save_model(model: Any, tokenizer: Any, path: Path) -> None:
     """Model and tokenizer as one directory that `from_pretrained` loads."""
-    transformers_logging.disable_progress_bar()
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)

@@ -63,11 +63,12 @@ def _flow(name: str, execution: Execution) -> "Flow[..., Any]":
     @flow(name=name, task_runner=runner, validate_parameters=False)
     def pipeline() -> None:
         tasks: dict[str, PrefectFuture[Any]] = {}
-        for stage in execution.planned.values():
-            if stage.reason:
-                upstream = [tasks[name] for name in stage.upstream if name in tasks]
-                tasks[stage.name] = _task(stage.name, execution).submit(wait_for=upstream)
-        wait(list(tasks.values()))
+        with _stopped_by_signals(execution.coordinator):  # again, for Prefect's own handler would wait for the stages
+            for stage in execution.planned.values():
+                if stage.reason:
+                    upstream = [tasks[name] for name in stage.upstream if name in tasks]
+                    tasks[stage.name] = _task(stage.name, execution).submit(wait_for=upstream)
+            wait(list(tasks.values()))
         failed = [name for name, task in tasks.items() if not task.state.is_completed()]
         if failed:
             raise StageFailed(f"failed or skipped: {', '.join(failed)}")

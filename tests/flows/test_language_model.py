@@ -116,7 +116,8 @@ def test_a_kill_leaves_no_child_and_the_next_run_finishes(toy: Toy) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_children_within_two_seconds(toy: Toy) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_children_within_two_seconds(toy: Toy, sent: signal.Signals) -> None:
     toy.stage("a")
     toy.write("stubborn.py", STUBBORN)
     toy.stage("b", "a", cmd="python stubborn.py")
@@ -124,7 +125,7 @@ def test_ctrl_c_stops_children_within_two_seconds(toy: Toy) -> None:
     process = start(toy, "c")
     wait_for(lambda: len(alive(toy.root)) == 2, 90)
     began = time.monotonic()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     wait_for(lambda: not alive(toy.root), 5)
     assert time.monotonic() - began < 2
     _, err = process.communicate(timeout=20)
