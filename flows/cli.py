@@ -97,7 +97,8 @@ def run(
         if all(stage.reason is None for stage in planned):
             taken = time.monotonic() - STARTED
             console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
-            results = _unchanged(root, planned) if json_ or run_page.is_old(root, planned) else []
+            with _plan_errors():
+                results = _unchanged(root, planned) if json_ or run_page.is_old(root, planned) else []
         elif dry_run:
             show_plan(console, planned)
             results = [_foreseen(stage) for stage in planned]
@@ -228,12 +229,12 @@ def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]
     from flows.engine import store
     from flows.engine.lockfile import read_entries
 
-    client, entries = store.open_store(root), read_entries(root)
+    entries = read_entries(root)
     return [
         StageResult(
             stage.name,
             "up-to-date",
-            mlflow_run_id=store.find(client, stage.name, entries[stage.name]),
+            mlflow_run_id=store.find(root, stage.name, entries[stage.name]),
             outs=store.hashes(entries[stage.name], "outs"),
         )
         for stage in planned

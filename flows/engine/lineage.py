@@ -9,15 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flows.engine import store
+from flows.engine import runs, store
 from flows.engine.lockfile import read_entries
 from flows.engine.pipeline import PlanError, plain_errors
-from flows.engine.store import PREFIX
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run
+from flows.engine.runs import PREFIX, Run
 
 MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
 
@@ -44,10 +41,10 @@ def chain(root: Path, path_or_stage: str) -> Link:
     root = root.absolute()
     with plain_errors():
         entries = read_entries(root)
-    walk = _Walk(root, entries)
     if MD5.fullmatch(path_or_stage):
-        return walk.of_hash(path_or_stage)
+        return _Walk(root, entries).of_hash(path_or_stage)
     path = _out_of(root, path_or_stage, entries)
+    walk = _Walk(root, entries)
     return walk.link(path, walk.made_now[path][1])
 
 
@@ -73,17 +70,16 @@ class _Walk:
 
     def __init__(self, root: Path, entries: Mapping[str, Any]) -> None:
         self.root = root
-        self.client = store.open_store(root)
         self.seen: dict[tuple[str, str], Link] = {}
         self.made_now = {
             path: (name, md5) for name, entry in entries.items() for path, md5 in store.hashes(entry, "outs").items()
         }
         self.entries = entries
         for name, entry in entries.items():
-            store.find(self.client, name, entry)  # adopts what plain `dvc repro` ran
+            store.find(self.root, name, entry)  # adopts what plain `dvc repro` ran
 
     def of_hash(self, md5: str) -> Link:
-        for run in store.newest(self.client, f"tags.`{PREFIX}outs` LIKE '%{md5}%'"):
+        for run in runs.finished(self.root, {"outs": f"%{md5}%"}):
             for path, value in _paths(run, "out").items():
                 if value == md5:
                     return self.link(path, md5)
@@ -97,29 +93,28 @@ class _Walk:
     def _link(self, path: str, md5: str) -> Link:
         stage, made = self.made_now.get(path, (None, None))
         if stage is not None and made == md5:  # of several runs that made these bytes, the one that the record names
-            run_id = store.find(self.client, stage, self.entries[stage])
+            run_id = store.find(self.root, stage, self.entries[stage])
             if run_id is None:
                 note = f"the chain breaks here: dvc.lock says that {stage} made it, but no MLflow run is on record"
                 return self._linked(path, md5, stage, store.hashes(self.entries[stage], "deps"), note=note)
-            return self._of_run(path, md5, self.client.get_run(run_id))
-        for run in store.newest(self.client, store.tagged(store.tag_name("out", path), md5)):
+            return self._of_run(path, md5, runs.get(self.root, run_id))
+        for run in runs.finished(self.root, {store.tag_name("out", path): md5}):
             return self._of_run(path, md5, run)
         if stage is not None:
             return Link(path, md5, stage, note=f"the chain breaks here: no finished run of {stage} made this version")
         return Link(path, md5, note="raw: no stage makes it")
 
     def _of_run(self, path: str, md5: str, run: "Run") -> Link:
-        tags = run.data.tags
         return self._linked(
             path,
             md5,
-            tags[PREFIX + "stage"],
+            run.tags[PREFIX + "stage"],
             _paths(run, "dep"),
-            run_id=run.info.run_id,
-            made_at=datetime.fromtimestamp(run.info.start_time / 1000),
-            commit=tags.get(PREFIX + "git_commit"),
-            dirty=tags.get(PREFIX + "git_dirty"),
-            params=run.data.params,
+            run_id=run.id,
+            made_at=run.started,
+            commit=run.tags.get(PREFIX + "git_commit"),
+            dirty=run.tags.get(PREFIX + "git_dirty"),
+            params=run.params,
         )
 
     def _linked(self, path: str, md5: str, stage: str, deps: Mapping[str, str], **facts: Any) -> Link:
@@ -130,4 +125,4 @@ class _Walk:
 
 def _paths(run: "Run", kind: str) -> dict[str, str]:
     start = f"{PREFIX}{kind}."
-    return {name.removeprefix(start): value for name, value in run.data.tags.items() if name.startswith(start)}
+    return {name.removeprefix(start): value for name, value in run.tags.items() if name.startswith(start)}

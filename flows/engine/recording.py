@@ -13,8 +13,9 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from flows.engine import environment, store
 from flows.engine.lockfile import read_entries
+from flows.engine.runs import PREFIX
 from flows.engine.state import StageResult
-from flows.engine.store import PREFIX, Entry
+from flows.engine.store import Entry
 
 
 class Recorder:
@@ -68,7 +69,7 @@ class Recorder:
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
-        return store.find(self.client, stage, entry)
+        return store.find(self.root, stage, entry)
 
     def close(self, results: Iterable[StageResult], complete: bool = True) -> None:
         """Name in the parent run, for each stage, how it ended and the run that made its output.

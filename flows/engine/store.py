@@ -9,24 +9,25 @@ import copy
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flows.engine import runs
+from flows.engine.runs import PREFIX
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
 
-PREFIX = "posttrain."
 BATCH = 100  # MLflow's limit of tags in one call
 Entry = Mapping[str, Any]  # of one stage in dvc.lock: cmd, deps, params, outs
 
 
 def uri(root: Path) -> str:
     """The address of the store, made if it is missing, as the stages know it too."""
-    folder = root / "mlruns"
-    folder.mkdir(exist_ok=True)
-    return f"sqlite:///{folder / 'mlflow.db'}"
+    database = root / runs.DATABASE
+    database.parent.mkdir(exist_ok=True)
+    return f"sqlite:///{database}"
 
 
 def open_store(root: Path) -> "MlflowClient":
@@ -44,18 +45,6 @@ def experiment(client: "MlflowClient", root: Path, name: str) -> str:
     if found is not None:
         return found.experiment_id
     return client.create_experiment(name, artifact_location=str(root / "mlruns/artifacts"))
-
-
-def newest(client: "MlflowClient", *conditions: str) -> "Iterable[Run]":
-    """Finished runs that meet the conditions, in any experiment, the newest first."""
-    ids = [found.experiment_id for found in client.search_experiments()]
-    text = " and ".join([*conditions, "attributes.status = 'FINISHED'"])
-    return client.search_runs(ids, text, order_by=["attributes.start_time DESC"], max_results=50)
-
-
-def tagged(name: str, value: str) -> str:
-    """The condition that a tag has a value."""
-    return f"tags.`{PREFIX}{name}` = '{value}'"
 
 
 def tag_name(kind: str, path: str) -> str:
@@ -102,18 +91,17 @@ def set_tags(client: "MlflowClient", run_id: str, tags: Mapping[str, str]) -> No
         client.log_batch(run_id, tags=batch[begin : begin + BATCH])
 
 
-def find(client: "MlflowClient", stage: str, entry: Entry) -> str | None:
+def find(root: Path, stage: str, entry: Entry) -> str | None:
     """The newest finished run that made exactly these outs by this key, adopted from plain `dvc repro` if need be."""
-    for run in newest(client, tagged("key", run_cache_key(entry)), tagged("outs", joined(entry))):
-        return run.info.run_id
-    for md5 in hashes(entry, "outs").values():
-        for run in newest(client, tagged("metrics_md5", md5)):
-            tags = run.data.tags
-            ours = tags.get(PREFIX + "stage") in (stage, stage.split("@")[0])
-            if ours and PREFIX + "key" not in tags and _same_params(run.data.params, entry):
+    for run in runs.finished(root, {"key": run_cache_key(entry), "outs": joined(entry)}):
+        return run.id
+    for md5 in filter(None, hashes(entry, "outs").values()):
+        for run in runs.finished(root, {"metrics_md5": md5}):
+            ours = run.tags.get(PREFIX + "stage") in (stage, stage.split("@")[0])
+            if ours and PREFIX + "key" not in run.tags and _same_params(run.params, entry):
                 adopted = {**in_tags(stage, entry), **out_tags(entry), PREFIX + "adopted": "true"}
-                set_tags(client, run.info.run_id, adopted)
-                return run.info.run_id
+                set_tags(open_store(root), run.id, adopted)
+                return run.id
     return None
 
 

@@ -65,6 +65,37 @@ def test_with_nothing_to_do_it_says_so_at_once_without_prefect_or_mlflow(root: P
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("question", ["run --json", "lineage data/report", "lineage nosuch", "status"])
+def test_questions_are_answered_without_prefect_and_mlflow(root: Path, empty_mlflow: Path, question: str) -> None:
+    (root / "mlruns").mkdir(exist_ok=True)
+    shutil.copyfile(empty_mlflow, root / "mlruns/mlflow.db")
+    watched = f"import sys; from flows import cli; cli.command({question.split()}); print({{'prefect', 'mlflow', 'torch'}} & {{*sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", watched], cwd=root, env=environ(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_without_records_no_run_is_named(root: Path) -> None:
+    shutil.rmtree(root / "mlruns")
+    code, out, error = call(root, "run", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert {(fact["state"], fact["mlflow_run_id"]) for fact in facts.values()} == {("up-to-date", None)}
+    assert error.startswith("nothing has changed: 5 stages are up to date (")
+    assert not (root / "mlruns").exists(), "a question makes nothing"
+
+
+def test_a_damaged_store_is_one_line_and_exit_2(root: Path) -> None:
+    (root / "mlruns/mlflow.db").write_text("torn" * 300)
+    for question in (["run", "--json"], ["lineage", "dpo"]):
+        code, out, error = call(root, *question)
+        assert (code, out) == (2, "")
+        assert error.splitlines()[-1].startswith(
+            "posttrain: mlruns/mlflow.db: file is not a database; if it is damaged"
+        )
+
+
 def test_json_is_one_object_and_progress_goes_to_standard_error(root: Path) -> None:
     code, out, error = call(root, "run", "--json", "--set", "dpo.beta=0.2")
     facts = json.loads(out)
@@ -118,6 +149,7 @@ def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
         (["runn"], "No such command 'runn'"),
         (["status", "nosuch"], "dvc.yaml: no stage 'nosuch'"),
         (["preset", "huge"], "preset huge: there is no presets/huge.yaml; presets/ has none"),
+        (["lineage", "nosuch"], "dvc.lock: 'nosuch' is neither a stage that has run, nor an out"),
         (["preset"], "Missing argument 'name'"),
     ],
 )

@@ -15,23 +15,15 @@ from flows.engine.recording import Recorder
 from tests.flows.engine.toy import Toy
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, which take seconds to make."""
-    root = tmp_path_factory.mktemp("store")
-    store.open_store(root).search_experiments()
-    return root / "mlruns/mlflow.db"
-
-
 @pytest.fixture
-def recorded(toy: Toy, empty_store: Path) -> Iterator[Toy]:
+def recorded(toy: Toy, empty_mlflow: Path) -> Iterator[Toy]:
     """The diamond, with a raw file as another dep of `a`, run once and recorded."""
     toy.write("raw.txt", "raw")
     toy.diamond()
     toy.stages["a"]["deps"].append("raw.txt")
     toy.save()
     (toy.root / "mlruns").mkdir()
-    shutil.copyfile(empty_store, toy.root / "mlruns/mlflow.db")
+    shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
     toy.run(recorder=Recorder(toy.root, "language"))
     return toy
 
