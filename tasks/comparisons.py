@@ -1,14 +1,15 @@
 """A table of comparisons as batches of tokens: the one way in which stages that learn from pairs read it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 import torch
 
 from tasks import prompts
-from tasks.algorithms.logprobs import Batch, batches_per_run, make_batch, shuffled
+from tasks.algorithms.completions import Completions, make_completions
 from tasks.algorithms.pairs import Pairs
+from tasks.algorithms.sequences import batches_per_run, shuffled
 from tasks.schemas import STRENGTHS
 
 STRONG = (STRENGTHS[0], STRENGTHS[-1])
@@ -19,11 +20,12 @@ class ComparisonSet:
 
     def __init__(self, table: pd.DataFrame, tokenizer: Any) -> None:
         self.pad: int = tokenizer.pad_token_id
-        self.asked: list[list[int]] = []
+        self.asked: list[list[int]] = []  # of each prompt
         self.answers: list[list[int]] = []
+        self.owner: list[int] = []  # of each answer: the prompt
         self.groups: list[list[tuple[int, int, bool]]] = []  # of each prompt: chosen, rejected, strong
         for _, group in table.groupby("prompt_id", sort=True):
-            asked = prompts.encode_prompt(tokenizer, group["prompt"].iloc[0])
+            self.asked.append(prompts.encode_prompt(tokenizer, group["prompt"].iloc[0]))
             known: dict[tuple[str, bool], int] = {}
             pairs = []
             rows: list[dict[Any, Any]] = group.to_dict("records")
@@ -33,7 +35,7 @@ class ComparisonSet:
                     response = (row[side], row[f"{side}_ended"])
                     if response not in known:
                         known[response] = len(self.answers)
-                        self.asked.append(asked)
+                        self.owner.append(len(self.asked) - 1)
                         self.answers.append(prompts.encode_response(tokenizer, *response))
                     sides.append(known[response])
                 pairs.append((sides[0], sides[1], row["strength"] in STRONG))
@@ -59,10 +61,15 @@ class ComparisonSet:
                 torch.tensor(strong),
             )
 
-    def responses(self, size: int) -> Iterator[Batch]:
+    def responses(self, size: int) -> Iterator[Completions]:
         """Every distinct response once, in order."""
         count = len(self.answers)
         return (self._batch(range(start, min(start + size, count))) for start in range(0, count, size))
 
-    def _batch(self, rows: Any) -> Batch:
-        return make_batch([self.asked[row] for row in rows], [self.answers[row] for row in rows], self.pad)
+    def _batch(self, rows: Sequence[int]) -> Completions:
+        asked = sorted({self.owner[row] for row in rows})
+        place = {prompt: at for at, prompt in enumerate(asked)}
+        owner = [place[self.owner[row]] for row in rows]
+        return make_completions(
+            [self.asked[prompt] for prompt in asked], owner, [self.answers[row] for row in rows], self.pad
+        )

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tasks.algorithms.logprobs import Batch, response_logps
+from tasks.algorithms.completions import Completions, response_logps
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
 
 
 @torch.no_grad()
-def reference_logps(model: Any, batches: Iterable[Batch]) -> Tensor:
+def reference_logps(model: Any, batches: Iterable[Completions]) -> Tensor:
     """log pi_ref of every response, in order: (N,)."""
     model.eval()
     return torch.cat([response_logps(model, batch) for batch in batches])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tasks.algorithms.logprobs import Batch
+from tasks.algorithms.completions import Completions, states
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
 
@@ -24,14 +24,11 @@ def initialise_head(model: Any, generator: torch.Generator) -> None:
         weight.copy_(torch.randn(weight.shape, generator=generator) / math.sqrt(weight.shape[1] + 1))
 
 
-def score(model: Any, batch: Batch) -> Tensor:
-    """The scalar score of each row: (B,), read at its last real token, the end token where there is one."""
-    batch = batch.on(model)
-    last = batch.attention.sum(dim=1) - 1
-    hidden = model.base_model(
-        input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False
-    ).last_hidden_state
-    return model.score(hidden[torch.arange(len(last), device=last.device), last]).squeeze(-1).float()
+def score(model: Any, responses: Completions) -> Tensor:
+    """The scalar score of each response: (N,), read at its last real token, the end token where there is one."""
+    hidden = states(model.base_model, responses)
+    length = responses.mask.sum(dim=1).to(hidden.device)
+    return model.score(hidden[torch.arange(len(length), device=hidden.device), length]).squeeze(-1).float()
 
 
 def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, centering: float) -> Tensor:

@@ -12,6 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasks.algorithms.cache import make_room
+from tasks.algorithms.completions import pad_left
+
+FULL = 0.8  # below this share of rows still running the others are dropped; each time copies the cache
+
 
 @dataclass(frozen=True)
 class Rollouts:
@@ -62,43 +67,44 @@ def _sample_batch(
     generator: torch.Generator,
 ) -> Rollouts:
     device = generator.device
-    width = max(len(prompt) for prompt in prompts)
-    padded = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
-    attention = torch.zeros_like(padded)
-    for row, prompt in enumerate(prompts):  # padded on the left, so that every row's next position is the last column
-        padded[row, width - len(prompt) :] = torch.tensor(prompt, device=device)
-        attention[row, width - len(prompt) :] = 1
-    positions = (attention.cumsum(1) - 1).clamp(min=0)
-    step = model(input_ids=padded, attention_mask=attention, position_ids=positions, use_cache=True, logits_to_keep=1)
-    cache = step.past_key_values
-    cache.batch_repeat_interleave(samples)
-    logits = step.logits[:, -1].repeat_interleave(samples, dim=0)  # (N, V)
-    attention = attention.repeat_interleave(samples, dim=0)
-    position = positions[:, -1:].repeat_interleave(samples, dim=0)
+    padded, real = (part.to(device) for part in pad_left(prompts, 0))
+    positions = (real.cumsum(1) - 1).clamp(min=0)
+    first = model(
+        input_ids=padded, attention_mask=real.long(), position_ids=positions, use_cache=True, logits_to_keep=1
+    )
+    owner = torch.arange(len(prompts), device=device).repeat_interleave(samples)
+    cache = first.past_key_values
+    make_room(cache, owner, max_new_tokens)
+    logits = first.logits[:, -1][owner]  # (N, V)
+    # One mask with a column for every token to come: what a row has not reached yet, causality hides.
+    attention = torch.cat([real[owner].long(), real.new_ones(len(owner), max_new_tokens).long()], dim=1)
+    position = positions[owner, -1:]
 
-    rows = len(prompts) * samples
+    rows = len(owner)
     tokens = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
     logps = torch.zeros(rows, max_new_tokens, device=device)
     lengths = torch.full((rows,), max_new_tokens, device=device)
     ended = torch.zeros(rows, dtype=torch.bool, device=device)
     ends = torch.tensor(sorted(end_tokens), device=device)
-    alive = torch.arange(rows, device=device)  # which row of the result each row of the running batch is
+    place = torch.arange(rows, device=device)  # which row of the result each row of the running batch is
+    going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
     for t in range(max_new_tokens):
         chosen, logp = _choose(logits, temperature, generator)
-        tokens[alive, t], logps[alive, t] = chosen, logp
-        going = ~torch.isin(chosen, ends)
-        lengths[alive[~going]], ended[alive[~going]] = t + 1, True
-        if t + 1 == max_new_tokens or not going.any():
+        tokens[place[going], t], logps[place[going], t] = chosen[going], logp[going]
+        stopped = going & torch.isin(chosen, ends)
+        lengths[place[stopped]], ended[place[stopped]] = t + 1, True
+        going &= ~stopped
+        left = int(going.sum())
+        if t + 1 == max_new_tokens or not left:
             break
-        if not going.all():  # rows that have ended leave the batch
-            keep = going.nonzero().squeeze(1)
-            cache.batch_select_indices(keep)
-            alive, chosen, attention, position = alive[keep], chosen[keep], attention[keep], position[keep]
-        attention = torch.cat([attention, attention.new_ones(len(alive), 1)], dim=1)
+        if left < FULL * len(going):  # rows that have ended leave the batch
+            cache.batch_select_indices(going.nonzero().squeeze(1))
+            place, chosen, attention, position = place[going], chosen[going], attention[going], position[going]
+            going = going[going]
         position = position + 1
         step = model(
             input_ids=chosen.unsqueeze(1),
-            attention_mask=attention,
+            attention_mask=attention[:, : padded.shape[1] + t + 1],
             position_ids=position,
             past_key_values=cache,
             use_cache=True,
@@ -115,5 +121,8 @@ def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> t
     if temperature == 0:
         chosen = distribution.argmax(dim=-1)
     else:
-        chosen = torch.multinomial(distribution.exp(), 1, generator=generator).squeeze(1)
+        # The inverse of the cumulative distribution at one uniform number a row; torch.multinomial draws one a token.
+        cumulative = distribution.double().exp().cumsum(dim=-1)
+        uniform = torch.rand(len(logits), 1, generator=generator, device=logits.device, dtype=torch.float64)
+        chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(1)
     return chosen, distribution.gather(1, chosen.unsqueeze(1)).squeeze(1)

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.algorithms.logprobs import Batch
 from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.sequences import Batch
 
 
 def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tasks import artifacts, prompts, schemas, tracking
-from tasks.algorithms import estimates, logprobs, reward_model, rollouts, rubric
+from tasks.algorithms import completions, estimates, reward_model, rollouts, rubric
 from tasks.algorithms.equations import parse_number
 from tasks.algorithms.estimates import Estimate
 from tasks.stage import Config, Metrics, main
@@ -92,9 +92,10 @@ def _generations(config: EvaluateConfig, models: Models, asked: pd.DataFrame) ->
     )
     for index, batch in enumerate(tracking.progress(drawn, 2 * batches)):
         samples = 1 if index < batches else config.samples
-        owners = [index % batches * config.batch_size + row // samples for row in range(len(batch.ended))]
-        kl, reward = _held_against(models, [encoded[owner] for owner in owners], batch, config.batch_size)
-        for row, (owner, tokens) in enumerate(zip(owners, batch.responses(), strict=True)):
+        first = index % batches * config.batch_size
+        kl, reward = _held_against(models, encoded[first : first + config.batch_size], batch, samples)
+        for row, tokens in enumerate(batch.responses()):
+            owner = first + row // samples
             text, ended = prompts.decode(models.tokenizer, tokens), bool(batch.ended[row])
             yield {
                 "problem_id": problems[owner]["problem_id"],
@@ -125,23 +126,20 @@ def _answers(
 
 @torch.no_grad()
 def _held_against(
-    models: Models, asked: list[list[int]], batch: rollouts.Rollouts, size: int
+    models: Models, asked: list[list[int]], batch: rollouts.Rollouts, samples: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-ratio to the reference and reward of each response: (N,), (N,).
 
     The log-ratio is summed over the response's tokens. Over responses sampled from the policy its mean is an unbiased
     estimate of the sequence's KL divergence (k1; single ones may be negative); over greedy ones it is no KL.
-    Rows of like length go through the models together, `size` at a time: padding was 40 % of the work.
+    Responses of like length go through the models together: padding was 40 % of the work.
     """
-    responses = batch.responses()
-    order = sorted(range(len(responses)), key=lambda row: len(asked[row]) + len(responses[row]))
-    ratio, reward = batch.logps.sum(dim=1), torch.zeros(len(responses))
-    for start in range(0, len(order), size):
-        rows = order[start : start + size]
-        part = logprobs.make_batch(
-            [asked[row] for row in rows], [responses[row] for row in rows], models.tokenizer.pad_token_id
-        )
-        ratio[rows] -= logprobs.response_logps(models.reference, part).cpu()
+    owner = [row // samples for row in range(len(batch.ended))]
+    whole = completions.make_completions(asked, owner, batch.responses(), models.tokenizer.pad_token_id)
+    ratio, reward = batch.logps.sum(dim=1), torch.zeros(len(whole))
+    for rows in whole.mask.sum(dim=1).argsort(stable=True).chunk(samples):
+        part = whole.rows(rows)
+        ratio[rows] -= completions.response_logps(models.reference, part).cpu()
         reward[rows] = reward_model.score(models.scorer, part).cpu()
     return ratio, reward
 

@@ -36,8 +36,8 @@ def table():
 
 
 def decoded(words, batch, place):
-    tokens = batch.tokens[place]
-    return words.decode(tokens[batch.response[place]]), words.decode(tokens[batch.attention[place]])
+    answer = batch.tokens[place][batch.mask[place]]
+    return words.decode(answer), words.decode(rows_of(batch)[place])
 
 
 def test_pairs_are_those_of_the_table(words, table):
@@ -73,7 +73,9 @@ def test_an_index_finds_the_response_in_the_whole_set(words, table):
 
 
 def rows_of(batch):
-    return [row[kept].tolist() for row, kept in zip(batch.tokens, batch.attention, strict=True)]
+    asked = [row[kept].tolist() for row, kept in zip(batch.prompts, batch.prompt_mask, strict=True)]
+    answers = [row[kept].tolist() for row, kept in zip(batch.tokens, batch.mask, strict=True)]
+    return [asked[owner] + answer for owner, answer in zip(batch.owner, answers, strict=True)]
 
 
 def test_all_pairs_of_a_prompt_stand_in_one_batch(words):
@@ -94,4 +96,6 @@ def test_responses_come_in_order_in_batches(words, table):
     sizes = [len(batch.tokens) for batch in compared.responses(2)]
     assert sizes == [2, 2, 1]
     answers = [row for batch in compared.responses(2) for row in rows_of(batch)]
-    assert answers == [asked + answer for asked, answer in zip(compared.asked, compared.answers, strict=True)]
+    assert answers == [
+        compared.asked[owner] + answer for owner, answer in zip(compared.owner, compared.answers, strict=True)
+    ]

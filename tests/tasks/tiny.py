@@ -13,6 +13,8 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from tasks.algorithms.completions import make_completions
+
 SIZES = {
     "vocab_size": 16,
     "hidden_size": 32,
@@ -59,8 +61,25 @@ class Bigrams(torch.nn.Module):
         super().__init__()
         self.logits = torch.nn.Parameter(torch.tensor(table).log())
 
-    def forward(self, input_ids, attention_mask, use_cache):
-        return SimpleNamespace(logits=self.logits[input_ids])
+    def forward(self, input_ids, **_):
+        return SimpleNamespace(logits=self.logits[input_ids], past_key_values=NoCache())
+
+
+class NoCache:
+    """A bigram model needs to remember nothing."""
+
+    def batch_select_indices(self, rows):
+        pass
+
+
+def completions(prompts, responses, pad):
+    """One response to each of `prompts`; equal prompts that follow each other stand once."""
+    asked, owner = [], []
+    for prompt in prompts:
+        if not asked or asked[-1] != prompt:
+            asked.append(prompt)
+        owner.append(len(asked) - 1)
+    return make_completions(asked, owner, responses, pad)
 
 
 # After 0, 1 and the end token 2. In the tests below 2 is the padding as well.

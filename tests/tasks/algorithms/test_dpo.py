@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tasks.algorithms import dpo, rollouts
-from tasks.algorithms.logprobs import make_batch, response_logps, token_logps
+from tasks.algorithms.completions import response_logps, token_logps
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
-from tests.tasks.tiny import gpt2, llama
+from tests.tasks.tiny import completions, gpt2, llama
 
 # log pi and log pi_ref of two chosen and two rejected responses.
 CHOSEN, REJECTED = torch.tensor([-5.0, -9.0]), torch.tensor([-7.0, -6.0])
@@ -62,7 +62,7 @@ def pairs_of(responses, chosen, rejected):
     return Pairs(responses, index, torch.tensor(chosen), torch.tensor(rejected), torch.ones(count), strong)
 
 
-RESPONSES = make_batch([[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]], pad=2)
+RESPONSES = completions([[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]], pad=2)
 
 
 def test_a_step_by_hand():
@@ -71,7 +71,7 @@ def test_a_step_by_hand():
     known = dpo.reference_logps(reference_model, [RESPONSES])
     with torch.no_grad():
         logps = token_logps(model, RESPONSES)
-        sums, means = logps.sum(1), logps.sum(1) / RESPONSES.response.sum(1)
+        sums, means = logps.sum(1), logps.sum(1) / RESPONSES.mask.sum(1)
     optimizer = Optimizer(model, 0.001, 1, clip=1.0)
     row = next(dpo.fit(model, [pairs_of(RESPONSES, [0, 2], [1, 1])], optimizer, reference=known, beta=BETA))
 
@@ -107,7 +107,7 @@ def test_it_starts_at_log_two_with_dropout_off():
 def test_references_are_found_by_their_place_in_the_whole_set():
     model = llama(1)
     known = dpo.reference_logps(model, [RESPONSES])
-    part = make_batch([[5], [3, 4]], [[6, 2], [8, 9, 10, 2]], pad=2)
+    part = completions([[5], [3, 4]], [[6, 2], [8, 9, 10, 2]], pad=2)
     strong = torch.zeros(1, dtype=torch.bool)
     pairs = Pairs(part, torch.tensor([2, 1]), torch.tensor([0]), torch.tensor([1]), torch.ones(1), strong)
     row = next(dpo.fit(model, [pairs], Optimizer(model, 0.001, 1, clip=1.0), reference=known, beta=BETA))
@@ -116,7 +116,7 @@ def test_references_are_found_by_their_place_in_the_whole_set():
 
 def test_references_are_made_batch_by_batch_in_order():
     model = llama(1)
-    halves = [make_batch([[3, 4]], [[7, 2]], pad=2), make_batch([[3, 4], [5]], [[8, 9, 10, 2], [6, 2]], pad=2)]
+    halves = [completions([[3, 4]], [[7, 2]], pad=2), completions([[3, 4], [5]], [[8, 9, 10, 2], [6, 2]], pad=2)]
     torch.testing.assert_close(
         dpo.reference_logps(model, halves), dpo.reference_logps(model, [RESPONSES]), rtol=1e-4, atol=1e-5
     )
@@ -138,7 +138,7 @@ def share_of_a(model):
 def test_a_bandit_ends_at_the_closed_form():
     """Two answers, A preferred three times in four, so r_A - r_B = log 3. The best policy is pi_ref exp(r / beta) / Z."""
     model, beta = llama(vocab_size=4, initializer_range=0.1), 0.5
-    answers = make_batch([[0], [0]], [[A], [B]], pad=3)
+    answers = completions([[0], [0]], [[A], [B]], pad=3)
     known = dpo.reference_logps(model, [answers])
     before = share_of_a(model)
     optimum = (known[0] - known[1] + log(3) / beta).sigmoid().item()

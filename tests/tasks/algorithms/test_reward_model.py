@@ -2,12 +2,13 @@ from math import exp, log, log1p, sqrt
 
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from tasks.algorithms import reward_model
-from tasks.algorithms.logprobs import Batch, make_batch
+from tasks.algorithms.completions import Completions, states
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
-from tests.tasks.tiny import llama_scorer
+from tests.tasks.tiny import completions, llama_scorer
 
 # Three pairs of one prompt (C(3, 2) = 3, weight 1/3 each) and one of another.
 CHOSEN, REJECTED = torch.tensor([2.0, 1.0, 0.5, -1.0]), torch.tensor([1.0, 0.5, 0.75, 1.0])
@@ -60,22 +61,27 @@ PROMPTS, RESPONSES = [[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]]
 def test_scores_are_read_at_the_last_real_token():
     """Padding is the end token: neither the last column nor the last token that differs from it is right."""
     model = llama_scorer()
-    batch = make_batch(PROMPTS, RESPONSES, pad=2)
+    batch = completions(PROMPTS, RESPONSES, pad=2)
     scores = reward_model.score(model, batch)
     alone = torch.stack([model(torch.tensor([p + r])).logits[0, 0] for p, r in zip(PROMPTS, RESPONSES, strict=True)])
     torch.testing.assert_close(scores, alone, rtol=1e-4, atol=1e-5)
-    every = model.score(model.base_model(batch.tokens, attention_mask=batch.attention.long()).last_hidden_state)
-    last_column = every[:, -1, 0]
-    before_end = every[torch.arange(3), (batch.tokens != 2).sum(1) - 1, 0]
+    hidden = states(model.base_model, batch)
+    every = model.score(hidden)[:, :, 0]
+    last_column = every[:, -1]
+    before_end = every[torch.arange(3), batch.mask.sum(1) - 1]
     assert (last_column - scores).abs()[[0, 2]].min() > 0.01
     assert (before_end - scores).abs().min() > 0.01
 
 
 def test_padding_changes_neither_score_nor_gradient():
     model = llama_scorer()
-    narrow = make_batch(PROMPTS, RESPONSES, pad=2)
-    wide = Batch(
-        *(torch.nn.functional.pad(part, (0, 4), value=2 * (part is narrow.tokens)) for part in vars(narrow).values())
+    narrow = completions(PROMPTS, RESPONSES, pad=2)
+    wide = Completions(
+        pad(narrow.prompts, (4, 0), value=2),
+        pad(narrow.prompt_mask, (4, 0)),
+        narrow.owner,
+        pad(narrow.tokens, (0, 4), value=2),
+        pad(narrow.mask, (0, 4)),
     )
     found = []
     for batch in (narrow, wide):
@@ -106,9 +112,9 @@ def gradient(model, pairs):
 def test_each_response_once_is_two_rows_a_pair():
     model = llama_scorer()
     pairs = [(0, 1), (0, 2), (1, 2)]
-    once = ranking(make_batch(PROMPTS, RESPONSES, pad=2), pairs)
+    once = ranking(completions(PROMPTS, RESPONSES, pad=2), pairs)
     rows = [row for pair in pairs for row in pair]
-    twice = make_batch([PROMPTS[row] for row in rows], [RESPONSES[row] for row in rows], pad=2)
+    twice = completions([PROMPTS[row] for row in rows], [RESPONSES[row] for row in rows], pad=2)
     torch.testing.assert_close(
         gradient(model, once), gradient(model, ranking(twice, [(0, 1), (2, 3), (4, 5)])), rtol=1e-4, atol=1e-5
     )
@@ -116,7 +122,7 @@ def test_each_response_once_is_two_rows_a_pair():
 
 def test_fit_asks_a_margin_of_strong_preferences_only():
     model = llama_scorer()
-    pairs = ranking(make_batch(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1)], strong=[True, False])
+    pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1)], strong=[True, False])
     a, b, c = reward_model.score(model, pairs.responses).tolist()
     row = next(reward_model.fit(model, [pairs], Optimizer(model, 0.001, 1, clip=1.0), margin=2.0, centering=0.0))
     assert row["loss"] == pytest.approx((cost(a - b - 2.0) + cost(c - b)) / 2, rel=1e-4)
@@ -144,26 +150,19 @@ def test_calibration_by_hand():
     assert high == {"predicted": pytest.approx((sigmoid(2) + sigmoid(3)) / 2), "observed": 1.0, "pairs": 2}
 
 
-def echo_pairs(cases):
-    """For each (asked, other), that which repeats the question's token is preferred over that which does not."""
-    for asked, other in cases:
-        yield ranking(make_batch([[asked], [asked]], [[asked, 15], [other, 15]], pad=15), [(0, 1)])
-
-
-def together(parts):
-    """Many prompts as one batch of pairs; each has two rows of equal length."""
-    parts = list(parts)
-    batch = Batch(*(torch.cat([getattr(part.responses, name) for part in parts]) for name in vars(parts[0].responses)))
-    rows = torch.arange(len(parts)) * 2
-    weight, strong = (torch.cat([getattr(part, name) for part in parts]) for name in ("weight", "strong"))
-    return Pairs(batch, torch.arange(2 * len(parts)), rows, rows + 1, weight, strong)
+def echoes(cases):
+    """For each (asked, other), the answer that repeats the question's token is preferred over that which does not."""
+    prompts = [[asked] for asked, _ in cases for _ in range(2)]
+    answers = [[token, 15] for asked, other in cases for token in (asked, other)]
+    rows, one = torch.arange(len(cases)) * 2, torch.ones(len(cases))
+    return Pairs(completions(prompts, answers, pad=15), torch.arange(2 * len(cases)), rows, rows + 1, one, one < 0)
 
 
 def test_it_learns_a_preference_and_a_random_head_has_not():
     """No response is better in itself: of each two tokens either wins, under the question that it repeats."""
     cases = [(asked, other) for asked in range(14) for other in range(14) if asked != other]
     order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()
-    train, held_out = (together(echo_pairs(cases[i] for i in part)) for part in (order[:130], order[130:]))
+    train, held_out = (echoes([cases[i] for i in part]) for part in (order[:130], order[130:]))
     model = llama_scorer(initializer_range=0.1)
     reward_model.initialise_head(model, torch.Generator().manual_seed(0))
     untrained = (reward_model.margins(model, [held_out]) > 0).float().mean().item()
@@ -176,7 +175,6 @@ def test_it_learns_a_preference_and_a_random_head_has_not():
 
 def test_margins_of_all_batches_in_order():
     model = llama_scorer()
-    parts = list(echo_pairs([(1, 2), (3, 4), (5, 6)]))
-    torch.testing.assert_close(
-        reward_model.margins(model, parts), reward_model.margins(model, [together(parts)]), rtol=1e-4, atol=1e-5
-    )
+    cases = [(1, 2), (3, 4), (5, 6)]
+    apart = reward_model.margins(model, [echoes([case]) for case in cases])
+    torch.testing.assert_close(apart, reward_model.margins(model, [echoes(cases)]), rtol=1e-4, atol=1e-5)

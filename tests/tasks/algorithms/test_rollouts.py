@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks.algorithms import rollouts
-from tasks.algorithms.logprobs import make_batch, token_logps
+from tasks.algorithms.completions import make_completions, token_logps
 from tests.tasks.tiny import ARCHITECTURES, llama
 
 PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 3, 1], [2, 2]]  # of different lengths, so that rows are padded on the left
@@ -66,11 +66,11 @@ def test_log_probabilities_are_those_recomputed(architecture, temperature):
     model = ARCHITECTURES[architecture]()
     [drawn] = draw(model, samples=8, temperature=temperature)
     assert len(set(drawn.mask.sum(1).tolist())) > 3, "rows end at different times"
-    responses, asked = drawn.responses(), [prompt for prompt in PROMPTS for _ in range(8)]
-    batch = make_batch(asked, responses, pad=0)
+    owner = [prompt for prompt in range(len(PROMPTS)) for _ in range(8)]
+    batch = make_completions(PROMPTS, owner, drawn.responses(), pad=0)
     with torch.no_grad():
-        again = token_logps(model, batch, temperature)[batch.response[:, 1:]]
-        other = token_logps(model, batch, 1.7 - temperature)[batch.response[:, 1:]]
+        again = token_logps(model, batch, temperature)[batch.mask]
+        other = token_logps(model, batch, 1.7 - temperature)[batch.mask]
     torch.testing.assert_close(drawn.logps[drawn.mask], again, rtol=1e-4, atol=1e-5)
     assert (drawn.logps[drawn.mask] - other).abs().max() > 0.1, "another temperature's are not"
     assert not drawn.logps[~drawn.mask].any()

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tasks.algorithms import rollouts, sft
-from tasks.algorithms.logprobs import Batch, make_batch
 from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.sequences import Batch, make_batch
 from tests.tasks.tiny import BIGRAMS, END, Bigrams, gpt2, llama
 
 # Prompt 0 0 1, response 1 end; prompt 1, response 0 0 end. The padding is the end token.

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tasks import artifacts, prompts, schemas
-from tasks.algorithms.logprobs import make_batch, response_logps
+from tasks.algorithms.completions import make_completions, response_logps
 from tasks.language.dpo import DpoConfig, run
 
 CONFIG = DpoConfig(seed=0, beta=0.1, epochs=3, prompts_per_batch=6, learning_rate=0.003, clip=1.0)
@@ -28,7 +28,7 @@ def logps(path, table, side):
     asked = [prompts.encode_prompt(words, text) for text in table["prompt"]]
     answers = [prompts.encode_response(words, text) for text in table[side]]
     with torch.no_grad():
-        return response_logps(model, make_batch(asked, answers, words.pad_token_id))
+        return response_logps(model, make_completions(asked, range(len(asked)), answers, words.pad_token_id))
 
 
 def test_held_out_pairs_move_the_right_way(made, preferences, fitted):

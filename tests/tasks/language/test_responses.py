@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks import artifacts, prompts, schemas
-from tasks.algorithms.logprobs import make_batch, token_logps
+from tasks.algorithms.completions import make_completions, token_logps
 from tasks.language.responses import ResponsesConfig, run
 
 CONFIG = ResponsesConfig(seed=0, skip=50, prompts=6, samples=3, temperature=0.8, max_new_tokens=10, batch_size=4)
@@ -31,9 +31,9 @@ def test_texts_and_log_probabilities_belong_to_the_tokens(made, drawn):
     model, words = artifacts.load_model(made / "pretrained"), artifacts.load_tokenizer(made / "pretrained")
     for row in table.itertuples():
         asked, tokens = prompts.encode_prompt(words, row.prompt), list(row.tokens)
-        batch = make_batch([asked], [tokens], pad=0)
+        batch = make_completions([asked], [0], [tokens], pad=0)
         with torch.no_grad():
-            logps = token_logps(model, batch, CONFIG.temperature)[0, len(asked) - 1 :]
+            logps = token_logps(model, batch, CONFIG.temperature)[0]
         assert list(row.logps) == pytest.approx(logps.tolist(), abs=1e-4)
         assert row.response == prompts.decode(words, tokens)
         assert row.ended == (tokens[-1] == words.eos_token_id)

@@ -1,4 +1,4 @@
-"""Batches of prompt and response with explicit masks, and log-probabilities of response tokens.
+"""Batches of whole sequences, prompt and response, with explicit masks.
 
 Masks are made from lengths, never from `token != pad`: where padding and end are one token, that test would drop the end
 token from the loss, and the model would never learn to stop.
@@ -37,25 +37,6 @@ def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[in
         attention[row, : lengths[row]] = True
         response[row, len(p) : lengths[row]] = True
     return Batch(tokens, attention, response)
-
-
-def token_logps(model: Any, batch: Batch, temperature: float = 1.0) -> Tensor:
-    """Log-probability of each token given those before it: (B, T - 1), entry t is that of token t + 1.
-
-    Zero wherever token t + 1 is no response token. `temperature` divides the logits as it did when sampling.
-    """
-    batch = batch.on(model)
-    logits = model(input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False).logits
-    wanted = batch.response[:, 1:]
-    # The softmax over the vocabulary is computed at response positions only: prompts are most of a batch.
-    picked = torch.log_softmax(logits[:, :-1][wanted].float() / temperature, dim=-1)
-    values = picked.gather(1, batch.tokens[:, 1:][wanted].unsqueeze(1)).squeeze(1)
-    return torch.zeros(wanted.shape, device=values.device).masked_scatter(wanted, values)
-
-
-def response_logps(model: Any, batch: Batch) -> Tensor:
-    """log pi(response | prompt), the sum over response tokens: (B,)."""
-    return token_logps(model, batch).sum(dim=1)
 
 
 def shuffled(count: int, size: int, epochs: int, generator: torch.Generator) -> Iterator[list[int]]:

@@ -1,0 +1,53 @@
+"""A key-value cache with room for the tokens to come: they are written in place instead of concatenated.
+
+Transformers' dynamic cache copies itself for every token it grows by, which was most of the time of sampling from a small
+model on a CPU. Layers of another kind than plain attention (sliding window, recurrent) are left as they are.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from transformers.cache_utils import DynamicLayer
+
+
+class RoomyLayer(DynamicLayer):
+    """One layer's keys and values (N, heads, length, size), views of the front of buffers with space for more."""
+
+    def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, room: int) -> None:
+        super().__init__()
+        self.is_initialized = True
+        self.buffers = _with_room(keys, rows, room), _with_room(values, rows, room)
+        self._show(keys.shape[-2])
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write the new tokens' keys and values; all there are, as views (N, heads, length, size)."""
+        start, end = self.get_seq_length(), self.get_seq_length() + key_states.shape[-2]
+        for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = new
+        self._show(end)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows only."""
+        length = self.get_seq_length()
+        self.buffers = self.buffers[0][indices], self.buffers[1][indices]
+        self._show(length)
+
+    def _show(self, length: int) -> None:
+        self.keys, self.values = (buffer[:, :, :length] for buffer in self.buffers)
+
+
+def make_room(cache: Any, rows: Tensor, room: int) -> None:
+    """Turn a prefilled cache, in place, into one of its `rows` (N,), repeated ones too, that can grow by `room` tokens."""
+    for place, layer in enumerate(cache.layers):
+        if type(layer) is DynamicLayer:
+            cache.layers[place] = RoomyLayer(layer.keys, layer.values, rows, room)
+        else:
+            layer.batch_select_indices(rows)
+
+
+def _with_room(states: Tensor, rows: Tensor, room: int) -> Tensor:
+    _, heads, length, size = states.shape
+    buffer = states.new_empty(len(rows), heads, length + room, size)
+    buffer[:, :, :length] = states[rows]
+    return buffer

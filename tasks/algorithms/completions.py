@@ -1,0 +1,140 @@
+"""Several responses to each of several prompts, as one batch in which every prompt stands once.
+
+A prompt is read once and its keys and values are shared by its responses, in training as in sampling; gradients flow
+through the shared part. With 8 responses a prompt this is a third of the tokens, and the same numbers as whole sequences.
+Tensors are laid out by response: row n, column t is token t of response n, so that no shifted index is ever needed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Completions:
+    """N responses of up to L tokens to B prompts of up to P tokens. Masks come from lengths, never from token ids."""
+
+    prompts: Tensor  # (B, P) long, padded on the left
+    prompt_mask: Tensor  # (B, P) bool
+    owner: Tensor  # (N,) long, each response's prompt
+    tokens: Tensor  # (N, L) long, padded on the right
+    mask: Tensor  # (N, L) bool, True on response tokens, the end token included
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def on(self, model: Any) -> "Completions":
+        """The same on the model's device."""
+        device = next(model.parameters()).device
+        parts = (self.prompts, self.prompt_mask, self.owner, self.tokens, self.mask)
+        return Completions(*(part.to(device) for part in parts))
+
+    def rows(self, index: Tensor) -> "Completions":
+        """The responses of `index` (long or bool) with their prompts only, padded no further than they need."""
+        owner, tokens, mask = self.owner[index], self.tokens[index], self.mask[index]
+        kept, owner = owner.unique(return_inverse=True)
+        prompt_mask = self.prompt_mask[kept]
+        start = self.prompts.shape[1] - int(prompt_mask.sum(1).max())
+        longest = int(mask.sum(1).max())
+        return Completions(
+            self.prompts[kept, start:], prompt_mask[:, start:], owner, tokens[:, :longest], mask[:, :longest]
+        )
+
+
+def make_completions(
+    prompts: Sequence[Sequence[int]], owner: Sequence[int], responses: Sequence[Sequence[int]], pad: int
+) -> Completions:
+    """Pad `prompts` on the left and `responses`, of which number n answers prompt `owner[n]`, on the right."""
+    padded, prompt_mask = pad_left(prompts, pad)
+    longest = max(map(len, responses))
+    tokens = torch.full((len(responses), longest), pad)
+    mask = torch.zeros(len(responses), longest, dtype=torch.bool)
+    for row, response in enumerate(responses):
+        tokens[row, : len(response)] = torch.tensor(response)
+        mask[row, : len(response)] = True
+    return Completions(padded, prompt_mask, torch.tensor(owner), tokens, mask)
+
+
+def pad_left(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Prompts as (B, P) tokens and mask that end in the last column, where every response begins."""
+    width = max(map(len, prompts))
+    padded = torch.full((len(prompts), width), pad)
+    mask = torch.zeros(len(prompts), width, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        padded[row, width - len(prompt) :] = torch.tensor(prompt)
+        mask[row, width - len(prompt) :] = True
+    return padded, mask
+
+
+def token_logps(model: Any, completions: Completions, temperature: float = 1.0) -> Tensor:
+    """Log-probability of each response token given what stands before it: (N, L), zero where masked out.
+
+    `temperature` divides the logits as it did when sampling.
+    """
+    return logps_and_entropy(model, completions, temperature, entropy=False)[0]
+
+
+def logps_and_entropy(
+    model: Any, completions: Completions, temperature: float, entropy: bool = True
+) -> tuple[Tensor, Tensor]:
+    """`token_logps`, and the entropy of the distribution each token was drawn from, without gradient: two (N, L)."""
+    here = completions.on(model)
+    first, cache = _read_prompts(model, here, logits_to_keep=1)
+    logits = first.logits[:, -1:][here.owner]
+    if here.tokens.shape[1] > 1:
+        rest = model(**_after_prompts(here, cache, here.tokens[:, :-1])).logits
+        logits = torch.cat([logits, rest], dim=1)  # (N, L, V): entry t predicts token t
+    # The softmax over the vocabulary is taken at response tokens only.
+    distribution = torch.log_softmax(logits[here.mask].float() / temperature, dim=-1)
+    picked = distribution.gather(1, here.tokens[here.mask].unsqueeze(1)).squeeze(1)
+    values = picked.new_zeros(here.mask.shape).masked_scatter(here.mask, picked)
+    spread = torch.zeros_like(values)
+    if entropy:
+        plain = distribution.detach()
+        spread[here.mask] = -(plain.exp() * plain).sum(dim=-1)
+    return values, spread
+
+
+def response_logps(model: Any, completions: Completions) -> Tensor:
+    """log pi(response | prompt), the sum over response tokens: (N,)."""
+    return token_logps(model, completions).sum(dim=1)
+
+
+def states(body: Any, completions: Completions) -> Tensor:
+    """Hidden states of a model without its head: (N, L + 1, D); entry t stands before token t, the last after all.
+
+    So entry t is where a value of the state that token t is chosen in is read, and entry `length` where a whole response
+    is scored.
+    """
+    here = completions.on(body)
+    first, cache = _read_prompts(body, here)
+    rest = body(**_after_prompts(here, cache, here.tokens)).last_hidden_state
+    return torch.cat([first.last_hidden_state[:, -1:][here.owner], rest], dim=1)
+
+
+def _read_prompts(model: Any, here: Completions, **options: Any) -> tuple[Any, Any]:
+    positions = (here.prompt_mask.cumsum(1) - 1).clamp(min=0)
+    out = model(
+        input_ids=here.prompts,
+        attention_mask=here.prompt_mask.long(),
+        position_ids=positions,
+        use_cache=True,
+        **options,
+    )
+    cache = out.past_key_values
+    cache.batch_select_indices(here.owner)  # each response continues its own prompt
+    return out, cache
+
+
+def _after_prompts(here: Completions, cache: Any, tokens: Tensor) -> dict[str, Any]:
+    seen, mask = here.prompt_mask[here.owner], here.mask[:, : tokens.shape[1]]
+    return {
+        "input_ids": tokens,
+        "attention_mask": torch.cat([seen, mask], dim=1).long(),
+        "position_ids": seen.sum(1, keepdim=True) + torch.arange(tokens.shape[1], device=tokens.device),
+        "past_key_values": cache,
+        "use_cache": True,
+    }
