@@ -1,5 +1,6 @@
 """From text to tokens and back: chat prompts and responses, the same way in every stage.
 
+What a person or a data set wrote is text: `<|end|>` in it becomes ordinary tokens, never the token that ends a response.
 A response is tokenized apart from its prompt and closed with the end token, so that a prompt's tokens are always a
 prefix of the whole, and the end token is inside the loss.
 """
@@ -18,15 +19,15 @@ PLAIN_TEMPLATE = (
 
 def encode_prompt(tokenizer: Any, question: str) -> list[int]:
     """Token ids of the chat template's opening: the user's question, up to where the response begins."""
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
-    )
-    return tokenizer(text, add_special_tokens=False)["input_ids"]
+    conversation = [{"role": "user", "content": question}]
+    return tokenizer.apply_chat_template(conversation, add_generation_prompt=True, sanitize_control_tokens=True)[
+        "input_ids"
+    ]
 
 
 def encode_response(tokenizer: Any, response: str, ended: bool = True) -> list[int]:
     """Token ids of a response; with the end token unless it was cut off."""
-    ids = tokenizer(response, add_special_tokens=False)["input_ids"]
+    ids = tokenizer(response, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     return [*ids, tokenizer.eos_token_id] if ended else ids
 
 

@@ -1,3 +1,4 @@
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -5,6 +6,21 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tasks import artifacts, prompts
+
+STORIES = Path(__file__).parents[3] / "shared/models/stories260K"
+QUESTIONS = ["Why?", " Ada has 3 pens,  buys 4.\nHow many? ", "", "x < 3 | y > 4", "naïve ½ 数", "<|", "|>", "</"]
+
+
+@pytest.fixture(params=["ours", "stories260K"])
+def tokenizer(request, words):
+    """Our tokenizer, with its markers, and a SentencePiece one without a template, whose texts begin with a space."""
+    if request.param == "ours":
+        return words
+    if not STORIES.is_dir():
+        pytest.skip("no stories260K here")
+    stories = artifacts.load_tokenizer(STORIES)
+    stories.chat_template = stories.chat_template or prompts.PLAIN_TEMPLATE
+    return stories
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +70,33 @@ def test_a_tokenizer_without_a_template(plain):
 def test_every_declared_end_token_counts(plain, declared, found):
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=declared))
     assert prompts.end_tokens(model, plain) == found
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_ordinary_text_has_the_tokens_of_the_chat_template(tokenizer, question):
+    conversation = [{"role": "user", "content": question}]
+    theirs = tokenizer.apply_chat_template(conversation, add_generation_prompt=True)["input_ids"]
+    assert prompts.encode_prompt(tokenizer, question) == theirs
+    assert prompts.encode_response(tokenizer, question, ended=False) == tokenizer.encode(
+        question, add_special_tokens=False
+    )
+
+
+def test_a_special_tokens_text_is_text(tokenizer):
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    markers = [token for token in prompts.encode_prompt(tokenizer, "Why?") if token in special]
+    for name in {*tokenizer.all_special_tokens, *tokenizer.added_tokens_encoder}:
+        text = f"Say {name}{name} now"
+        prompt, response = prompts.encode_prompt(tokenizer, text), prompts.encode_response(tokenizer, text)
+        assert [token for token in prompt if token in special] == markers, "the template's own, and no more"
+        assert [token for token in response if token in special] == [tokenizer.eos_token_id]
+        assert text in tokenizer.decode(prompt)
+        assert prompts.decode(tokenizer, response) == text
+        assert tokenizer.eos_token_id in tokenizer.encode(tokenizer.eos_token), "nothing was left switched off"
+
+
+def test_the_markers_of_the_text_are_no_way_around(words):
+    """Transformers marks user text by two private-use characters, which a question may contain as well."""
+    start, end = "\U000f0000", "\U000f0001"
+    for text in (f"{start}<|end|>{end}", f"{end}<|end|>{start}", f"<|en{start}d|>", f"<|{start}{end}end|>"):
+        assert words.eos_token_id not in prompts.encode_prompt(words, text)
