@@ -11,9 +11,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -82,21 +83,24 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
             client.set_terminated(run_id, status)
 
 
-def track(steps: Iterable[Row], total: int) -> list[Row]:
-    """Drain an algorithm's `fit(...)`: record each row and show progress. Returns the rows, one a step."""
-    recorder, rows = _recorder.get(), []
-    for row in progress(steps, total):
+def track(steps: Iterable[Row], total: int, earlier: Sequence[Row] = ()) -> list[Row]:
+    """Drain an algorithm's `fit(...)`: record each row and show progress. Returns the rows, one a step.
+
+    `earlier` has the rows of the steps before, where this run goes on with the training of one that was killed.
+    """
+    recorder, rows = _recorder.get(), list[Row]()
+    for row in chain(earlier, progress(steps, total, before=len(earlier))):
         rows.append(row)
         if recorder is not None:
             recorder.add(row, step=len(rows))
     return rows
 
 
-def progress(items: Iterable[T], total: int, every: float = 0.5) -> Iterator[T]:
-    """Pass items through, telling whoever watches how many of `total` are done."""
+def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0) -> Iterator[T]:
+    """Pass items through, telling whoever watches how many of `total` are done; `before` of them were done before."""
     path = os.environ.get("POSTTRAIN_PROGRESS")
     told = 0.0
-    for done, item in enumerate(items, start=1):
+    for done, item in enumerate(items, start=before + 1):
         yield item
         if _recorder.get() is not None and (time.monotonic() - told > (every if path else 20 * every) or done == total):
             told = time.monotonic()

@@ -5,12 +5,12 @@ matrix; embeddings, heads and norms stay with AdamW. For training from scratch i
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.optim import AdamW, Muon
-from torch.optim.lr_scheduler import LambdaLR
 
 BETAS = (0.9, 0.95)
 
@@ -47,21 +47,45 @@ class Optimizer:
         self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=BETAS, fused=True)]
         if hidden:
             self.parts.append(Muon(hidden, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
-        self.schedules = [LambdaLR(part, schedule(steps, warmup)) for part in self.parts]
+        self.peak, self.factor, self.done = learning_rate, schedule(steps, warmup), 0
 
     @property
     def learning_rate(self) -> float:
         """The rate that the next step uses."""
-        return self.parts[0].param_groups[0]["lr"]
+        return self.peak * self.factor(self.done)
 
     def step(self) -> float:
         """Clip, update, clear the gradient; returns its norm before clipping."""
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip).item()
-        for part, rate in zip(self.parts, self.schedules, strict=True):
+        for part in self.parts:
+            for group in part.param_groups:
+                group["lr"] = self.learning_rate
             part.step()
-            rate.step()
             part.zero_grad(set_to_none=True)
+        self.done += 1
         return norm
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Steps done, and the moments of each weight as `<weight>.<moment>`, weights numbered from 0."""
+        moments = {
+            f"{number}.{name}": value
+            for number, (part, p) in enumerate(self._updated())
+            for name, value in part.state.get(p, {}).items()
+        }
+        return {"done": torch.tensor(self.done), **moments}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""
+        updated = list(self._updated())
+        for key, value in state.items():
+            number, _, name = key.partition(".")
+            if name:
+                part, p = updated[int(number)]
+                part.state[p][name] = value.to(p.device, copy=True)
+        self.done = int(state["done"])
+
+    def _updated(self) -> Iterator[tuple[torch.optim.Optimizer, Tensor]]:
+        return ((part, p) for part in self.parts for group in part.param_groups for p in group["params"])
 
 
 def schedule(steps: int, warmup: float) -> Callable[[int], float]:

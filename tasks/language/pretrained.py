@@ -5,6 +5,7 @@ model in Hugging Face layout, with its own tokenizer.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,11 +15,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from tasks import artifacts, prompts
 from tasks.algorithms import sft
-from tasks.algorithms.logprobs import Batch, make_batch
 from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.sequences import Batch, make_batch
 from tasks.schemas import Documents
 from tasks.stage import Config, Metrics, main
-from tasks.tracking import track
+from tasks.tracking import Row
+from tasks.training import resumable
 
 
 class PretrainedConfig(Config):
@@ -45,28 +47,31 @@ class PretrainedConfig(Config):
 def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out: Path, curves: Path) -> Metrics:
     """Write the model with its tokenizer to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
-    if config.init == "scratch":
-        words = artifacts.load_tokenizer(tokenizer)
-        model = LlamaForCausalLM(architecture(config, words)).to(artifacts.device())
-        texts = artifacts.read(Documents, corpus / "corpus.parquet")["text"].tolist()
-        batches = packed(texts, words, config)
-        optimizer = Optimizer(
-            model,
-            config.learning_rate,
-            config.steps,
-            clip=config.clip,
-            kind=config.optimizer,
-            weight_decay=config.weight_decay,
-        )
-        rows = track(sft.fit(model, batches, optimizer), config.steps)
-        artifacts.write_curves(rows, curves)
-        metrics = {"loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
-    else:
+    if config.init != "scratch":
         model, words = existing(config, raw)
         artifacts.write_curves([], curves)
-        metrics = {}
-    artifacts.save_model(model, words, out)
-    return {"weights": model.num_parameters(), **metrics}
+        artifacts.save_model(model, words, out)
+        return {"weights": model.num_parameters()}
+    words = artifacts.load_tokenizer(tokenizer)
+    model = LlamaForCausalLM(architecture(config, words)).to(artifacts.device())
+    texts = artifacts.read(Documents, corpus / "corpus.parquet")["text"].tolist()
+    optimizer = Optimizer(
+        model,
+        config.learning_rate,
+        config.steps,
+        clip=config.clip,
+        kind=config.optimizer,
+        weight_decay=config.weight_decay,
+    )
+
+    def fit(start: int) -> Iterator[Row]:
+        return sft.fit(model, packed(texts, words, config, start), optimizer)
+
+    with resumable("pretrained", config, corpus, tokenizer) as training:
+        rows = training.run(fit, {"model": model, "optimizer": optimizer}, config.steps)
+        artifacts.write_curves(rows, curves)
+        artifacts.save_model(model, words, out)
+    return {"weights": model.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
 
 
 def architecture(config: PretrainedConfig, tokenizer: Any) -> LlamaConfig:
@@ -87,8 +92,11 @@ def architecture(config: PretrainedConfig, tokenizer: Any) -> LlamaConfig:
     )
 
 
-def packed(texts: list[str], tokenizer: Any, config: PretrainedConfig) -> Iterator[Batch]:
-    """Documents end to end, each opened by the start token, cut into rows of `context` tokens; every token counts."""
+def packed(texts: list[str], tokenizer: Any, config: PretrainedConfig, start: int = 0) -> Iterator[Batch]:
+    """Documents end to end, each opened by the start token, cut into rows of `context` tokens; every token counts.
+
+    Batches from number `start` on, up to `steps`.
+    """
     stream: list[int] = []
     for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]:
         stream += [tokenizer.bos_token_id, *ids]
@@ -97,13 +105,19 @@ def packed(texts: list[str], tokenizer: Any, config: PretrainedConfig) -> Iterat
         raise SystemExit(
             f"data/corpus: {len(stream)} tokens do not fill one row of pretrained.context = {config.context}"
         )
-    generator = torch.Generator().manual_seed(config.seed)
-    order: list[int] = []
-    for _ in range(config.steps):
-        while len(order) < config.batch_size:
-            order += torch.randperm(len(rows), generator=generator).tolist()
-        chosen, order = order[: config.batch_size], order[config.batch_size :]
+    for chosen in islice(drawn(len(rows), config.batch_size, config.seed), start, config.steps):
         yield make_batch([[]] * config.batch_size, [rows[row] for row in chosen], tokenizer.pad_token_id)
+
+
+def drawn(count: int, size: int, seed: int) -> Iterator[list[int]]:
+    """Batches of row numbers without end: each row once before any comes again."""
+    generator = torch.Generator().manual_seed(seed)
+    order: list[int] = []
+    while True:
+        while len(order) < size:
+            order += torch.randperm(count, generator=generator).tolist()
+        yield order[:size]
+        order = order[size:]
 
 
 def existing(config: PretrainedConfig, raw: Path) -> tuple[Any, Any]:

@@ -1,6 +1,7 @@
 """Supervised fine-tuning on demonstrations of the training problems; the loss is on the response only."""
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,11 +11,12 @@ from pydantic import Field
 
 from tasks import artifacts, prompts
 from tasks.algorithms import sft
-from tasks.algorithms.logprobs import Batch, batches_per_run, make_batch, shuffled
 from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.sequences import Batch, batches_per_run, make_batch, shuffled
 from tasks.schemas import Demonstrations, Problems
 from tasks.stage import Config, Metrics, main
-from tasks.tracking import track
+from tasks.tracking import Row
+from tasks.training import resumable
 
 
 class SftConfig(Config):
@@ -47,18 +49,23 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
         kind=config.optimizer,
         weight_decay=config.weight_decay,
     )
-    training = batches(train, tokenizer, config.batch_size, config.epochs, config.seed)
-    rows = track(sft.fit(model, training, optimizer), steps)
-    artifacts.write_curves(rows, curves)
-    artifacts.save_model(model, tokenizer, out)
-    return sft.evaluate(model, batches(validation, tokenizer, config.batch_size, 1, config.seed))
+
+    def fit(start: int) -> Iterator[Row]:
+        training = batches(train, tokenizer, config.batch_size, config.epochs, config.seed, start)
+        return sft.fit(model, training, optimizer)
+
+    with resumable("sft", config, policy, problems) as training:
+        rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        artifacts.write_curves(rows, curves)
+        artifacts.save_model(model, tokenizer, out)
+        return sft.evaluate(model, batches(validation, tokenizer, config.batch_size, 1, config.seed))
 
 
-def batches(table: pd.DataFrame, tokenizer: Any, size: int, epochs: int, seed: int) -> Iterator[Batch]:
-    """Prompts with their responses, shuffled."""
+def batches(table: pd.DataFrame, tokenizer: Any, size: int, epochs: int, seed: int, start: int = 0) -> Iterator[Batch]:
+    """Prompts with their responses, shuffled, from batch `start` on."""
     asked = [prompts.encode_prompt(tokenizer, prompt) for prompt in table["prompt"]]
     answers = [prompts.encode_response(tokenizer, response) for response in table["response"]]
-    for rows in shuffled(len(table), size, epochs, torch.Generator().manual_seed(seed)):
+    for rows in islice(shuffled(len(table), size, epochs, torch.Generator().manual_seed(seed)), start, None):
         yield make_batch([asked[row] for row in rows], [answers[row] for row in rows], tokenizer.pad_token_id)
 
 

@@ -1,0 +1,345 @@
+import contextlib
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks import artifacts, training
+from tasks.algorithms.optimizer import Optimizer
+from tasks.stage import Config
+from tasks.training import Best, Training, digest, resumable
+from tests.tasks.tiny import gpt2, llama
+
+ROOT = Path(__file__).parents[2]
+STEPS = 9
+FILE = Path("mlruns/checkpoints/toy.safetensors")
+
+
+class ToyConfig(Config):
+    rate: float
+
+
+@pytest.fixture(autouse=True)
+def a_checkpoint_after_every_step(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(training, "SHARE", float("inf"))
+
+
+class Killed(Exception):
+    pass
+
+
+class Toy:
+    """A training that uses all that can be part of a state: tied weights, both optimizers, both kinds of generator."""
+
+    def __init__(self, kind="muon"):
+        self.model = llama(tie_word_embeddings=True)
+        self.optimizer = Optimizer(self.model, 0.01, STEPS, clip=1.0, kind=kind)
+        self.generator, self.best = torch.Generator().manual_seed(3), Best()
+        self.state = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "draws": self.generator,
+            "best": self.best,
+        }
+        self.starts = []
+
+    def fit(self, start, killed_after=None):
+        self.starts.append(start)
+        for number in range(start, STEPS):
+            if number == killed_after:
+                raise Killed
+            tokens = torch.randint(16, (2, 5), generator=self.generator)
+            loss = self.model(input_ids=tokens, labels=tokens).loss * (1 + torch.rand(()))
+            loss.backward()
+            self.optimizer.step()
+            self.best.offer(-loss.item(), self.model)
+            yield {"loss": loss.item(), "best": self.best.score}
+
+    def train(self, killed_after=None, key="a key"):
+        checkpoint = Training("toy", key)
+        rows = checkpoint.run(lambda start: self.fit(start, killed_after), self.state, STEPS)
+        checkpoint.remove()
+        return rows
+
+    def tensors(self):
+        return {**training._tensors(self.state), "torch": torch.get_rng_state()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What an uninterrupted training ends with."""
+    ends = {}
+    with contextlib.chdir(tmp_path_factory.mktemp("whole")):
+        for kind in ("adamw", "muon"):
+            toy = Toy(kind)
+            ends[kind] = (toy.train(), toy.tensors())
+    return ends
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("kills", [(1,), (2, 5), (8,), (3, 4, 8)])
+def test_everything_is_as_without_the_kills(whole, kind, kills):
+    for kill in kills:
+        with pytest.raises(Killed):
+            Toy(kind).train(killed_after=kill)
+        torch.manual_seed(99)
+    toy = Toy(kind)
+    rows = toy.train()
+    assert toy.starts == [kills[-1]], "it went on where it stood"
+    expected_rows, expected = whole[kind]
+    assert rows == expected_rows
+    found = toy.tensors()
+    assert found.keys() == expected.keys()
+    assert any(".momentum_buffer" in name for name in found) == (kind == "muon")
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
+
+
+def test_a_state_that_was_forgotten_is_noticed(whole):
+    """The test above can fail: a training that leaves its generator out ends elsewhere."""
+    with pytest.raises(Killed):
+        Toy().train(killed_after=4)
+    toy = Toy()
+    toy.state.pop("draws")
+    assert toy.train() != whole["muon"][0]
+
+
+def test_killed_when_the_last_step_was_done(whole):
+    toy = Toy()
+    Training("toy", "a key").run(toy.fit, toy.state, STEPS)
+    assert FILE.exists(), "only the end of the stage removes it"
+    after = Toy()
+    assert after.train() == whole["muon"][0]
+    assert after.starts == [STEPS]
+    assert not FILE.exists()
+
+
+def half_way():
+    """A checkpoint of a training that was killed after four steps."""
+    with pytest.raises(Killed):
+        Toy().train(killed_after=4)
+    return FILE.read_bytes()
+
+
+def test_another_training_starts_afresh_and_spares_the_checkpoint(monkeypatch, capsys, whole):
+    left = half_way()
+    monkeypatch.setattr(training, "EVERY_SECONDS", 60.0)
+    toy = Toy()
+    assert toy.train(key="another key") == whole["muon"][0]
+    assert toy.starts == [0]
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"checkpoint {FILE} is of another training")
+    assert FILE.read_bytes() == left, "whoever goes back to it resumes it"
+    assert Toy().train() == whole["muon"][0]
+    assert capsys.readouterr().err == f"checkpoint {FILE} resumed after step 4\n"
+
+
+def test_a_longer_training_replaces_the_checkpoint_of_another():
+    half_way()
+    with pytest.raises(Killed):
+        Toy().train(killed_after=2, key="another key")
+    toy = Toy()
+    toy.train(key="another key")
+    assert toy.starts == [2]
+    assert not FILE.exists()
+
+
+def foreign(path):
+    save_file({"rows": torch.zeros(3)}, path)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-7]),
+        lambda file: file.write_bytes(file.read_bytes()[:100]),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(random.Random(0).randbytes(5000)),
+        foreign,
+    ],
+    ids=["an end missing", "a torn header", "empty", "noise", "foreign"],
+)
+def test_a_torn_or_foreign_file_is_one_line_and_no_error(spoil, capsys, whole):
+    half_way()
+    spoil(FILE)
+    toy = Toy()
+    assert toy.train() == whole["muon"][0]
+    assert toy.starts == [0]
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"checkpoint {FILE} ")
+    assert "afresh" in line
+
+
+def test_no_disk_space_is_told_once_and_training_goes_on(capsys, whole):
+    FILE.parent.parent.mkdir()
+    FILE.parent.write_text("no directory")
+    assert Toy().train() == whole["muon"][0]
+    [line] = capsys.readouterr().err.splitlines()
+    assert "cannot be written" in line
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(capsys):
+    left = half_way()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(left) // 2, limits[1]))
+    try:
+        with pytest.raises(Killed):
+            Toy().train(killed_after=8)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert FILE.read_bytes() == left
+    resumed, failed = capsys.readouterr().err.splitlines()
+    assert "resumed after step 4" in resumed
+    assert "cannot be written" in failed, "once"
+    assert list(FILE.parent.iterdir()) == [FILE], "no half of a checkpoint takes up what space there is"
+
+
+def test_checkpoints_take_a_small_share_of_the_time(monkeypatch):
+    """A step takes 1 s and a checkpoint 2 s: at most every 30 s, and never more than a twentieth of the time."""
+    clock, written = [0.0], []
+
+    def write(*_):
+        clock[0] += 2.0
+        written.append(clock[0])
+
+    def steps(_):
+        for _ in range(200):
+            clock[0] += 1.0
+            yield {"loss": 0.0}
+
+    monkeypatch.setattr(training.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(training, "EVERY_SECONDS", 30.0)
+    monkeypatch.setattr(training, "SHARE", 0.05)
+    monkeypatch.setattr(Training, "_write", write)
+    Training("toy", "a key").run(steps, {}, 200)
+    assert written == [32.0, 74.0, 116.0, 158.0, 200.0]
+
+
+def test_the_checkpoint_stays_until_the_outs_are_written(tmp_path):
+    def stage(error=None):
+        with resumable("toy", ToyConfig(rate=0.1)) as checkpoint:
+            toy = Toy()
+            checkpoint.run(toy.fit, toy.state, STEPS)
+            assert FILE.exists()
+            if error:
+                raise error
+        return toy.starts
+
+    with pytest.raises(OSError, match="No space"):
+        stage(OSError("No space left on device"))
+    assert stage() == [STEPS], "nothing of the training was lost"
+    assert not FILE.exists()
+    assert stage() == [0]
+
+
+def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    (data / "deep").mkdir(parents=True)
+    (data / "deep" / "a.txt").write_text("one")
+    single = tmp_path / "one.txt"
+    single.write_text("one")
+    config, inputs = ToyConfig(rate=0.1), (data, single)
+    digests = {digest(config, inputs)}
+
+    def changed():
+        new = digest(config, inputs)
+        assert new not in digests
+        digests.add(new)
+
+    assert digest(ToyConfig(rate=0.2), inputs) not in digests
+    (data / "deep" / "a.txt").write_text("two")
+    changed()
+    (data / "deep" / "a.txt").rename(data / "deep" / "b.txt")
+    changed()
+    single.write_text("two")
+    changed()
+    torch.set_num_threads(2)
+    changed()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(artifacts, "device", lambda: "meta")
+    changed()
+    monkeypatch.undo()
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "sft.py").write_text("a = 1")
+    monkeypatch.setattr(training, "__file__", str(tmp_path / "tasks" / "training.py"))
+    changed()
+    (tmp_path / "tasks" / "sft.py").write_text("a = 2")
+    changed()
+    (tmp_path / "tasks" / "template.jinja").write_text("no code")
+    assert digest(config, inputs) in digests
+    moved = tmp_path / "elsewhere"
+    data.rename(moved)
+    assert digest(config, (moved, single)) in digests, "contents count, not places"
+
+
+def test_the_best_weights_are_a_copy_and_survive_a_checkpoint():
+    model, best = llama(), Best()
+    weight = model.model.norm.weight
+
+    def offer(score, value):
+        weight.data.fill_(value)
+        best.offer(score, model)
+
+    offer(float("nan"), 1.0)
+    best.restore(model)
+    assert weight[0] == 1.0, "nothing was offered that counts"
+    for score, value in ((-2.0, 2.0), (0.5, 3.0), (0.5, 4.0), (0.1, 5.0), (float("nan"), 6.0)):
+        offer(score, value)
+    again = Best()
+    again.load_state_dict(best.state_dict())
+    assert again.score == 0.5
+    offer(0.7, 7.0)
+    again.restore(model)
+    assert (weight == 3.0).all(), "the first of the highest"
+    best.restore(model)
+    assert (weight == 7.0).all()
+
+
+def test_a_checkpoint_holds_tensors_and_rows_only():
+    half_way()
+    tensors = load_file(FILE)
+    assert [row.keys() for row in json.loads(bytes(tensors["rows"].tolist()))] == [{"loss", "best"}] * 4
+    tied = ("model/model.embed_tokens.weight", "model/lm_head.weight")
+    assert torch.equal(*(tensors[name] for name in tied))
+    assert {name.split("/")[0] for name in tensors} == {"rows", "model", "optimizer", "draws", "best", "torch"}
+
+
+def attempts(stage, made, out, *kills):
+    """Run the stage until it has survived; what it wrote, and what it said."""
+    command = [sys.executable, "-m", "tests.tasks.training_to_kill", stage, str(made), str(out), *map(str, kills)]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("checkpoint")]
+    return {file.relative_to(out): file.read_bytes() for file in out.rglob("*") if file.is_file()}, told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["pretrained", "sft"])
+def test_kill_9_at_random_steps(stage, made, tmp_path):
+    """SFT on a model with dropout. Each step draws from torch's generator then."""
+    if stage == "sft":
+        words = artifacts.load_tokenizer(made / "pretrained")
+        model = gpt2(vocab_size=len(words), n_positions=256, resid_pdrop=0.3)
+        artifacts.save_model(model, words, tmp_path / "pretrained")
+        (tmp_path / "problems").symlink_to(made / "problems")
+        made = tmp_path
+    expected, told = attempts(stage, made, tmp_path / "whole", "never")
+    assert told == []
+    assert {Path("model/model.safetensors"), Path("curve.csv")} <= expected.keys()
+    for seed in range(3):
+        draw = random.Random(seed)
+        kills = [draw.randint(1, 4), "writing", draw.randint(1, 4)]
+        found, told = attempts(stage, made, tmp_path / str(seed), *kills, "never")
+        assert [line.split()[-1] for line in told] == [str(kills[0]), str(kills[0]), str(kills[0] + kills[2])]
+        assert found.keys() == expected.keys()
+        assert [name for name in expected if found[name] != expected[name]] == []
+        assert not list(tmp_path.rglob("checkpoints/*.safetensors"))
