@@ -1,0 +1,58 @@
+"""The process in which math-verify judges one answer at a time; run as a script, and ended by the kernel if it overstays.
+
+Answers come from a policy that is trained to be rewarded: `9**9**9**9` or a million brackets would hang the run. So each
+judgement has a limit of processor time (a busy machine changes no verdict) and the process one of memory. Neither torch
+nor the stage's own module is imported here, which makes a worker ready in a second and cheap to lose.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+from functools import lru_cache
+from typing import Any
+
+MEMORY_BYTES = 1 << 30
+READY, UNKNOWN, KNOWN, RIGHT, WRONG = "ready", "unknown", "known", "right", "wrong"
+
+
+@lru_cache(maxsize=256)
+def gold_expressions(gold: str) -> list[Any]:
+    """What math-verify reads in the reference answer: sympy objects, none where it cannot read it."""
+    from math_verify import parse
+
+    return parse(gold, fallback_mode="no_fallback", parsing_timeout=None)
+
+
+def is_right(gold: str, answer: str) -> bool:
+    """True when math-verify holds `answer`, a text with the answer in it, to equal the reference."""
+    from math_verify import parse, verify
+
+    # Its own time-outs are off (None): they are alarms that work in a main thread only.
+    return verify(gold_expressions(gold), parse(answer, parsing_timeout=None), timeout_seconds=None)
+
+
+def main(seconds: float) -> None:
+    """Answer each line `[gold, answer]` of standard input by `unknown`, or by `known` and then `right` or `wrong`."""
+    import math_verify  # noqa: F401  # before it is ready: a worker that cannot import it must not judge anything wrong
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    print(READY, file=replies)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # the parsers complain about every malformed answer
+        os.dup2(nowhere, stream)
+    for line in sys.stdin:
+        gold, answer = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends the process, in the midst of C code too
+        print(KNOWN if gold_expressions(gold) else UNKNOWN, file=replies)
+        if gold_expressions(gold):
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            print(RIGHT if is_right(gold, answer) else WRONG, file=replies)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))
