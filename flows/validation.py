@@ -75,7 +75,8 @@ def _explain(fault: Any, schema: dict[str, Any]) -> tuple[Key, str]:
     if fault.validator == "required":
         missing = next(name for name in fault.validator_value if name not in fault.instance)
         return (*key, missing), f"missing; expected {_expected(known.get(missing, {}), schema)}"
-    return key, f"expected {_expected(fault.schema, schema)}, got {shown(fault.instance)}"
+    why = f" {fault.schema['$comment']}" if "$comment" in fault.schema else ""
+    return key, f"expected {_expected(fault.schema, schema)}{why}, got {shown(fault.instance)}"
 
 
 def _suggestion(name: str, key: Key, known: Mapping[str, Any], schema: dict[str, Any]) -> str:

@@ -1,9 +1,10 @@
-"""DPO: fit the policy to preference pairs without a reward model (arXiv:2305.18290, eq. 7)."""
+"""DPO: fit the policy to preference pairs without a reward model (arXiv:2305.18290, eq. 7); IPO and SimPO likewise."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from tasks import artifacts
 from tasks.algorithms import dpo
@@ -16,15 +17,44 @@ from tasks.tracking import track
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
 
 
+# Parameters that some losses have no place for: the value that says so, and those losses.
+FIXED: dict[str, tuple[Any, tuple[dpo.Loss, ...]]] = {
+    "label_smoothing": (0, ("ipo", "simpo")),
+    "length_normalised": (True, ("simpo",)),
+    "gamma": (0, ("sigmoid", "ipo")),
+}
+CONDITIONS: list[Any] = [
+    {
+        "if": {"properties": {"loss": {"enum": [*losses]}}, "required": ["loss"]},
+        "then": {"properties": {name: {"const": value, "$comment": f"with loss {' or '.join(losses)}"}}},
+    }
+    for name, (value, losses) in FIXED.items()
+]
+
+
 class DpoConfig(Config):
-    """How strongly the policy is pulled to its reference, and how it is trained."""
+    """Which loss, how strongly the policy is pulled to its reference, and how it is trained."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": CONDITIONS})
 
     seed: int
+    loss: dpo.Loss
     beta: float = Field(gt=0)  # pull towards the reference; small trusts the pairs more
+    label_smoothing: float = Field(ge=0, lt=0.5)  # share of the labels taken to be wrong: conservative DPO
+    length_normalised: bool  # score the mean over response tokens, not the sum
+    gamma: float = Field(ge=0)  # the margin that SimPO asks for, in rewards
     epochs: int = Field(ge=1)
     prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
     clip: float = Field(gt=0)
+
+    @field_validator(*FIXED)
+    @classmethod
+    def _has_a_place(cls, value: Any, info: ValidationInfo) -> Any:
+        fixed, losses = FIXED[str(info.field_name)]
+        if info.data.get("loss") in losses and value != fixed:
+            raise ValueError(f"expected {str(fixed).lower()} with loss {info.data['loss']}")
+        return value
 
 
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
@@ -32,11 +62,14 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
     torch.manual_seed(config.seed)
     model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
     pairs = ComparisonSet(artifacts.read(Comparisons, preferences / "train.parquet"), tokenizer)
-    reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH))
+    objective = dpo.Objective(
+        config.loss, config.beta, config.label_smoothing, config.gamma, length_normalised=config.length_normalised
+    )
+    reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
     steps = pairs.steps(config.prompts_per_batch, config.epochs)
     optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.1)
     batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed)
-    curve = track(dpo.fit(model, batches, optimizer, reference=reference, beta=config.beta), steps)
+    curve = track(dpo.fit(model, batches, optimizer, reference=reference, objective=objective), steps)
     artifacts.write_curves(curve, curves)
     artifacts.save_model(model, tokenizer, out)
     last = curve[-max(1, len(curve) // 10) :]

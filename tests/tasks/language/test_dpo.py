@@ -3,13 +3,17 @@ from math import log
 import pandas as pd
 import pytest
 import torch
+from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
+from flows.validation import ParameterError, validate
 from tasks import artifacts, prompts, schemas
+from tasks.algorithms import dpo
 from tasks.algorithms.completions import make_completions, response_logps
 from tasks.language.dpo import DpoConfig, run
 
-CONFIG = DpoConfig(seed=0, beta=0.1, epochs=3, prompts_per_batch=6, learning_rate=0.003, clip=1.0)
+PLAIN = {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "length_normalised": False, "gamma": 0.0}
+CONFIG = DpoConfig(seed=0, **PLAIN, epochs=3, prompts_per_batch=6, learning_rate=0.003, clip=1.0)
 
 
 def fit(made, preferences, out, **changes):
@@ -53,6 +57,79 @@ def test_the_curve_begins_at_log_two_and_tells_all(fitted):
     names = {"logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "grad_norm"}
     assert names <= set(curve.columns) & set(metrics)
     assert metrics["loss"] == pytest.approx(curve["loss"].iloc[-1]), "of the last tenth of the steps"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"label_smoothing": 0.1},
+        {"length_normalised": True, "beta": 1.0},
+        {"loss": "ipo", "length_normalised": True, "beta": 1.0},
+        {"loss": "simpo", "length_normalised": True, "beta": 2.0, "gamma": 1.0},
+    ],
+    ids=str,
+)
+def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(made, preferences, tmp_path, monkeypatch, changes):
+    if changes.get("loss") == "simpo":
+        monkeypatch.setattr(dpo, "reference_logps", None)  # a reference pass would fail
+    metrics = fit(made, preferences, tmp_path, **changes)
+    table = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
+    gained = [
+        logps(tmp_path / "model", table, side) - logps(made / "pretrained", table, side)
+        for side in ("chosen", "rejected")
+    ]
+    assert (gained[0] > gained[1]).float().mean() > 0.8, "without training none differs from zero"
+    curve = pd.read_csv(tmp_path / "curve.csv")
+    assert curve["loss"].iloc[-1] < curve["loss"].iloc[0]
+    assert ("logps/chosen_change" in metrics) == (changes.get("loss") != "simpo")
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "expected", "line"),
+    [
+        (
+            {"loss": "ipo", "label_smoothing": 0.1},
+            "label_smoothing",
+            "expected 0 with loss ipo",
+            "params.yaml: dpo.label_smoothing: expected 0 with loss ipo or simpo, got 0.1",
+        ),
+        (
+            {"gamma": 0.5},
+            "gamma",
+            "expected 0 with loss sigmoid",
+            "params.yaml: dpo.gamma: expected 0 with loss sigmoid or ipo, got 0.5",
+        ),
+        (
+            {"loss": "simpo"},
+            "length_normalised",
+            "expected true with loss simpo",
+            "params.yaml: dpo.length_normalised: expected true with loss simpo, got false",
+        ),
+        (
+            {"label_smoothing": 0.5},  # half of the labels wrong: they would say nothing
+            "label_smoothing",
+            "less than 0.5",
+            "params.yaml: dpo.label_smoothing: expected a number of at least 0 and below 0.5, got 0.5",
+        ),
+        (
+            {"loss": "simp0"},
+            "loss",
+            "'sigmoid', 'ipo' or 'simpo'",
+            "params.yaml: dpo.loss: expected 'sigmoid' or 'ipo' or 'simpo', got 'simp0'",
+        ),
+    ],
+)
+def test_a_parameter_that_the_loss_would_ignore_is_an_error(changes, key, expected, line):
+    """In the Config, and in the schema that the command line reads before anything runs."""
+    values = {**CONFIG.model_dump(), **changes}
+    with pytest.raises(ValidationError) as error:
+        DpoConfig.model_validate(values)
+    assert [(fault["loc"], expected in fault["msg"]) for fault in error.value.errors()] == [((key,), True)]
+    schema = {"properties": {"dpo": DpoConfig.model_json_schema()}}
+    with pytest.raises(ParameterError) as told:
+        validate({"dpo": values}, schema, {})
+    assert str(told.value) == line
+    validate({"dpo": CONFIG.model_dump()}, schema, {})
 
 
 def test_a_strong_pull_holds_the_policy(made, preferences, fitted, tmp_path):
