@@ -82,6 +82,17 @@ def test_a_run_that_fails_is_failed_and_keeps_its_rows(store, tmp_path):
     assert store.get_run(run.info.run_id).data.metrics == {"loss": 1.5, "reward": 0.0}, "the recorder is put away"
 
 
+def test_a_resumed_run_has_all_rows_and_goes_on_counting(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("POSTTRAIN_PROGRESS", str(tmp_path / "progress"))
+    with tracking.run("language", "dpo", {}, tmp_path / "dpo.json"):
+        assert tracking.track(iter([{"loss": 0.25}]), 3, earlier=ROWS) == [*ROWS, {"loss": 0.25}]
+        (tmp_path / "dpo.json").write_text("{}")
+    [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
+    history = store.get_metric_history(run.info.run_id, "loss")
+    assert sorted((point.step, point.value) for point in history) == [(1, 1.5), (2, 0.5), (3, 0.25)]
+    assert (tmp_path / "progress").read_text() == '{"step": 3, "total": 3}\n', "what is left is told of new steps only"
+
+
 def test_without_a_recorder_rows_just_pass(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert tracking.track(iter(ROWS), 2) == ROWS

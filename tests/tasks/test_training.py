@@ -312,34 +312,42 @@ def test_a_checkpoint_holds_tensors_and_rows_only():
     assert {name.split("/")[0] for name in tensors} == {"rows", "model", "optimizer", "draws", "best", "torch"}
 
 
-def attempts(stage, made, out, *kills):
-    """Run the stage until it has survived; what it wrote, and what it said."""
-    command = [sys.executable, "-m", "tests.tasks.training_to_kill", stage, str(made), str(out), *map(str, kills)]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+def attempts(stage, made, kills):
+    """Run the stage, killed so and so, once for each folder of `kills`; what it said of checkpoints."""
+    outs = [f"{out}={','.join(map(str, how))}" for out, how in kills.items()]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tasks.training_to_kill", stage, str(made), *outs],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    told = [line for line in done.stderr.splitlines() if line.startswith("checkpoint")]
-    return {file.relative_to(out): file.read_bytes() for file in out.rglob("*") if file.is_file()}, told
+    return [line for line in done.stderr.splitlines() if line.startswith("checkpoint")]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["pretrained", "sft"])
 def test_kill_9_at_random_steps(stage, made, tmp_path):
-    """SFT on a model with dropout. Each step draws from torch's generator then."""
+    """SFT on a model with dropout, so that each step draws from torch's generator."""
     if stage == "sft":
         words = artifacts.load_tokenizer(made / "pretrained")
         model = gpt2(vocab_size=len(words), n_positions=256, resid_pdrop=0.3)
         artifacts.save_model(model, words, tmp_path / "pretrained")
         (tmp_path / "problems").symlink_to(made / "problems")
         made = tmp_path
-    expected, told = attempts(stage, made, tmp_path / "whole", "never")
-    assert told == []
-    assert {Path("model/model.safetensors"), Path("curve.csv")} <= expected.keys()
+    kills, resumed = {"whole": []}, []
     for seed in range(3):
         draw = random.Random(seed)
-        kills = [draw.randint(1, 4), "writing", draw.randint(1, 4)]
-        found, told = attempts(stage, made, tmp_path / str(seed), *kills, "never")
-        assert [line.split()[-1] for line in told] == [str(kills[0]), str(kills[0]), str(kills[0] + kills[2])]
-        assert found.keys() == expected.keys()
-        assert [name for name in expected if found[name] != expected[name]] == []
-        assert not list(tmp_path.rglob("checkpoints/*.safetensors"))
+        first, then = draw.randint(1, 4), draw.randint(1, 4)
+        kills[f"seed {seed}"] = [first, "writing", then]
+        resumed += [first, first, first + then]
+    told = attempts(stage, made, kills)
+    assert told == [f"checkpoint mlruns/checkpoints/{stage}.safetensors resumed after step {step}" for step in resumed]
+    files = {out: {file.relative_to(out): file.read_bytes() for file in Path(out).rglob("*.*")} for out in kills}
+    whole = files.pop("whole")
+    assert {Path("model/model.safetensors"), Path("curve.csv")} <= whole.keys()
+    for found in files.values():
+        assert found.keys() == whole.keys()
+        assert [name for name in whole if found[name] != whole[name]] == []
+    assert not list(Path("mlruns/checkpoints").iterdir())

@@ -1,7 +1,7 @@
-"""A stage's training in processes that are killed: `python -m tests.tasks.training_to_kill STAGE MADE OUT KILL...`.
+"""A stage's training in processes that are killed: `python -m tests.tasks.training_to_kill STAGE MADE OUT=KILL,KILL...`.
 
-Each KILL is one attempt: the steps after which it kills itself, `writing` (as it puts its first checkpoint in place), or
-`never`. Attempts are forks of this one process, since importing takes longest.
+Each KILL is one attempt to fill OUT: the steps after which it kills itself, or `writing`, as it puts its first checkpoint
+in place. One more attempt survives. They are forks of this one process, since importing takes longest.
 """
 
 import os
@@ -34,20 +34,24 @@ def arrange(kill):
     training.EVERY_SECONDS, training.SHARE = 0.0, float("inf")  # a checkpoint after every step
     if kill == "writing":
         Path.replace = die
-    elif kill != "never":
+    elif kill:
         step, left = Optimizer.step, iter(range(int(kill)))
         Optimizer.step = lambda self: die() if next(left, None) is None else step(self)
 
 
+def attempt(stage, made, out, kill):
+    child = os.fork()
+    if child == 0:
+        arrange(kill)
+        run(stage, made, out)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == (signal.SIGKILL if kill else 0), (kill, status)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    stage, made, out, *kills = sys.argv[1:]
-    for kill in kills:
-        child = os.fork()
-        if child == 0:
-            arrange(kill)
-            run(stage, Path(made), Path(out))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status) == (kill != "never"), (kill, status)
-        assert kill != "never" or status == 0, status
+    stage, made, *outs = sys.argv[1:]
+    for out, _, kills in (text.partition("=") for text in outs):
+        for kill in [*filter(None, kills.split(",")), ""]:
+            attempt(stage, Path(made), Path(out), kill)

@@ -95,3 +95,38 @@ def test_frozen_weights_stay():
     model.model.embed_tokens.weight.requires_grad_(False)
     optimizer = Optimizer(model, 0.01, 10, clip=1.0)
     assert "model.embed_tokens.weight" not in names(model, optimizer.parts[0])
+
+
+def steps(model, optimizer, numbers):
+    """Take steps with gradients that depend on the number of the step only."""
+    for number in numbers:
+        generator = torch.Generator().manual_seed(number)
+        for p in model.parameters():
+            if p.requires_grad:
+                p.grad = torch.randn(p.shape, generator=generator)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("stop", [0, 1, 4])
+def test_a_loaded_optimizer_goes_on_to_the_same_bits(kind, stop):
+    def made():
+        model = gpt2()
+        model.transformer.wpe.weight.requires_grad_(False)
+        return model, Optimizer(model, 0.01, 6, clip=1.0, kind=kind, weight_decay=0.1, warmup=0.4)
+
+    whole, optimizer = made()
+    steps(whole, optimizer, range(6))
+    first, first_optimizer = made()
+    steps(first, first_optimizer, range(stop))
+    second, second_optimizer = made()
+    steps(second, second_optimizer, range(90, 90 + stop))  # what is loaded replaces what is there
+    second.load_state_dict(first.state_dict())
+    second_optimizer.load_state_dict(first_optimizer.state_dict())
+    steps(first, first_optimizer, range(50, 52))  # and nothing is shared
+    steps(second, second_optimizer, range(stop, 6))
+    assert second_optimizer.learning_rate == optimizer.learning_rate
+    for name, tensor in optimizer.state_dict().items():
+        assert torch.equal(second_optimizer.state_dict()[name], tensor), name
+    for name, p in whole.named_parameters():
+        assert torch.equal(second.get_parameter(name), p), name
