@@ -74,13 +74,6 @@ def token_logps(model: Any, completions: Completions, temperature: float = 1.0) 
 
     `temperature` divides the logits as it did when sampling.
     """
-    return logps_and_entropy(model, completions, temperature, entropy=False)[0]
-
-
-def logps_and_entropy(
-    model: Any, completions: Completions, temperature: float, entropy: bool = True
-) -> tuple[Tensor, Tensor]:
-    """`token_logps`, and the entropy of the distribution each token was drawn from, without gradient: two (N, L)."""
     here = completions.on(model)
     first, cache = _read_prompts(model, here, logits_to_keep=1)
     logits = first.logits[:, -1:][here.owner]
@@ -88,14 +81,9 @@ def logps_and_entropy(
         rest = model(**_after_prompts(here, cache, here.tokens[:, :-1])).logits
         logits = torch.cat([logits, rest], dim=1)  # (N, L, V): entry t predicts token t
     # The softmax over the vocabulary is taken at response tokens only.
-    distribution = torch.log_softmax(logits[here.mask].float() / temperature, dim=-1)
-    picked = distribution.gather(1, here.tokens[here.mask].unsqueeze(1)).squeeze(1)
-    values = picked.new_zeros(here.mask.shape).masked_scatter(here.mask, picked)
-    spread = torch.zeros_like(values)
-    if entropy:
-        plain = distribution.detach()
-        spread[here.mask] = -(plain.exp() * plain).sum(dim=-1)
-    return values, spread
+    picked = torch.log_softmax(logits[here.mask].float() / temperature, dim=-1)
+    values = picked.gather(1, here.tokens[here.mask].unsqueeze(1)).squeeze(1)
+    return values.new_zeros(here.mask.shape).masked_scatter(here.mask, values)
 
 
 def response_logps(model: Any, completions: Completions) -> Tensor:

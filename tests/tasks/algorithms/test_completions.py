@@ -5,7 +5,6 @@ import torch
 
 from tasks.algorithms.completions import (
     Completions,
-    logps_and_entropy,
     make_completions,
     response_logps,
     states,
@@ -64,15 +63,6 @@ def test_temperature_divides_the_logits():
     logps = token_logps(Bigrams(BIGRAMS), BATCH, temperature=0.5)
     torch.testing.assert_close(logps[0, 0].item(), log(0.36 / 0.46))
     assert logps[0, 0].item() != pytest.approx(log(0.6) / 0.5), "dividing log-probabilities forgets to normalise"
-
-
-def test_entropy_by_hand():
-    """Of the distribution that each token was drawn from: after 1 it is that of (0.1, 0.6, 0.3)."""
-    after_0, after_1 = (-sum(p * log(p) for p in BIGRAMS[token]) for token in (0, 1))
-    _, entropy = logps_and_entropy(Bigrams(BIGRAMS), BATCH, 1.0)
-    expected = [[after_1, after_1, 0], [after_1, after_1, after_1], [after_1, after_0, 0]]
-    torch.testing.assert_close(entropy, torch.tensor(expected))
-    assert not entropy.requires_grad
 
 
 PROMPTS, OWNER = [[3, 4, 5], [6], [7, 8]], [0, 0, 1, 2, 2, 2]

@@ -1,0 +1,79 @@
+"""Returns and advantages: reward-to-go, generalised advantage estimation, advantages within a group, whitening.
+
+All are over response tokens only: `mask` (N, L) is True on them, they fill a row from the left, and every result is zero
+elsewhere.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+STD_FLOOR = 1e-4  # added to a group's standard deviation, as in TRL
+
+
+def at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
+    """A score for each response (N,) as rewards of its tokens (N, L): all of it on the last real token."""
+    rewards = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device)
+    return rewards.scatter(1, mask.sum(1, keepdim=True) - 1, scores.unsqueeze(1))
+
+
+def reward_to_go(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
+    """G_t = sum over t' >= t of gamma^(t' - t) r_t': (N, L), from rewards (N, L) (Sutton and Barto 2018, eq. 3.8)."""
+    returns, following = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        following = (rewards[:, t] + gamma * following) * mask[:, t]
+        returns[:, t] = following
+    return returns
+
+
+def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+    """Advantages and returns (N, L) by generalised advantage estimation (arXiv:1506.02438, eq. 16).
+
+    `values` (N, L) are V(s_t), of the state that token t is chosen in; after a response's last token the value is 0.
+    Returns are advantages + values, before any whitening: they are what the critic is fitted to.
+    """
+    values = values * mask
+    advantages, following = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        after = values[:, t + 1] if t + 1 < rewards.shape[1] else 0.0
+        error = rewards[:, t] + gamma * after - values[:, t]
+        following = (error + gamma * lam * following) * mask[:, t]
+        advantages[:, t] = following
+    return advantages, (advantages + values) * mask
+
+
+def group_advantages(rewards: Tensor, owner: Tensor, kind: Literal["standardized", "centered"]) -> Tensor:
+    """Each response's reward against those of the same prompt (`owner`, (N,)): (N,).
+
+    standardized: (r - mean) / (std + 1e-4), with the unbiased standard deviation (GRPO, arXiv:2402.03300, section 4.1.2;
+    the floor and the estimator are TRL's); centered: r - mean (Dr. GRPO, arXiv:2503.20783). A group without spread is
+    exactly 0: it has nothing to teach.
+    """
+    counts = torch.bincount(owner).clamp(min=1)
+    mean = torch.zeros(len(counts), dtype=rewards.dtype, device=rewards.device).index_add(0, owner, rewards) / counts
+    centred = rewards - mean[owner]
+    centred = torch.where(has_spread(rewards, owner)[owner], centred, torch.zeros_like(centred))
+    if kind == "centered":
+        return centred
+    squares = torch.zeros_like(mean).index_add(0, owner, centred.square())
+    return centred / ((squares / (counts - 1).clamp(min=1)).sqrt()[owner] + STD_FLOOR)
+
+
+def has_spread(rewards: Tensor, owner: Tensor) -> Tensor:
+    """Whether a prompt's responses earned different rewards: (B,) bool."""
+    low = torch.full((int(owner.max()) + 1,), torch.inf, dtype=rewards.dtype, device=rewards.device)
+    high = low.neg().scatter_reduce(0, owner, rewards, "amax")
+    return low.scatter_reduce(0, owner, rewards, "amin") < high
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """The mean over masked-in entries; a scalar."""
+    return (values * mask).sum() / mask.sum()
+
+
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
+    """(values - mean) / std over the masked-in entries of the whole batch (population variance), zero elsewhere."""
+    mean = masked_mean(values, mask)
+    variance = masked_mean((values - mean).square(), mask)
+    return (values - mean) * (variance + 1e-8).rsqrt() * mask

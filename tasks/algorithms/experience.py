@@ -1,0 +1,83 @@
+"""What a policy gradient learns from: a batch of sampled responses with their rewards.
+
+`Collect` is the environment as the algorithms see it: a step's number in, sampled and judged responses out. It samples from
+the policy as it is then, and draws its randomness from the step's number, so that a resumed training draws the same.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tasks.algorithms.completions import Completions, make_completions
+from tasks.algorithms.rollouts import Rollouts
+
+
+@dataclass(frozen=True)
+class Experience:
+    """N responses to B prompts, on the CPU."""
+
+    completions: Completions
+    logps: Tensor  # (N, L) under the distribution sampled from, zero where masked out
+    rewards: Tensor  # (N,)
+    ended: Tensor  # (N,) bool, False where the length limit cut the response off
+    logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
+
+
+Collect = Callable[[int], Experience]
+
+
+class TrainingError(Exception):
+    """Training cannot go on: a reward or a loss is not a number. The message names the step and what was found."""
+
+
+def make_experience(
+    prompts: Sequence[Sequence[int]],
+    samples: int,
+    rollouts: Rollouts,
+    rewards: Tensor,
+    pad: int,
+    logged: Mapping[str, float],
+) -> Experience:
+    """`rollouts` of `samples` responses to each of `prompts`, with their `rewards` (N,)."""
+    owner = [row // samples for row in range(len(rewards))]
+    completions = make_completions(prompts, owner, rollouts.responses(), pad)
+    return Experience(completions, rollouts.logps, rewards, rollouts.ended, logged)
+
+
+def check_rewards(step: int, experience: Experience) -> None:
+    """TrainingError where a reward is not finite."""
+    bad = (~experience.rewards.isfinite()).nonzero().flatten().tolist()
+    if bad:
+        raise TrainingError(
+            f"step {step}: the reward of response {bad[0]} is {experience.rewards[bad[0]]:g} "
+            f"({len(bad)} of {len(experience.rewards)} are no finite numbers)"
+        )
+
+
+def check_loss(step: int, loss: Tensor) -> None:
+    """TrainingError where the loss is not finite."""
+    if not loss.isfinite():
+        raise TrainingError(f"step {step}: the loss is {loss.item():g}: training has diverged")
+
+
+def summary(experience: Experience) -> dict[str, float]:
+    """What every policy-gradient method logs of its samples, under TRL's names.
+
+    `entropy` is estimated from the samples (the mean of -log pi of the sampled tokens), so that it costs no pass.
+    """
+    rewards, mask = experience.rewards, experience.completions.mask
+    return {
+        "reward": rewards.mean().item(),
+        "reward_std": rewards.std().item() if len(rewards) > 1 else 0.0,
+        "entropy": (-experience.logps.sum() / mask.sum()).item(),
+        "completions/mean_length": mask.sum(1).float().mean().item(),
+        "completions/clipped_ratio": (~experience.ended).float().mean().item(),
+        **experience.logged,
+    }
+
+
+def by_length(completions: Completions, rows: Tensor, size: int) -> Iterator[Tensor]:
+    """The responses `rows` (long) in parts of at most `size`, of like length together: least padding."""
+    lengths = completions.mask[rows].sum(1)
+    yield from rows[lengths.argsort(stable=True)].split(size)

@@ -1,0 +1,162 @@
+"""Group-relative policy optimisation (arXiv:2402.03300, eq. 3): each response against the others to its prompt.
+
+No critic: the advantage of a response is its reward less the mean of its group's, over the group's standard deviation
+(Dr. GRPO, arXiv:2503.20783, leaves that out). Groups without spread have no gradient and are not passed through the model.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.advantages import group_advantages, has_spread
+from tasks.algorithms.completions import token_logps
+from tasks.algorithms.experience import Collect, Experience, by_length, check_loss, check_rewards, summary
+from tasks.algorithms.kl import k3
+from tasks.algorithms.optimizer import Optimizer
+
+Aggregation = Literal["grpo", "bnpo", "dr_grpo", "dapo"]
+LOG_RATIO_LIMIT = 20.0  # |log pi - log pi_old| is clamped here, so that exp stays finite (as OpenRLHF does)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices; `Totals` and aggregate say what the names of `aggregation` mean."""
+
+    advantage: Literal["standardized", "centered"]
+    aggregation: Aggregation
+    updates: int  # optimizer steps on each batch
+    clip_low: float  # the ratio is clipped to 1 - clip_low ... 1 + clip_high
+    clip_high: float
+    beta: float  # weight of k3 to the reference; 0 costs no reference pass
+    temperature: float  # of the sampling
+    max_length: int  # of a response: dr_grpo's constant
+    mask_truncated: bool  # leave responses that the length limit cut off out of the loss
+    micro_batch: int  # responses in one pass; changes memory, not the gradient (but see bnpo)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sizes of the whole batch of an optimizer step, so that a sum over its parts does not depend on how it is cut."""
+
+    sequences: int
+    tokens: int
+    max_length: int
+
+
+def aggregate(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) -> Tensor:
+    """A part's share of the batch's loss, from values of its tokens (n, L); the shares add up.
+
+    grpo: mean within each sequence, then over sequences; dapo: mean over all tokens of the batch (arXiv:2503.14476, eq. 8);
+    dr_grpo: sum over batch size times maximal length (arXiv:2503.20783); bnpo: mean over the tokens of this part, weighed by
+    its share of the sequences, so it alone depends on the cut (arXiv:2506.02864 and TRL).
+    """
+    masked = values * mask
+    if how == "grpo":
+        return (masked.sum(1) / mask.sum(1).clamp(min=1)).sum() / totals.sequences
+    if how == "dapo":
+        return masked.sum() / totals.tokens
+    if how == "dr_grpo":
+        return masked.sum() / (totals.sequences * totals.max_length)
+    return masked.sum() / mask.sum().clamp(min=1) * (len(mask) / totals.sequences)
+
+
+def policy_loss(
+    logps: Tensor, old_logps: Tensor, advantages: Tensor, clip_low: float, clip_high: float
+) -> tuple[Tensor, Tensor]:
+    """-min(ratio A, clip(ratio) A) of each token, and whether clipping acts: two (N, L) (arXiv:1707.06347, eq. 7).
+
+    `advantages` are (N, L), or (N, 1) where all tokens of a response share one.
+    """
+    ratio = (logps - old_logps).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    acts = ((ratio < 1 - clip_low) & (advantages < 0)) | ((ratio > 1 + clip_high) & (advantages > 0))
+    return -torch.min(ratio * advantages, clipped * advantages), acts
+
+
+def grpo_loss(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    aggregation: Aggregation,
+    totals: Totals,
+    reference_logps: Tensor | None = None,
+    beta: float = 0.0,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of a part of a batch, and sums over its tokens of `clip_ratio` and (with a reference) `kl`.
+
+    Log-probabilities are (n, L), advantages (n,). The loss is that of eq. 3 with k3 of eq. 4, aggregated as asked.
+    """
+    values, acts = policy_loss(logps, old_logps, advantages.unsqueeze(1), clip_low, clip_high)
+    sums = {"clip_ratio": (acts & mask).sum()}
+    if reference_logps is not None:
+        penalty = k3(logps, reference_logps)
+        values = values + beta * penalty
+        sums["kl"] = (penalty.detach() * mask).sum()
+    return aggregate(values, mask, aggregation, totals), sums
+
+
+def fit(
+    policy: Any, collect: Collect, optimizer: Optimizer, settings: Settings, *, start: int, steps: int, reference: Any
+) -> Iterator[dict[str, float]]:
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; `reference` may be None where beta is 0.
+
+    Yields a step's metrics under TRL's names: the samples' (`experience.summary`), `frac_reward_zero_std` (groups without
+    spread), `clip_ratio`, `kl` (k3 to the reference, where there is one), `loss` (of the last update), `grad_norm`.
+    """
+    policy.eval()
+    for step in range(start + 1, steps + 1):
+        experience = collect(step)
+        check_rewards(step, experience)
+        trained = _update(policy, experience, optimizer, settings, step, reference)
+        spread = has_spread(experience.rewards, experience.completions.owner)
+        yield {**summary(experience), "frac_reward_zero_std": 1 - spread.float().mean().item(), **trained}
+
+
+def _update(
+    policy: Any, experience: Experience, optimizer: Optimizer, settings: Settings, step: int, reference: Any
+) -> dict[str, float]:
+    batch = experience.completions
+    advantages = group_advantages(experience.rewards, batch.owner, settings.advantage)
+    counted = experience.ended if settings.mask_truncated else torch.ones_like(experience.ended)
+    totals = Totals(len(batch), int(batch.mask[counted].sum()), settings.max_length)
+    # Without a KL term a response whose advantage is 0 adds nothing but time.
+    rows = (counted & ((advantages != 0) | (settings.beta > 0))).nonzero().squeeze(1)
+    parts = list(by_length(batch, rows, settings.micro_batch))
+    known = [_reference_logps(reference, batch.rows(part), settings) for part in parts]
+    metrics = {"learning_rate": optimizer.learning_rate}
+    for _ in range(settings.updates):
+        loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
+        for part, reference_logps in zip(parts, known, strict=True):
+            here = batch.rows(part).on(policy)
+            width = here.mask.shape[1]
+            share, counts = grpo_loss(
+                token_logps(policy, here, settings.temperature),
+                experience.logps[part, :width].to(here.mask.device),
+                advantages[part].to(here.mask.device),
+                here.mask,
+                clip_low=settings.clip_low,
+                clip_high=settings.clip_high,
+                aggregation=settings.aggregation,
+                totals=totals,
+                reference_logps=reference_logps,
+                beta=settings.beta,
+            )
+            share.backward()
+            loss = loss + share.detach().cpu()
+            sums = {name: sums[name] + counts[name].item() for name in sums}
+        check_loss(step, loss)
+        metrics["grad_norm"] = optimizer.step()
+        metrics |= {"loss": loss.item(), **{name: value / max(1, totals.tokens) for name, value in sums.items()}}
+    return metrics
+
+
+@torch.no_grad()
+def _reference_logps(reference: Any, part: Any, settings: Settings) -> Tensor | None:
+    return token_logps(reference, part, settings.temperature) if settings.beta else None

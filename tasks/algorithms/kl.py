@@ -1,0 +1,49 @@
+"""Estimates of KL(pi || ref) from tokens sampled from pi, and a coefficient that steers it.
+
+With r = log ref - log pi of a sampled token (Schulman 2020, http://joschu.net/blog/kl-approx.html). They differ in variance
+as values, and in what their gradients mean: as a penalty in the reward k1 is right; as a loss GRPO publishes k3.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+def k1(logps: Tensor, reference: Tensor) -> Tensor:
+    """log pi - log ref: unbiased, of high variance, may be negative. Elementwise, as the others."""
+    return logps - reference
+
+
+def k2(logps: Tensor, reference: Tensor) -> Tensor:
+    """(log pi - log ref)^2 / 2: biased, of low variance, never negative."""
+    return (logps - reference).square() / 2
+
+
+def k3(logps: Tensor, reference: Tensor) -> Tensor:
+    """ref / pi - log(ref / pi) - 1: unbiased, of low variance, never negative (arXiv:2402.03300, eq. 4)."""
+    ratio = reference - logps
+    return ratio.exp() - ratio - 1
+
+
+class AdaptiveKl:
+    """A coefficient of the KL penalty that moves towards holding KL at a target (arXiv:1909.08593, section 2.2).
+
+    After each batch: coefficient *= 1 + rate * clip(KL / target - 1, -0.2, 0.2). With `target` None it stays as it is.
+    """
+
+    def __init__(self, coefficient: float, target: float | None, rate: float) -> None:
+        self.coefficient, self.target, self.rate = coefficient, target, rate
+
+    def update(self, kl: float) -> None:
+        """Take one batch's measured KL into account."""
+        if self.target is not None:
+            self.coefficient *= 1 + self.rate * min(max(kl / self.target - 1, -0.2), 0.2)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The coefficient."""
+        return {"coefficient": torch.tensor(self.coefficient, dtype=torch.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Take up what `state_dict` gave."""
+        self.coefficient = state["coefficient"].item()

@@ -1,0 +1,162 @@
+"""REINFORCE with reward-to-go (Williams 1992; Sutton et al. 1999), with a baseline or a critic (advantage actor-critic).
+
+The gradient is the mean over responses of sum_t A_t grad log pi(a_t | s_t), with A_t = G_t - b: b is nothing, a running mean
+of earlier rewards, or a critic's V(s_t). None of them biases the gradient; they differ in its variance, which is measured.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.advantages import at_last_token, masked_mean, reward_to_go
+from tasks.algorithms.completions import Completions, token_logps
+from tasks.algorithms.critic import Critic, explained_variance
+from tasks.algorithms.experience import Collect, Experience, by_length, check_loss, check_rewards, summary
+from tasks.algorithms.optimizer import Optimizer
+
+Baseline = Literal["none", "running_mean", "critic"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices."""
+
+    baseline: Baseline
+    gamma: float
+    mean_rate: float  # of the running mean: mean += rate * (batch's mean reward - mean)
+    variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
+    variance_parts: int  # the batch is cut into so many for it
+    temperature: float  # of the sampling
+    micro_batch: int  # responses in one pass; changes memory, not the gradient
+
+
+class RunningMean:
+    """The running mean of rewards; 0 until the first batch, which it then starts from."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.value, self.batches = rate, 0.0, 0
+
+    def update(self, reward: float) -> None:
+        """Take a batch's mean reward into account, after it has been used."""
+        self.value += (self.rate if self.batches else 1.0) * (reward - self.value)
+        self.batches += 1
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The mean and how many batches it has seen."""
+        return {"value": torch.tensor([self.value, self.batches], dtype=torch.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Take up what `state_dict` gave."""
+        self.value, self.batches = state["value"][0].item(), int(state["value"][1])
+
+
+def policy_gradient_loss(logps: Tensor, advantages: Tensor, mask: Tensor, responses: int) -> Tensor:
+    """-(1 / responses) sum A_t log pi(a_t | s_t) over tokens (n, L): its gradient is the policy gradient's share."""
+    return -(advantages * logps * mask).sum() / responses
+
+
+def fit(
+    policy: Any,
+    critic: Critic | None,
+    collect: Collect,
+    optimizers: tuple[Optimizer, Optimizer | None],
+    settings: Settings,
+    mean: RunningMean,
+    *,
+    start: int,
+    steps: int,
+) -> Iterator[dict[str, float]]:
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
+
+    Yields the samples' metrics (`experience.summary`), `loss`, `grad_norm`, `baseline` (the running mean used), with a critic
+    `loss/value` and `val/explained_variance`, and `grad_variance/<baseline>`: the trace of the covariance of the batch's
+    gradient, for every baseline there is, on the same samples (that of the latest measurement, where there was none).
+    """
+    policy.eval()
+    variances: dict[str, float] = {}
+    for step in range(start + 1, steps + 1):
+        experience = collect(step)
+        check_rewards(step, experience)
+        batch = experience.completions
+        returns = reward_to_go(at_last_token(experience.rewards, batch.mask), batch.mask, settings.gamma)
+        baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
+        if critic is not None:
+            with torch.no_grad():
+                baselines["critic"] = critic(batch).cpu()
+        advantages = {name: returns - value for name, value in baselines.items()}
+        if settings.variance_every and (not variances or step % settings.variance_every == 0):
+            variances = gradient_variance(policy, batch, advantages, settings)
+        row = {"baseline": mean.value, "learning_rate": optimizers[0].learning_rate}
+        row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings, step)
+        if critic is not None and optimizers[1] is not None:
+            row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)
+            row["loss/value"] = _fit_critic(critic, batch, returns, optimizers[1], settings, step)
+        mean.update(experience.rewards.mean().item())
+        yield {**summary(experience), **row, **{f"grad_variance/{name}": value for name, value in variances.items()}}
+
+
+def gradient_variance(
+    policy: Any, batch: Completions, advantages: Mapping[str, Tensor], settings: Settings
+) -> dict[str, float]:
+    """The trace of the covariance of the batch's gradient under each of several `advantages` (N, L).
+
+    The batch is cut into k parts of whole prompts, whose gradients g_i are independent estimates of the same gradient; that of
+    the batch is their mean, with covariance trace sum |g_i - mean|^2 / (k (k - 1)).
+    """
+    weights = [p for p in policy.parameters() if p.requires_grad]
+    prompts = torch.arange(len(batch.prompts)).tensor_split(settings.variance_parts)
+    sums = {name: [torch.zeros_like(weight) for weight in weights] for name in advantages}
+    squares, parts = dict.fromkeys(advantages, 0.0), 0
+    for some in prompts:
+        rows = torch.isin(batch.owner, some).nonzero().squeeze(1)
+        if not len(rows):
+            continue
+        here = batch.rows(rows).on(policy)
+        logps, width = token_logps(policy, here, settings.temperature), here.mask.shape[1]
+        for name, values in advantages.items():
+            part = values[rows, :width].to(logps.device)
+            loss = policy_gradient_loss(logps, part, here.mask, len(rows))
+            gradients = torch.autograd.grad(loss, weights, retain_graph=True)
+            for total, gradient in zip(sums[name], gradients, strict=True):
+                total += gradient
+                squares[name] += gradient.double().square().sum().item()
+        parts += 1
+    return {
+        name: (squares[name] - sum(total.double().square().sum().item() for total in sums[name]) / parts)
+        / (parts * max(1, parts - 1))
+        for name in advantages
+    }
+
+
+def _update(
+    policy: Any, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: Settings, step: int
+) -> dict[str, float]:
+    batch = experience.completions
+    loss = torch.zeros(())
+    for rows in by_length(batch, torch.arange(len(batch)), settings.micro_batch):
+        here = batch.rows(rows).on(policy)
+        part = advantages[rows, : here.mask.shape[1]].to(here.mask.device)
+        share = policy_gradient_loss(token_logps(policy, here, settings.temperature), part, here.mask, len(batch))
+        share.backward()
+        loss = loss + share.detach().cpu()
+    check_loss(step, loss)
+    return {"loss": loss.item(), "grad_norm": optimizer.step()}
+
+
+def _fit_critic(
+    critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: Settings, step: int
+) -> float:
+    """One step of the critic towards the returns: half the mean squared error over tokens."""
+    tokens, loss = batch.mask.sum(), torch.zeros(())
+    for rows in by_length(batch, torch.arange(len(batch)), settings.micro_batch):
+        here = batch.rows(rows).on(critic)
+        errors = (critic(here) - returns[rows, : here.mask.shape[1]].to(here.mask.device)) * here.mask
+        share = masked_mean(errors.square(), here.mask) * (here.mask.sum() / tokens.to(here.mask.device)) / 2
+        share.backward()
+        loss = loss + share.detach().cpu()
+    check_loss(step, loss)
+    optimizer.step()
+    return loss.item()
