@@ -32,7 +32,7 @@ class Settings:
     clip_high: float
     beta: float  # weight of k3 to the reference; 0 costs no reference pass
     temperature: float  # of the sampling
-    max_length: int  # of a response: dr_grpo's constant
+    max_new_tokens: int  # the longest a response can be: dr_grpo's constant
     mask_truncated: bool  # leave responses that the length limit cut off out of the loss
     micro_batch: int  # responses in one pass; changes memory, not the gradient (but see bnpo)
 
@@ -125,9 +125,10 @@ def _update(
     batch = experience.completions
     advantages = group_advantages(experience.rewards, batch.owner, settings.advantage)
     counted = experience.ended if settings.mask_truncated else torch.ones_like(experience.ended)
-    totals = Totals(len(batch), int(batch.mask[counted].sum()), settings.max_length)
-    # Without a KL term a response whose advantage is 0 adds nothing but time.
-    rows = (counted & ((advantages != 0) | (settings.beta > 0))).nonzero().squeeze(1)
+    # Without a KL term a response whose advantage is 0 adds nothing but time; bnpo counts its tokens all the same.
+    bnpo = settings.aggregation == "bnpo"
+    rows = (counted & ((advantages != 0) | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
+    totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[counted].sum()), settings.max_new_tokens)
     parts = list(by_length(batch, rows, settings.micro_batch))
     known = [_reference_logps(reference, batch.rows(part), settings) for part in parts]
     metrics = {"learning_rate": optimizer.learning_rate}

@@ -122,7 +122,8 @@ def grpo(model, folder, *, micro_batches=1, **changes):
     """GRPOTrainer amid an optimizer step of `micro_batches`; feed it that many of `sampled_batch`."""
     policy = with_origin(model, folder)
     sizes = {"per_device_train_batch_size": 2, "num_generations": 2, "gradient_accumulation_steps": micro_batches}
-    args = settings(GRPOConfig, folder, **sizes, **changes)
+    # By default TRL multiplies the KL term by the ratio since 1.16 (arXiv:2512.02556); GRPO as published does not.
+    args = settings(GRPOConfig, folder, **sizes, use_bias_correction_kl=False, **changes)
     trainer = GRPOTrainer(policy, lambda **_: [0.0], args, train_dataset=ROWS, processing_class=words())
     trainer.current_gradient_accumulation_steps = micro_batches  # as Trainer.train sets it before each step
     return Judge(trainer)
@@ -143,7 +144,7 @@ def sampled_batch(completions, advantages, old_logps, reference_logps, tokens):
 
 
 def grpo_run(model, folder, samples, rewards, **changes):
-    """One step of GRPOTrainer.train over all prompts, with these samples instead of its own; the batches it made.
+    """One step of GRPOTrainer.train over all prompts, with these samples instead of its own; the batches it made, and its log.
 
     `samples` is prompt -> its G responses, all tuples of tokens, and `rewards` response -> reward. Nothing is learnt from
     it (the learning rate is 0): it shows what TRL itself makes of rewards, and that `sampled_batch` has its keys.
@@ -170,8 +171,9 @@ def grpo_run(model, folder, samples, rewards, **changes):
     sizes = {"per_device_train_batch_size": len(samples) * count, "num_generations": count}
     args = settings(GRPOConfig, folder, **sizes, max_steps=1, learning_rate=0.0, save_strategy="no", **changes)
     rows = Dataset.from_list([{"prompt": text} for text in asked])
-    Witness(policy, reward, args, train_dataset=rows, processing_class=words(), rollout_func=rollout).train()
-    return made
+    trainer = Witness(policy, reward, args, train_dataset=rows, processing_class=words(), rollout_func=rollout)
+    trainer.train()
+    return made, trainer.state.log_history[-1]
 
 
 def same(ours, theirs, rtol=2e-4, atol=2e-6):

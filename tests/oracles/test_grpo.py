@@ -1,5 +1,225 @@
-"""GRPO's loss, gradient and metrics on a frozen batch against TRL's GRPOTrainer: four aggregations, clipping, KL."""
+"""GRPO on a frozen batch against TRL's GRPOTrainer: four aggregations, clipping at work, KL, one micro-batch and several."""
+
+from dataclasses import replace
 
 import pytest
+import torch
 
-judge = pytest.importorskip("tests.oracles.judge")
+from tasks.algorithms import grpo
+from tasks.algorithms.advantages import group_advantages
+from tasks.algorithms.completions import token_logps
+from tasks.algorithms.experience import Experience
+from tasks.algorithms.grpo import Settings, Totals, grpo_loss
+from tests.oracles.frozen import COMPLETIONS, OWNER, PROMPTS, RESPONSES, Still, gradients
+from tests.tasks.tiny import llama
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # TRL asks for it
+]
+AGGREGATIONS = ["grpo", "bnpo", "dr_grpo", "dapo"]
+LOW, HIGH, MAX_LENGTH, TOKENS = 0.2, 0.28, 8, int(COMPLETIONS.mask.sum())
+ADVANTAGES = torch.tensor([1.0, -1.0, 0.5, -0.5, -0.8, 0.8])
+REWARDS = torch.tensor([1.0, 3.0, 0.5, 0.5, 2.0, -1.0])  # the second group has no spread
+TOTALS = Totals(len(COMPLETIONS), TOKENS, MAX_LENGTH)
+
+
+@pytest.fixture(scope="module")
+def logps():
+    """Old and reference log-probabilities; the old ones are off by so much that many ratios leave the range."""
+    with torch.no_grad():
+        noise = torch.randn(COMPLETIONS.mask.shape, generator=torch.Generator().manual_seed(0))
+        old = (token_logps(llama(1), COMPLETIONS) + 0.4 * noise) * COMPLETIONS.mask
+        return old, token_logps(llama(2), COMPLETIONS)
+
+
+def ours(logps, aggregation, beta, parts):
+    """Loss, gradient and the sums that are logged, over micro-batches of these rows."""
+    model, (old, reference) = llama(1), logps
+    total, logged = 0.0, {}
+    for rows in parts:
+        here = COMPLETIONS.rows(rows)
+        width = here.mask.shape[1]
+        loss, sums = grpo_loss(
+            token_logps(model, here),
+            old[rows, :width],
+            ADVANTAGES[rows],
+            here.mask,
+            clip_low=LOW,
+            clip_high=HIGH,
+            aggregation=aggregation,
+            totals=TOTALS,
+            reference_logps=reference[rows, :width] if beta else None,
+            beta=beta,
+        )
+        loss.backward()
+        total += loss.item()
+        logged = {name: logged.get(name, 0.0) + value.item() for name, value in sums.items()}
+    return total, gradients(model), logged
+
+
+def theirs(judge, folder, logps, aggregation, beta, parts):
+    """The trainer, and its loss and gradient over the same micro-batches."""
+    trainer = judge.grpo(
+        llama(1),
+        folder,
+        micro_batches=len(parts),
+        loss_type=aggregation,
+        beta=beta,
+        epsilon=LOW,
+        epsilon_high=HIGH,
+        max_completion_length=MAX_LENGTH,
+    )
+    old, reference = logps
+    batches = []
+    for rows in parts:
+        here = COMPLETIONS.rows(rows)
+        width = here.mask.shape[1]
+        batches.append(judge.sampled_batch(here, ADVANTAGES[rows], old[rows, :width], reference[rows, :width], TOKENS))
+    return trainer, trainer(*batches)
+
+
+WHOLE = [torch.arange(6)]
+# TRL's micro-batches are of equal size; a group may lie in two of them.
+CUT = [torch.tensor([0, 3]), torch.tensor([1, 5]), torch.tensor([2, 4])]
+
+
+@pytest.mark.parametrize("parts", [WHOLE, CUT], ids=["whole", "three micro-batches"])
+@pytest.mark.parametrize("beta", [0.0, 0.04])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_loss_and_gradient(judge, tmp_path, logps, aggregation, beta, parts):
+    trainer, expected = theirs(judge, tmp_path, logps, aggregation, beta, parts)
+    loss, gradient, sums = ours(logps, aggregation, beta, parts)
+    judge.same((loss, gradient), expected)
+    if parts is WHOLE:
+        logged = trainer.logged()
+        assert logged["clip_ratio/region_mean"] > 0.1, "clipping acts"
+        assert sums["clip_ratio"] / TOKENS == pytest.approx(logged["clip_ratio/region_mean"], rel=1e-5)
+        assert not beta or sums["kl"] / TOKENS == pytest.approx(logged["kl"], rel=1e-4)
+
+
+@pytest.mark.parametrize("change", [{"clip_low": 0.28}, {"clip_high": 0.2}, {"old": True}, {"max_length": 5}])
+def test_a_wrong_setting_would_be_noticed(judge, tmp_path, logps, change, monkeypatch):
+    """The frozen batch tells the clip's two sides, the old policy and dr_grpo's constant apart."""
+    _, expected = theirs(judge, tmp_path, logps, "dr_grpo", 0.0, WHOLE)
+    with torch.no_grad():
+        old = token_logps(llama(1), COMPLETIONS) if change.get("old") else logps[0]
+    totals = Totals(TOTALS.sequences, TOTALS.tokens, change.get("max_length", MAX_LENGTH))
+    model = llama(1)
+    loss, _ = grpo_loss(
+        token_logps(model, COMPLETIONS),
+        old,
+        ADVANTAGES,
+        COMPLETIONS.mask,
+        clip_low=change.get("clip_low", LOW),
+        clip_high=change.get("clip_high", HIGH),
+        aggregation="dr_grpo",
+        totals=totals,
+    )
+    loss.backward()
+    with pytest.raises(AssertionError):
+        judge.same((loss.item(), gradients(model)), expected)
+
+
+def far(one, other):
+    """The largest difference between two gradients, relative to the largest entry."""
+    scale = max(value.abs().max() for value in one.values())
+    return max((one[name] - other[name]).abs().max() for name in one).item() / scale.item()
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.04])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_only_bnpo_depends_on_how_the_batch_is_cut(logps, aggregation, beta):
+    cuts = [WHOLE, CUT, list(torch.arange(6).split(1)), list(torch.arange(6).split(4))]
+    whole, *cut = [ours(logps, aggregation, beta, parts)[:2] for parts in cuts]
+    for loss, gradient in cut:
+        if aggregation == "bnpo":
+            assert far(whole[1], gradient) > 0.01
+        else:
+            assert loss == pytest.approx(whole[0], rel=1e-4, abs=1e-6)
+            assert far(whole[1], gradient) < 1e-4
+
+
+def settings(aggregation, **changes):
+    plain = {"advantage": "standardized", "updates": 1, "clip_low": LOW, "clip_high": HIGH, "beta": 0.0}
+    plain |= {"temperature": 1.0, "max_length": MAX_LENGTH, "mask_truncated": False, "micro_batch": 6}
+    return Settings(aggregation=aggregation, **{**plain, **changes})
+
+
+class Optimizer(Still):
+    learning_rate = 0.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"temperature": 0.7}, {"advantage": "centered", "beta": 0.04}, {"mask_truncated": True}],
+    ids=str,
+)
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_a_step_of_fit(judge, tmp_path, logps, aggregation, changes):
+    """With a group that has no spread, whose passes `fit` saves: the gradient must be as if it had not.
+
+    TRL leaves truncated responses out of the loss by an empty mask.
+    """
+    asked = settings(aggregation, **changes)
+    model, reference = llama(1), llama(2)
+    ended = torch.tensor([True, False, True, True, True, True])
+    experience = Experience(COMPLETIONS, logps[0], REWARDS, ended)
+    row = next(grpo.fit(model, lambda _: experience, Optimizer(), asked, start=0, steps=1, reference=reference))
+    trainer = judge.grpo(
+        llama(1),
+        tmp_path,
+        loss_type=aggregation,
+        beta=asked.beta,
+        epsilon=LOW,
+        epsilon_high=HIGH,
+        max_completion_length=MAX_LENGTH,
+        temperature=asked.temperature,
+    )
+    advantages = group_advantages(REWARDS, COMPLETIONS.owner, asked.advantage)
+    with torch.no_grad():
+        known = token_logps(reference, COMPLETIONS, asked.temperature)
+    counted = COMPLETIONS.mask & ended.unsqueeze(1) if asked.mask_truncated else COMPLETIONS.mask
+    batch = judge.sampled_batch(replace(COMPLETIONS, mask=counted), advantages, logps[0], known, int(counted.sum()))
+    expected = trainer(batch)
+    judge.same((row["loss"], gradients(model)), expected)
+    logged = trainer.logged()
+    assert row["clip_ratio"] == pytest.approx(logged["clip_ratio/region_mean"], rel=1e-5)
+    assert not asked.beta or row["kl"] == pytest.approx(logged["kl"], rel=1e-4)
+
+
+@pytest.mark.parametrize(("advantage", "scale"), [("standardized", "group"), ("centered", "none")])
+def test_what_a_step_of_trl_is_made_of(judge, tmp_path, advantage, scale):
+    """A whole step of TRL over the same samples: its advantages, log-probabilities and statistics are ours too."""
+    samples = {tuple(prompt): [] for prompt in PROMPTS}
+    for owner, response in zip(OWNER, RESPONSES, strict=True):
+        samples[tuple(PROMPTS[owner])].append(tuple(response))
+    rewards = {tuple(response): reward for response, reward in zip(RESPONSES, REWARDS.tolist(), strict=True)}
+    changes = {"scale_rewards": scale, "num_iterations": 2, "beta": 0.04, "max_completion_length": MAX_LENGTH}
+    [batch], logged = judge.grpo_run(llama(1), tmp_path, samples, rewards, **changes)
+    assert judge.sampled_batch(COMPLETIONS, None, None, None, 0).keys() <= batch.keys()
+    place = [
+        RESPONSES.index(row[kept].tolist())
+        for row, kept in zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
+    ]
+    assert sorted(place) == list(range(6))
+    advantages = group_advantages(REWARDS, COMPLETIONS.owner, advantage)
+    torch.testing.assert_close(batch["advantages"], advantages[place], rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        known = token_logps(llama(1), COMPLETIONS)[place]
+    torch.testing.assert_close(batch["old_per_token_logps"], known, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(batch["ref_per_token_logps"], known, rtol=1e-4, atol=1e-5)
+    assert batch["num_items_in_batch"] == TOKENS
+    ended = torch.tensor([response[-1] == 2 for response in RESPONSES])
+    experience = Experience(COMPLETIONS, known, REWARDS, ended)
+    row = next(
+        grpo.fit(llama(1), lambda _: experience, Optimizer(), settings("dapo"), start=0, steps=1, reference=None)
+    )
+    for name in (
+        "reward",
+        "reward_std",
+        "frac_reward_zero_std",
+        "completions/mean_length",
+        "completions/clipped_ratio",
+    ):
+        assert row[name] == pytest.approx(logged[name], rel=1e-5), name
