@@ -42,10 +42,10 @@ def marked(response: str) -> str | None:
 
 
 def unwrapped(text: str) -> str:
-    """An answer without what LaTeX puts around numbers: `$1{,}000\\%$` is `1,000%`."""
+    """An answer without what LaTeX puts around numbers: `$1{,}000\\%$.` is `1,000%`."""
     for latex, plain in (("\\%", "%"), ("\\$", "$"), ("\\!", ""), ("{,}", ",")):
         text = text.replace(latex, plain)
-    return text.strip().removesuffix(".").rstrip("$")
+    return text.strip().removesuffix(".").strip("$")
 
 
 def verify_number(gold: str, response: str) -> float | None:
@@ -53,6 +53,7 @@ def verify_number(gold: str, response: str) -> float | None:
 
     The answer is the rubric's (`final_answer`) unless it is boxed, so that both rewards call the same responses right.
     """
+    gold = unwrapped(gold)
     if not same_number(gold, gold):
         return None
     if (box := boxed(response)) is not None:
