@@ -16,6 +16,8 @@ COMPLETIONS = make_completions(PROMPTS, OWNER, RESPONSES, PAD)
 class Still:
     """An optimizer that leaves weights and gradients as they are."""
 
+    learning_rate = 0.0
+
     def step(self):
         return 0.0
 

@@ -143,11 +143,11 @@ def sampled_batch(completions, advantages, old_logps, reference_logps, tokens):
     }
 
 
-def grpo_run(model, folder, samples, rewards, **changes):
-    """One step of GRPOTrainer.train over all prompts, with these samples instead of its own; the batches it made, and its log.
+def grpo_run(model, folder, samples, rewards, learning_rate, **changes):
+    """GRPOTrainer.train, public from end to end: two updates by plain gradient descent on one batch of all prompts.
 
-    `samples` is prompt -> its G responses, all tuples of tokens, and `rewards` response -> reward. Nothing is learnt from
-    it (the learning rate is 0): it shows what TRL itself makes of rewards, and that `sampled_batch` has its keys.
+    `samples`, taken instead of its own, is prompt -> its G responses, all tuples of tokens, and `rewards` response ->
+    reward. Returns the two batches that TRL made, under the keys of `sampled_batch`, its log, and the trained weights.
     """
     policy = with_origin(model, folder)
     asked = {" ".join(f"w{token}" for token in prompt): prompt for prompt in samples}
@@ -168,12 +168,17 @@ def grpo_run(model, folder, samples, rewards, **changes):
         return [rewards[tuple(response)] for response in completion_ids]
 
     count = len(next(iter(samples.values())))
-    sizes = {"per_device_train_batch_size": len(samples) * count, "num_generations": count}
-    args = settings(GRPOConfig, folder, **sizes, max_steps=1, learning_rate=0.0, save_strategy="no", **changes)
+    plain = {"per_device_train_batch_size": len(samples) * count, "num_generations": count, "max_steps": 2}
+    plain |= {"num_iterations": 2, "max_grad_norm": 0.0, "save_strategy": "no", "logging_steps": 1}
+    args = settings(GRPOConfig, folder, **plain, use_bias_correction_kl=False, **changes)
+    descent = torch.optim.SGD(policy.parameters(), lr=learning_rate)
+    constant = torch.optim.lr_scheduler.ConstantLR(descent, 1.0)
     rows = Dataset.from_list([{"prompt": text} for text in asked])
-    trainer = Witness(policy, reward, args, train_dataset=rows, processing_class=words(), rollout_func=rollout)
+    trainer = Witness(
+        policy, reward, args, rows, processing_class=words(), optimizers=(descent, constant), rollout_func=rollout
+    )
     trainer.train()
-    return made, trainer.state.log_history[-1]
+    return made, trainer.state.log_history, {name: p.detach() for name, p in policy.named_parameters()}
 
 
 def same(ours, theirs, rtol=2e-4, atol=2e-6):

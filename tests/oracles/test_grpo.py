@@ -142,12 +142,8 @@ def test_only_bnpo_depends_on_how_the_batch_is_cut(logps, aggregation, beta):
 
 def settings(aggregation, **changes):
     plain = {"advantage": "standardized", "updates": 1, "clip_low": LOW, "clip_high": HIGH, "beta": 0.0}
-    plain |= {"temperature": 1.0, "max_length": MAX_LENGTH, "mask_truncated": False, "micro_batch": 6}
+    plain |= {"temperature": 1.0, "max_new_tokens": MAX_LENGTH, "mask_truncated": False, "micro_batch": 6}
     return Settings(aggregation=aggregation, **{**plain, **changes})
-
-
-class Optimizer(Still):
-    learning_rate = 0.0
 
 
 @pytest.mark.parametrize(
@@ -165,7 +161,7 @@ def test_a_step_of_fit(judge, tmp_path, logps, aggregation, changes):
     model, reference = llama(1), llama(2)
     ended = torch.tensor([True, False, True, True, True, True])
     experience = Experience(COMPLETIONS, logps[0], REWARDS, ended)
-    row = next(grpo.fit(model, lambda _: experience, Optimizer(), asked, start=0, steps=1, reference=reference))
+    row = next(grpo.fit(model, lambda _: experience, Still(), asked, start=0, steps=1, reference=reference))
     trainer = judge.grpo(
         llama(1),
         tmp_path,
@@ -188,33 +184,79 @@ def test_a_step_of_fit(judge, tmp_path, logps, aggregation, changes):
     assert not asked.beta or row["kl"] == pytest.approx(logged["kl"], rel=1e-4)
 
 
-@pytest.mark.parametrize(("advantage", "scale"), [("standardized", "group"), ("centered", "none")])
-def test_what_a_step_of_trl_is_made_of(judge, tmp_path, advantage, scale):
-    """A whole step of TRL over the same samples: its advantages, log-probabilities and statistics are ours too."""
+@pytest.mark.parametrize("aggregation", ["grpo", "dr_grpo", "dapo"])
+def test_a_step_of_fit_does_not_depend_on_the_micro_batch(logps, aggregation):
+    """`fit` sorts by length and leaves out what has no gradient, so its parts are of unequal size."""
+    experience = Experience(COMPLETIONS, logps[0], REWARDS, torch.ones(6, dtype=torch.bool))
+    found = []
+    for size in (6, 3, 1):
+        asked, model = settings(aggregation, micro_batch=size), llama(1)
+        row = next(grpo.fit(model, lambda _: experience, Still(), asked, start=0, steps=1, reference=None))
+        found.append((row["loss"], gradients(model)))
+    for loss, gradient in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-4, abs=1e-6)
+        assert far(found[0][1], gradient) < 1e-4
+
+
+class Descent:
+    """Plain gradient descent without clipping."""
+
+    def __init__(self, model, learning_rate):
+        self.model, self.learning_rate = model, learning_rate
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.model.parameters():
+            p -= self.learning_rate * p.grad
+            p.grad = None
+        return 0.0
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "advantage", "scale", "beta"),
+    [
+        ("grpo", "standardized", "group", 0.0),
+        ("bnpo", "standardized", "group", 0.04),
+        ("dapo", "standardized", "group", 0.04),
+        ("dr_grpo", "centered", "none", 0.04),
+    ],
+)
+def test_two_updates_from_rewards_to_weights(judge, tmp_path, aggregation, advantage, scale, beta):
+    """TRL's training from end to end on the same samples: advantages, old policy, reference, statistics and weights."""
     samples = {tuple(prompt): [] for prompt in PROMPTS}
     for owner, response in zip(OWNER, RESPONSES, strict=True):
         samples[tuple(PROMPTS[owner])].append(tuple(response))
     rewards = {tuple(response): reward for response, reward in zip(RESPONSES, REWARDS.tolist(), strict=True)}
-    changes = {"scale_rewards": scale, "num_iterations": 2, "beta": 0.04, "max_completion_length": MAX_LENGTH}
-    [batch], logged = judge.grpo_run(llama(1), tmp_path, samples, rewards, **changes)
-    assert judge.sampled_batch(COMPLETIONS, None, None, None, 0).keys() <= batch.keys()
-    place = [
-        RESPONSES.index(row[kept].tolist())
-        for row, kept in zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
-    ]
-    assert sorted(place) == list(range(6))
-    advantages = group_advantages(REWARDS, COMPLETIONS.owner, advantage)
-    torch.testing.assert_close(batch["advantages"], advantages[place], rtol=1e-5, atol=1e-6)
-    with torch.no_grad():
-        known = token_logps(llama(1), COMPLETIONS)[place]
-    torch.testing.assert_close(batch["old_per_token_logps"], known, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(batch["ref_per_token_logps"], known, rtol=1e-4, atol=1e-5)
-    assert batch["num_items_in_batch"] == TOKENS
-    ended = torch.tensor([response[-1] == 2 for response in RESPONSES])
-    experience = Experience(COMPLETIONS, known, REWARDS, ended)
-    row = next(
-        grpo.fit(llama(1), lambda _: experience, Optimizer(), settings("dapo"), start=0, steps=1, reference=None)
+    rate = 0.3
+    changes = {"loss_type": aggregation, "scale_rewards": scale, "epsilon": LOW, "epsilon_high": HIGH, "beta": beta}
+    batches, logs, weights = judge.grpo_run(
+        llama(1), tmp_path, samples, rewards, rate, max_completion_length=MAX_LENGTH, **changes
     )
+
+    with torch.no_grad():
+        known = token_logps(llama(1), COMPLETIONS)
+    reached = judge.sampled_batch(COMPLETIONS, None, None, None, 0).keys() - (
+        {"ref_per_token_logps"} if not beta else {}
+    )
+    for batch in batches:
+        assert reached <= batch.keys(), "the harness feeds the keys that TRL makes"
+        kept = zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
+        place = [RESPONSES.index(row[mask].tolist()) for row, mask in kept]
+        advantages = group_advantages(REWARDS, COMPLETIONS.owner, advantage)
+        torch.testing.assert_close(batch["advantages"], advantages[place], rtol=1e-5, atol=1e-6)
+        for name in reached & {"old_per_token_logps", "ref_per_token_logps"}:
+            torch.testing.assert_close(batch[name], known[place], rtol=1e-4, atol=1e-5)
+        assert batch["num_items_in_batch"] == TOKENS
+
+    model = llama(1)
+    experience = Experience(COMPLETIONS, known, REWARDS, torch.tensor([r[-1] == 2 for r in RESPONSES]))
+    asked = settings(aggregation, advantage=advantage, beta=beta, updates=2)
+    descent = Descent(model, rate)
+    row = next(grpo.fit(model, lambda _: experience, descent, asked, start=0, steps=1, reference=llama(1)))
+    moved = max((p - q).abs().max() for p, q in zip(model.parameters(), llama(1).parameters(), strict=True))
+    assert moved > 0.05
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.detach(), weights[name], rtol=1e-3, atol=1e-4 * moved.item())
     for name in (
         "reward",
         "reward_std",
@@ -222,4 +264,7 @@ def test_what_a_step_of_trl_is_made_of(judge, tmp_path, advantage, scale):
         "completions/mean_length",
         "completions/clipped_ratio",
     ):
-        assert row[name] == pytest.approx(logged[name], rel=1e-5), name
+        assert row[name] == pytest.approx(logs[0][name], rel=1e-5), name
+    assert row["clip_ratio"] == pytest.approx(logs[1]["clip_ratio/region_mean"], rel=1e-5)
+    assert row["clip_ratio"] > 0.1, "the second update is off policy"
+    assert row["loss"] == pytest.approx(logs[1]["loss"], rel=1e-3)
