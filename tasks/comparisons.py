@@ -1,6 +1,7 @@
 """A table of comparisons as batches of tokens: the one way in which stages that learn from pairs read it."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -45,9 +46,10 @@ class ComparisonSet:
         """How many batches `batches` gives."""
         return batches_per_run(len(self.groups), prompts_per_batch, epochs)
 
-    def batches(self, prompts_per_batch: int, epochs: int, seed: int) -> Iterator[Pairs]:
-        """All pairs of a few prompts at a time, prompts shuffled each epoch."""
-        for picked in shuffled(len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed)):
+    def batches(self, prompts_per_batch: int, epochs: int, seed: int, start: int = 0) -> Iterator[Pairs]:
+        """All pairs of a few prompts at a time, prompts shuffled each epoch; from batch `start` on."""
+        order = shuffled(len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed))
+        for picked in islice(order, start, None):
             pairs = [(*pair, 1 / len(self.groups[group])) for group in picked for pair in self.groups[group]]
             chosen, rejected, strong, weight = zip(*pairs, strict=True)
             used = sorted({*chosen, *rejected})

@@ -1,5 +1,6 @@
 """DPO: fit the policy to preference pairs without a reward model (arXiv:2305.18290, eq. 7); IPO and SimPO likewise."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from tasks.algorithms.optimizer import Optimizer
 from tasks.comparisons import ComparisonSet
 from tasks.schemas import Comparisons
 from tasks.stage import Config, Metrics, main
-from tasks.tracking import track
+from tasks.tracking import Row
+from tasks.training import resumable
 
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
 
@@ -68,10 +70,15 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
     reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
     steps = pairs.steps(config.prompts_per_batch, config.epochs)
     optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.1)
-    batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed)
-    curve = track(dpo.fit(model, batches, optimizer, reference=reference, objective=objective), steps)
-    artifacts.write_curves(curve, curves)
-    artifacts.save_model(model, tokenizer, out)
+
+    def fit(start: int) -> Iterator[Row]:
+        batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed, start)
+        return dpo.fit(model, batches, optimizer, reference=reference, objective=objective)
+
+    with resumable("dpo", config, policy, preferences) as training:
+        curve = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        artifacts.write_curves(curve, curves)
+        artifacts.save_model(model, tokenizer, out)
     last = curve[-max(1, len(curve) // 10) :]
     return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
 

@@ -1,5 +1,6 @@
 """A reward model on preference pairs (Bradley-Terry), with accuracy and calibration on prompts it has not seen."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -11,7 +12,8 @@ from tasks.algorithms.optimizer import Optimizer
 from tasks.comparisons import ComparisonSet
 from tasks.schemas import Comparisons
 from tasks.stage import Config, Metrics, main
-from tasks.tracking import track
+from tasks.tracking import Row
+from tasks.training import resumable
 
 BINS = 10  # of the calibration curve
 
@@ -41,12 +43,17 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     )
     steps = train.steps(config.prompts_per_batch, config.epochs)
     optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, weight_decay=config.weight_decay)
-    batches = train.batches(config.prompts_per_batch, config.epochs, config.seed)
-    fitting = reward_model.fit(model, batches, optimizer, margin=config.margin, centering=config.centering)
-    artifacts.write_curves(track(fitting, steps), curves)
-    artifacts.save_model(model, tokenizer, out)
-    margins = reward_model.margins(model, test.batches(config.prompts_per_batch, 1, config.seed)).double()
-    artifacts.write_curves(reward_model.calibration(margins, BINS), out / "calibration.csv")
+
+    def fit(start: int) -> Iterator[Row]:
+        batches = train.batches(config.prompts_per_batch, config.epochs, config.seed, start)
+        return reward_model.fit(model, batches, optimizer, margin=config.margin, centering=config.centering)
+
+    with resumable("reward_model", config, policy, preferences) as training:
+        rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        artifacts.write_curves(rows, curves)
+        artifacts.save_model(model, tokenizer, out)
+        margins = reward_model.margins(model, test.batches(config.prompts_per_batch, 1, config.seed)).double()
+        artifacts.write_curves(reward_model.calibration(margins, BINS), out / "calibration.csv")
     return {
         "accuracy": (margins > 0).double().mean().item(),
         "loss": torch.nn.functional.softplus(-margins).mean().item(),

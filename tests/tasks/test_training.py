@@ -1,10 +1,7 @@
 import contextlib
 import json
-import os
 import random
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,9 +12,8 @@ from tasks import artifacts, training
 from tasks.algorithms.optimizer import Optimizer
 from tasks.stage import Config
 from tasks.training import Best, Training, digest, resumable
-from tests.tasks.tiny import gpt2, llama
+from tests.tasks.tiny import llama
 
-ROOT = Path(__file__).parents[2]
 STEPS = 9
 FILE = Path("mlruns/checkpoints/toy.safetensors")
 
@@ -310,44 +306,3 @@ def test_a_checkpoint_holds_tensors_and_rows_only():
     tied = ("model/model.embed_tokens.weight", "model/lm_head.weight")
     assert torch.equal(*(tensors[name] for name in tied))
     assert {name.split("/")[0] for name in tensors} == {"rows", "model", "optimizer", "draws", "best", "torch"}
-
-
-def attempts(stage, made, kills):
-    """Run the stage, killed so and so, once for each folder of `kills`; what it said of checkpoints."""
-    outs = [f"{out}={','.join(map(str, how))}" for out, how in kills.items()]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.tasks.training_to_kill", stage, str(made), *outs],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [line for line in done.stderr.splitlines() if line.startswith("checkpoint")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", ["pretrained", "sft"])
-def test_kill_9_at_random_steps(stage, made, tmp_path):
-    """SFT on a model with dropout, so that each step draws from torch's generator."""
-    if stage == "sft":
-        words = artifacts.load_tokenizer(made / "pretrained")
-        model = gpt2(vocab_size=len(words), n_positions=256, resid_pdrop=0.3)
-        artifacts.save_model(model, words, tmp_path / "pretrained")
-        (tmp_path / "problems").symlink_to(made / "problems")
-        made = tmp_path
-    kills, resumed = {"whole": []}, []
-    for seed in range(3):
-        draw = random.Random(seed)
-        first, then = draw.randint(1, 4), draw.randint(1, 4)
-        kills[f"seed {seed}"] = [first, "writing", then]
-        resumed += [first, first, first + then]
-    told = attempts(stage, made, kills)
-    assert told == [f"checkpoint mlruns/checkpoints/{stage}.safetensors resumed after step {step}" for step in resumed]
-    files = {out: {file.relative_to(out): file.read_bytes() for file in Path(out).rglob("*.*")} for out in kills}
-    whole = files.pop("whole")
-    assert {Path("model/model.safetensors"), Path("curve.csv")} <= whole.keys()
-    for found in files.values():
-        assert found.keys() == whole.keys()
-        assert [name for name in whole if found[name] != whole[name]] == []
-    assert not list(Path("mlruns/checkpoints").iterdir())

@@ -1,0 +1,62 @@
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks import artifacts
+from tests.tasks.tiny import gpt2
+
+ROOT = Path(__file__).parents[3]
+STAGES = ("pretrained", "sft", "reward_model", "dpo")
+
+
+@pytest.fixture
+def with_dropout(made, preferences, tmp_path):
+    """What was made, but for a model with dropout: each step of SFT and of the reward model draws from torch's generator."""
+    folder = tmp_path / "with_dropout"
+    folder.mkdir()
+    for made_before in made.iterdir():
+        if made_before.name != "pretrained":
+            (folder / made_before.name).symlink_to(made_before)
+    words = artifacts.load_tokenizer(made / "pretrained")
+    model = gpt2(vocab_size=len(words), n_positions=256, resid_pdrop=0.3, pad_token_id=words.pad_token_id)
+    artifacts.save_model(model, words, folder / "pretrained")
+    return folder
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_steps(with_dropout, tmp_path, monkeypatch):
+    """Killed between steps and while a checkpoint is written, every stage ends with the bytes of a quiet run."""
+    monkeypatch.chdir(tmp_path)
+    arguments, expected = [], []
+    for stage in STAGES:
+        arguments.append(f"{stage}/whole=")
+        for seed in range(2):
+            draw = random.Random(f"{stage} {seed}")
+            first, then = draw.randint(1, 4), draw.randint(1, 4)
+            arguments.append(f"{stage}/{seed}={first},writing,{then}")
+            line = f"checkpoint mlruns/checkpoints/{stage}.safetensors resumed after step "
+            expected += [f"{line}{step}" for step in (first, first, first + then)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.tasks.language.training_to_kill", with_dropout, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if line.startswith("checkpoint")] == expected
+    for stage in STAGES:
+        whole, *killed = (written(Path(stage) / name) for name in ("whole", "0", "1"))
+        assert {Path("model/model.safetensors"), Path("curve.csv")} <= whole.keys()
+        for found in killed:
+            assert found.keys() == whole.keys()
+            assert [name for name in whole if found[name] != whole[name]] == [], stage
+    assert not list(Path("mlruns/checkpoints").iterdir())
+
+
+def written(out):
+    return {file.relative_to(out): file.read_bytes() for file in out.rglob("*.*")}

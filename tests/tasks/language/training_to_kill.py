@@ -1,0 +1,60 @@
+"""Trainings in processes that are killed: `python -m tests.tasks.language.training_to_kill MADE STAGE/NAME=KILL,KILL...`.
+
+Each KILL is one attempt to fill the folder STAGE/NAME: the steps after which it kills itself, or `writing`, as it puts its
+first checkpoint in place. One more attempt survives. All are forks of this one process, since importing takes longest;
+where there are no kills, it trains itself, and so has imported what later ones need.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from tasks import training
+from tasks.algorithms.optimizer import Optimizer
+from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_sft
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+STAGES = {
+    "pretrained": lambda made, out: test_pretrained.pretrain(made, out, steps=12, optimizer="adamw"),
+    "sft": lambda made, out: test_sft.tune(made, out, epochs=3, optimizer="muon"),
+    "reward_model": lambda made, out: test_reward_model.fit(made, made / "preferences", out),
+    "dpo": lambda made, out: test_dpo.fit(made, made / "preferences", out),
+}
+
+
+def arrange(kill):
+    training.EVERY_SECONDS, training.SHARE = 0.0, float("inf")  # a checkpoint after every step
+    if kill == "writing":
+        Path.replace = die
+    elif kill:
+        step, left = Optimizer.step, iter(range(int(kill)))
+        Optimizer.step = lambda self: die() if next(left, None) is None else step(self)
+
+
+def attempt(made, out, kill):
+    child = os.fork()
+    if child == 0:
+        arrange(kill)
+        STAGES[out.parts[0]](made, out)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == (signal.SIGKILL if kill else 0), (out, kill, status)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    made, *outs = sys.argv[1:]
+    for text in outs:
+        out, _, kills = text.partition("=")
+        if kills:
+            for kill in [*kills.split(","), ""]:
+                attempt(Path(made), Path(out), kill)
+        else:
+            STAGES[Path(out).parts[0]](Path(made), Path(out))
