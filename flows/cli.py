@@ -4,6 +4,7 @@ Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Wh
 line on standard error. Nothing heavy is imported before it is known that there is work.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -27,6 +28,7 @@ from flows.validation import ParameterError
 FLOWS = {"language": "flows.language_model"}  # what to run -> the module with its TARGETS and its run()
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
+RARELY = (100_000, 50, 50)  # looking for garbage among what Prefect and MLflow import costs a run two seconds
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Targets = Annotated[list[str] | None, typer.Argument(metavar="[language|STAGE...]", help="A flow or stages.")]
@@ -39,7 +41,10 @@ class WrongUseError(Exception):
 def main() -> None:
     """The `posttrain` command."""
     os.environ.setdefault("DO_NOT_TRACK", "1")  # Prefect and MLflow send statistics otherwise
-    sys.exit(command(sys.argv[1:]))
+    gc.set_threshold(*RARELY)
+    status = command(sys.argv[1:])
+    gc.freeze()  # nor look through it all once more at the end
+    sys.exit(status)
 
 
 def command(arguments: Sequence[str]) -> int:

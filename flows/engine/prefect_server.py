@@ -18,6 +18,8 @@ from flows.engine.pipeline import PlanError
 from flows.engine.supervisor import Command
 
 START_SECONDS = 90.0
+# Uvicorn, which looks for garbage so rarely that it costs the start nothing (half a second else).
+SERVER = "import gc; gc.set_threshold(100_000, 50, 50); import uvicorn; uvicorn.main()"
 
 
 def be_quiet() -> None:
@@ -32,8 +34,6 @@ class TemporaryServer:
     """A server process; starting takes some seconds, in which the caller can do other things before `wait`."""
 
     def __init__(self, root: Path) -> None:
-        import prefect
-
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -46,9 +46,8 @@ class TemporaryServer:
             "PREFECT__SERVER_EPHEMERAL": "1",
             "PREFECT__SERVER_FINAL": "1",
         }
-        program = ["uvicorn", "--app-dir", str(prefect.__module_path__.parent), "--factory"]
         address = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
-        arguments = [sys.executable, "-m", *program, "prefect.server.api.server:create_app", *address]
+        arguments = [sys.executable, "-P", "-c", SERVER, "--factory", "prefect.server.api.server:create_app", *address]
         self._command = Command([arguments], root, environ, self.log)
 
     def wait(self) -> None:
@@ -69,10 +68,19 @@ class TemporaryServer:
 
 
 def temporary_server(root: Path) -> TemporaryServer | None:
-    """Start a server, unless Prefect is configured to use one (PREFECT_API_URL, in the environment or a profile)."""
+    """Start a server, unless Prefect is configured to use one (PREFECT_API_URL, in the environment or a profile).
+
+    It is started before Prefect is imported here to be asked, since everything else waits for it.
+    """
+    if os.environ.get("PREFECT_API_URL"):
+        return None
+    server = TemporaryServer(root)
     from prefect.settings import PREFECT_API_URL
 
-    return None if PREFECT_API_URL.value() else TemporaryServer(root)
+    if PREFECT_API_URL.value():
+        server.stop()
+        return None
+    return server
 
 
 @contextmanager
