@@ -1,14 +1,20 @@
 """Check what a stage wrote before it enters the cache: `python -m tasks.check PATH...`, one line a problem, exit code 1.
 
+With `-` for the paths it answers questions until standard input ends, so that a whole flow needs to start it only once.
+
 Tables are held against their schema, weights and numbers must be finite. Transformers is not imported, and torch only
 for number formats that numpy lacks, so that a check costs little.
 """
 
 import json
 import math
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -112,7 +118,31 @@ def problems(path: Path) -> Iterator[str]:
             yield f"{file}: cannot be read: {' '.join(str(error).split())}"
 
 
+def serve() -> None:
+    """Answer each line of standard input, a JSON list of paths, with the JSON list of their problems.
+
+    The end of standard input ends the process at once, whatever it is checking: whoever asked is gone.
+    """
+    asked: SimpleQueue[str] = SimpleQueue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            asked.put(line)
+        os._exit(0)
+
+    Thread(target=listen, daemon=True).start()
+    try:
+        while True:
+            paths = json.loads(asked.get())
+            print(json.dumps([problem for path in paths for problem in problems(Path(path))]), flush=True)
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)  # the listening thread would keep an ordinary exit from closing standard input
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["-"]:
+        serve()
     found = [problem for argument in sys.argv[1:] for problem in problems(Path(argument))]
     print("\n".join(found), end="\n" if found else "", file=sys.stderr)
     sys.exit(1 if found else 0)

@@ -1,23 +1,13 @@
-"""What a stage must have made before its outs may enter the cache.
+"""What a stage must have made, in any project, before its outs may enter the cache.
 
-Every declared out is there and not empty, metrics are finite numbers; and the project's own check of the contents
-(`python -m tasks.check OUT...`), which knows the schemas, runs as a child, since flows import nothing of tasks.
+Every declared out is there and not empty, and metrics are finite numbers.
 """
 
 import json
 import math
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-
-CHECK = (sys.executable, "-m", "tasks.check")
-CHECK_FILE = Path("tasks/check.py")
-
-
-def check_command(root: Path, outs: Iterable[Path]) -> list[str] | None:
-    """The command that checks the contents of outs, or None where the project has none."""
-    return [*CHECK, *map(str, outs)] if (root / CHECK_FILE).exists() else None
 
 
 def problems(root: Path, outs: Iterable[Path], metrics: Iterable[Path]) -> Iterator[str]:

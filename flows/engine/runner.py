@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine import outs
+from flows.engine.checker import Checker
 from flows.engine.supervisor import Command
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Runner:
     """Runs commands of the repository at `root` and can stop them all."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self._checker = root, Checker(root)
         self._changing = threading.Lock()
         self._stopping = False
         self._commands: set[Command] = set()
@@ -37,7 +38,7 @@ class Runner:
         with self._changing:
             self._stopping = True
             commands = list(self._commands)
-        stops = [threading.Thread(target=command.stop) for command in commands]
+        stops = [threading.Thread(target=stop) for stop in (self._checker.stop, *(each.stop for each in commands))]
         for thread in stops:
             thread.start()
         for thread in stops:
@@ -62,12 +63,18 @@ class Runner:
         commands = [_make_cmd(get_executable(), command) for command in _enforce_cmd_list(stage.cmd)]
         self._run(commands, Path(stage.wdir), variables, log, _Reports(progress, tell).look)
 
+        self._check(stage, log)
+
+    def _check(self, stage: "PipelineStage", log: Path) -> None:
         made = [Path(out.fs_path) for out in stage.outs]
-        for problem in outs.problems(self.root, made, [Path(out.fs_path) for out in stage.metrics]):
-            raise StageFailed(problem)
-        check = outs.check_command(self.root, made)
-        if check is not None:
-            self._run([check], self.root, variables, log, lambda seconds: None)
+        found = [*outs.problems(self.root, made, [Path(out.fs_path) for out in stage.metrics])]
+        found = found or self._checker.problems(made)
+        if self._stopping:
+            raise StageFailed("stopped")
+        if found:
+            with log.open("a") as file:
+                file.writelines(f"{problem}\n" for problem in found)
+            raise StageFailed(found[0])
 
     def _run(
         self,

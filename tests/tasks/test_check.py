@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from safetensors.torch import save_file as save_torch_file
 from tasks import schemas
 from tasks.check import TABLES, problems
 
+ROOT = Path(__file__).parents[2]
 PROBLEM = {"problem_id": "a", "question": "3 + 4?", "solution": "3 + 4 = 7\n#### 7", "answer": "7", "steps": 1}
 
 
@@ -73,11 +75,40 @@ def test_numbers_and_torn_files(tmp_path, name, text, told):
 def test_as_a_command(tmp_path):
     good, bad = table(tmp_path / "problems" / "test.parquet"), tmp_path / "m.json"
     bad.write_text("[Infinity]")
-    root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tasks.check", str(good)]
-    assert subprocess.run(command, cwd=root, check=False).returncode == 0
-    failed = subprocess.run([*command, str(bad)], cwd=root, capture_output=True, text=True, check=False)
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+    failed = subprocess.run([*command, str(bad)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (failed.returncode, failed.stderr) == (1, f"{bad}: [0]: expected a finite number, got inf\n")
+
+
+def test_one_process_answers_for_many_outs(tmp_path):
+    good, bad = table(tmp_path / "problems" / "test.parquet"), tmp_path / "m.json"
+    bad.write_text("[Infinity]")
+    questions = "".join(json.dumps([str(path) for path in paths]) + "\n" for paths in ([good], [good, bad], [good]))
+    command = [sys.executable, "-m", "tasks.check", "-"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        process.stdin.write(questions)
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.stdin.close()
+        assert process.wait(timeout=5) == 0
+    assert answers == [[], [f"{bad}: [0]: expected a finite number, got inf"], []]
+
+
+@pytest.mark.parametrize(("check", "status"), [("time.sleep(60)", 0), ("1 / 0", 1)])
+def test_it_ends_with_its_input_or_with_its_own_error(check, status):
+    code = (
+        f"import time; from tasks import check; check.problems = lambda path: {check}; print(flush=True); check.serve()"
+    )
+    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        process.stdout.readline()  # it has been imported
+        process.stdin.write('["x"]\n')
+        process.stdin.flush()
+        if status == 0:
+            process.stdin.close()
+        assert process.wait(timeout=5) == status
+        assert ("ZeroDivisionError" in process.stderr.read()) == (status == 1)
 
 
 def test_every_schema_has_a_file():

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from flows.engine import lockfile
 from flows.engine.coordinator import Coordinator
 from flows.engine.plan import PlanError
+from tests.flows.engine.test_supervisor import wait_for
 from tests.flows.engine.toy import Toy
 
 
@@ -147,24 +149,59 @@ def test_a_record_that_lineage_fails_on_is_still_a_record(toy: Toy) -> None:
     assert toy.reasons() == {"a": None}, "the work is not lost, and not done again"
 
 
-def test_the_projects_own_check_guards_the_cache(toy: Toy) -> None:
+CHECK = """
+import json, pathlib, sys
+open("started", "a").write("x")
+for line in sys.stdin:
+    texts = {name: pathlib.Path(name).read_text() for name in json.loads(line)}
+    if any("slow" in text for text in texts.values()):
+        import time; open("busy", "w"); time.sleep(60)
+    if any("broken" in text for text in texts.values()):
+        raise ValueError("the check itself is broken")
+    print(json.dumps([f"{name}: row 3: reward: expected a number" for name in texts if "bad" in texts[name]]), flush=True)
+"""
+
+
+@pytest.fixture
+def checked(toy: Toy) -> Toy:
+    """A project with a check of its own, and two stages that have passed it."""
     toy.write("tasks/__init__.py", "")
-    toy.write(
-        "tasks/check.py",
-        """
-        import pathlib, sys
-        for name in sys.argv[1:]:
-            if "bad" in pathlib.Path(name).read_text():
-                sys.exit(f"{name}: row 3: reward: expected a number")
-        """,
-    )
+    toy.write("tasks/check.py", CHECK)
     toy.stage("a")
-    assert toy.states() == {"a": "ran"}
-    toy.set(a="bad")
-    result = toy.run()["a"]
+    toy.stage("b")
+    assert toy.states() == {"a": "ran", "b": "ran"}
+    return toy
+
+
+def test_the_projects_own_check_guards_the_cache(checked: Toy) -> None:
+    assert checked.read("started") == "x", "one process for both stages"
+    checked.set(a="bad")
+    result = checked.run()["a"]
     assert result.state == "failed"
-    assert result.reason.endswith("data/a: row 3: reward: expected a number (exit status 1)")
-    assert toy.read("data/a") == "a 1\n"
+    assert result.reason == f"{checked.root}/data/a: row 3: reward: expected a number"
+    assert result.log is not None
+    assert result.log.read_text().endswith(f"{result.reason}\n")
+    assert checked.read("data/a") == "a 1\n"
+
+
+def test_a_check_that_breaks_fails_its_stage_and_no_other(checked: Toy) -> None:
+    checked.set(a="broken", b=2)
+    results = checked.run()
+    assert {name: result.state for name, result in results.items()} == {"a": "failed", "b": "ran"}
+    told = "python -m tasks.check: ValueError: the check itself is broken; see mlruns/logs/check.log"
+    assert results["a"].reason == told
+    assert checked.read("data/a") == "a 1\n"
+
+
+def test_a_check_at_work_is_stopped_with_the_run(checked: Toy) -> None:
+    checked.set(a="slow")
+    with Coordinator(checked.root) as coordinator, ThreadPoolExecutor(1) as pool:
+        future = pool.submit(coordinator.execute, "a", checked.events.append)
+        wait_for((checked.root / "busy").exists, 20)
+        coordinator.stop()
+        result = future.result(timeout=5)
+    assert (result.state, result.reason) == ("failed", "stopped")
+    assert checked.read("data/a") == "a 1\n"
 
 
 def test_output_goes_to_the_log_and_progress_to_the_watcher(toy: Toy) -> None:
