@@ -33,6 +33,8 @@ TABLES: dict[str, type[schemas.Table]] = {
     "test.parquet": schemas.Problems,
     "demonstrations.parquet": schemas.Demonstrations,
     "corpus.parquet": schemas.Documents,
+    "prompts.parquet": schemas.Prompts,
+    "selected.parquet": schemas.Demonstrations,
     "responses.parquet": schemas.Responses,
     "annotations.parquet": schemas.Annotations,
     "generations.parquet": schemas.Generations,

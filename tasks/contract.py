@@ -59,12 +59,16 @@ def config_types(pipeline: dict[str, Any]) -> dict[str, type[Config]]:
 def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
     """JSON schema of the whole params.yaml: one required section a stage, nothing else."""
     sections = {name: config.model_json_schema() for name, config in config_types(pipeline).items()}
+    parts: dict[str, Any] = {}  # of sections, which refer to them from the root
+    for section in sections.values():
+        parts |= section.pop("$defs", {})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "additionalProperties": False,
         "required": list(sections),
         "properties": sections,
+        "$defs": parts,
     }
 
 

@@ -5,6 +5,7 @@ import pandera.pandas as pa
 from pandera.typing import Series
 
 STRENGTHS = ("a better", "a slightly better", "b slightly better", "b better")
+REWARDS = ("policy", "verifiable", "rubric", "reward_model")  # policy: as the stage that trains says
 NUMBER = r"^-?\d+(\.\d+)?$"
 
 
@@ -47,6 +48,17 @@ class Documents(Table):
 
     kind: Series[str]
     text: Series[str] = pa.Field(str_length={"min_value": 1})
+
+
+class Prompts(Table):
+    """What policies are trained on by reward: problems of one or more data sets, each with how it is judged."""
+
+    prompt_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
+    dataset: Series[str] = pa.Field(str_length={"min_value": 1})
+    question: Series[str] = pa.Field(str_length={"min_value": 1})
+    solution: Series[str] = pa.Field(str_length={"min_value": 1})
+    answer: Series[str] = pa.Field(str_matches=NUMBER)
+    reward: Series[str] = pa.Field(isin=REWARDS)
 
 
 class Responses(Table):

@@ -79,5 +79,7 @@ def summary(experience: Experience) -> dict[str, float]:
 
 def by_length(completions: Completions, rows: Tensor, size: int) -> Iterator[Tensor]:
     """The responses `rows` (long) in parts of at most `size`, of like length together: least padding."""
+    if not len(rows):
+        return
     lengths = completions.mask[rows].sum(1)
     yield from rows[lengths.argsort(stable=True)].split(size)

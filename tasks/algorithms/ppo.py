@@ -26,8 +26,8 @@ class Settings:
 
     gamma: float
     lam: float
-    clip: float  # of the ratio
-    value_clip: float  # how far a value may move from the one sampled with; 0 does not clip
+    clip_ratio: float
+    clip_value: float  # how far a value may move from the one sampled with; 0 does not clip
     epochs: int
     minibatches: int  # in an epoch
     missing_end_penalty: float  # subtracted from the score of a response that the length limit cut off
@@ -147,9 +147,9 @@ def _losses(
         for part in (prepared.old_logps, prepared.old_values, prepared.advantages, prepared.returns)
     )
     logps = token_logps(policy, here, settings.temperature)
-    per_token, acts = policy_loss(logps, old_logps, advantages, settings.clip, settings.clip)
+    per_token, acts = policy_loss(logps, old_logps, advantages, settings.clip_ratio, settings.clip_ratio)
     policy_part = masked_mean(per_token, mask)
-    value_part = masked_mean(value_loss(critic(here), old_values, returns, settings.value_clip), mask)
+    value_part = masked_mean(value_loss(critic(here), old_values, returns, settings.clip_value), mask)
     ratio = (logps.detach() - old_logps) * mask
     return (policy_part, value_part), {
         "loss/policy": policy_part.item(),

@@ -1,8 +1,6 @@
 """Word problems with worked solutions: generated, or read from files or a hub in GSM8K's form (arXiv:2110.14168)."""
 
-import json
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,9 +9,9 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from tasks import artifacts, tracking
+from tasks import artifacts, gsm8k, tracking
 from tasks.algorithms import word_problems
-from tasks.schemas import NUMBER, Demonstrations, Problems
+from tasks.schemas import Demonstrations, Problems
 from tasks.stage import Config, Metrics, main
 
 SPLITS = ("train", "validation", "test")
@@ -44,9 +42,9 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
     if config.source == "generated":
         splits = generated(config)
     elif config.source == "files":
-        splits = split(config, read_jsonl(raw / "train.jsonl"), read_jsonl(raw / "test.jsonl"))
+        splits = split(config, gsm8k.read_jsonl(raw / "train.jsonl"), gsm8k.read_jsonl(raw / "test.jsonl"))
     else:
-        splits = split(config, *from_hub(config))
+        splits = split(config, from_hub(config, "train"), from_hub(config, "test"))
     for name, rows in splits.items():
         artifacts.write(Problems, pd.DataFrame(rows), out / f"{name}.parquet")
     artifacts.write(Demonstrations, demonstrations(config, splits["train"]), out / "demonstrations.parquet")
@@ -103,60 +101,9 @@ def generated(config: ProblemsConfig) -> dict[str, list[dict[str, Any]]]:
     return rows
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Rows of one GSM8K file, blank lines passed over; SystemExit with one line naming file, line and field."""
-    if not path.is_file():
-        raise SystemExit(
-            f"{path}: no such file; problems.source 'files' reads train.jsonl and test.jsonl below problems.path"
-        )
-    rows = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):  # str.splitlines splits at U+2028 as well
-        if line.strip():
-            try:
-                rows.append(from_gsm8k(json.loads(line), f"{path.stem}-{number - 1}"))
-            except ValueError as error:  # of JSON and of UTF-8 too
-                raise SystemExit(
-                    f"{path}: line {number}: {error}; expected {{question, answer ending in '#### N'}}"
-                ) from None
-    return rows
-
-
-def from_gsm8k(row: Any, problem_id: str) -> dict[str, Any]:
-    """One row of GSM8K as a row of Problems; ValueError naming the field where it is not one."""
-    for field in ("question", "answer"):
-        text = row.get(field) if isinstance(row, dict) else None
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"field '{field}' is not there, or is no text")
-    steps, mark, answer = row["answer"].rpartition("#### ")
-    if not mark:
-        raise ValueError("field 'answer' has no '#### N'")
-    answer = answer.strip().replace(",", "").lstrip("$")
-    if not re.match(NUMBER, answer):
-        raise ValueError(f"field 'answer' ends in '#### {answer}', which is no number")
-    steps = steps.strip()
-    solution = f"{steps}\n#### {answer}" if steps else f"#### {answer}"
-    return {
-        "problem_id": problem_id,
-        "question": row["question"].strip(),
-        "solution": solution,
-        "answer": answer,
-        "steps": len(steps.splitlines()),
-    }
-
-
-def from_hub(config: ProblemsConfig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Train and test rows of a hub data set in GSM8K's form, at the revision that params.yaml names."""
-    from datasets import load_dataset
-
-    hub = load_dataset(config.hub_id, config.hub_config, revision=config.hub_revision)
-    found: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
-    for name, rows in found.items():
-        for number, row in enumerate(hub[name]):
-            try:
-                rows.append(from_gsm8k(row, f"{name}-{number}"))
-            except ValueError as error:
-                raise SystemExit(f"{config.hub_id}: {name}, row {number}: {error}") from None
-    return found["train"], found["test"]
+def from_hub(config: ProblemsConfig, name: str) -> list[dict[str, Any]]:
+    """One split of the hub data set that params.yaml names."""
+    return gsm8k.read_hub(config.hub_id, config.hub_config, config.hub_revision, name)
 
 
 def split(

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tasks import artifacts, schemas
 from tasks.algorithms import word_problems
-from tasks.language.problems import SPLITS, ProblemsConfig, from_gsm8k, generated, read_jsonl, run
+from tasks.gsm8k import from_gsm8k, read_jsonl
+from tasks.language.problems import SPLITS, ProblemsConfig, generated, run
 from tests.conftest import tiny
 
 CONFIG = tiny(ProblemsConfig, "problems")
@@ -161,7 +162,7 @@ def test_files_that_do_not_suffice(files, tmp_path):
         run(files(train=ROWS[:8]), tmp_path, tmp_path / "out")
     with pytest.raises(SystemExit, match="there are no test problems"):
         run(files(test=[]), tmp_path, tmp_path / "out")
-    with pytest.raises(SystemExit, match=r"train\.jsonl: no such file; problems\.source 'files' reads"):
+    with pytest.raises(SystemExit, match=r"train\.jsonl: no such file; expected rows \{question"):
         run(files(), tmp_path / "elsewhere", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -1,0 +1,157 @@
+"""Prompts, a policy that answers them and a judge of the answers: what the policy-gradient stages learn from.
+
+Every draw follows from the seed and the step's number alone, so that a training that was killed goes on with the same ones.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pydantic import Field
+
+from tasks import artifacts, prompts
+from tasks.algorithms import experience, reward_model, rewards, rollouts
+from tasks.algorithms.completions import Completions, make_completions
+from tasks.algorithms.experience import Experience
+from tasks.algorithms.verifier import Verifier
+from tasks.stage import Config
+
+SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
+SHOWN = 24  # responses of a step in its table of samples
+NOTHING = rewards.Weights(0.0, 0.0, 0.0, 0.0)
+
+
+class RewardWeights(Config):
+    """How much each reward counts; the policy is trained for the weighted sum. `format` alone says nothing of being right."""
+
+    verifiable: float = Field(ge=0)
+    rubric: float = Field(ge=0)
+    reward_model: float = Field(ge=0)
+    format: float = Field(ge=0)
+
+
+class SamplingConfig(Config):
+    """What every stage that samples from its policy and judges the samples has in its section."""
+
+    seed: int
+    samples: int = Field(ge=1)  # responses to a prompt
+    temperature: float = Field(gt=0)
+    max_new_tokens: int = Field(ge=1)
+    reward: RewardWeights
+
+
+class Judge:
+    """Scores responses by a stage's reward, or by the one that a prompt's data set asks for."""
+
+    def __init__(self, weights: RewardWeights, scorer: Any, tokenizer: Any, verifier: Verifier) -> None:
+        self.own = rewards.Weights(**weights.model_dump())
+        self.scorer, self.tokenizer, self.verifier = scorer, tokenizer, verifier
+
+    def __call__(
+        self, asked: Sequence[Mapping[Any, Any]], responses: Completions, ended: Sequence[bool]
+    ) -> rewards.Rewards:
+        """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers."""
+        texts = [
+            prompts.decode(self.tokenizer, row[kept])
+            for row, kept in zip(responses.tokens, responses.mask, strict=True)
+        ]
+        answered = [
+            rewards.Answered(row["question"], row["solution"], row["answer"], text, done)
+            for row, text, done in zip(asked, texts, ended, strict=True)
+        ]
+        kinds = [row["reward"] for row in asked]
+        scores = self._scores(responses) if any(self._weights(kind).reward_model for kind in set(kinds)) else None
+        total = torch.zeros(len(texts))
+        parts: dict[str, torch.Tensor] = {}
+        for kind in sorted(set(kinds)):
+            rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
+            part = rewards.rewards(
+                [answered[row] for row in rows.tolist()],
+                self._weights(kind),
+                self.verifier,
+                None if scores is None else scores[rows],
+            )
+            total[rows] = part.total
+            for name, values in part.parts.items():
+                parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
+        return rewards.Rewards(total, parts)
+
+    def _weights(self, kind: str) -> rewards.Weights:
+        return self.own if kind == "policy" else replace(NOTHING, **{kind: 1.0})
+
+    @torch.no_grad()
+    def _scores(self, responses: Completions) -> torch.Tensor:
+        scores = torch.zeros(len(responses))
+        for rows in experience.by_length(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
+            scores[rows] = reward_model.score(self.scorer, responses.rows(rows)).cpu()
+        return scores
+
+
+class Environment:
+    """Samples from the policy as it is when called, and has the samples judged."""
+
+    def __init__(self, policy: Any, tokenizer: Any, table: pd.DataFrame, judge: Judge, config: SamplingConfig) -> None:
+        self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
+        self.rows: list[dict[Any, Any]] = table.to_dict("records")
+        self.encoded = [prompts.encode_prompt(tokenizer, row["question"]) for row in self.rows]
+
+    def sample(self, places: Sequence[int], samples: int, draw: int) -> Experience:
+        """`samples` judged responses to each of the prompts at `places`; `draw` numbers the random draw."""
+        asked = [self.encoded[place] for place in places]
+        [drawn] = rollouts.sample(
+            self.policy,
+            asked,
+            samples=samples,
+            max_new_tokens=self.config.max_new_tokens,
+            temperature=self.config.temperature,
+            end_tokens=prompts.end_tokens(self.policy, self.tokenizer),
+            seed=self.config.seed * 1_000_003 + draw,
+            batch_size=len(asked),
+        )
+        owner = [row // samples for row in range(len(drawn.ended))]
+        responses = make_completions(asked, owner, drawn.responses(), self.tokenizer.pad_token_id)
+        found = self.judge([self.rows[places[prompt]] for prompt in owner], responses, drawn.ended.tolist())
+        logged = {f"rewards/{name}": values.nanmean().item() for name, values in found.parts.items()}
+        return Experience(responses, drawn.logps, found.total, drawn.ended, logged)
+
+    def shown(self, places: Sequence[int], found: Experience) -> pd.DataFrame:
+        """The first responses with their prompts and rewards, for people to read."""
+        batch = found.completions
+        return pd.DataFrame(
+            {
+                "prompt": self.rows[places[int(batch.owner[row])]]["question"],
+                "response": prompts.decode(self.tokenizer, batch.tokens[row][batch.mask[row]].tolist()),
+                "reward": found.rewards[row].item(),
+                "ended": bool(found.ended[row]),
+            }
+            for row in range(min(SHOWN, len(batch)))
+        )
+
+    def of_step(self, step: int, count: int) -> list[int]:
+        """The places of step `step`'s `count` prompts: each prompt comes once an epoch, in that epoch's own order."""
+        places = []
+        orders: dict[int, list[int]] = {}
+        for number in range((step - 1) * count, step * count):
+            epoch, at = divmod(number, len(self.rows))
+            if epoch not in orders:
+                generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + epoch)
+                orders[epoch] = torch.randperm(len(self.rows), generator=generator).tolist()
+            places.append(orders[epoch][at])
+        return places
+
+
+@contextmanager
+def environment(
+    config: SamplingConfig, policy: Any, tokenizer: Any, table: pd.DataFrame, scorer: Path
+) -> Iterator[Environment]:
+    """The environment over the prompts of `table` (schema Prompts); `scorer` is loaded only where a reward needs it."""
+    wanted = bool(config.reward.reward_model) or (table["reward"] == "reward_model").any()
+    model = artifacts.load_reward_model(scorer) if wanted else None
+    if wanted and artifacts.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
+        raise SystemExit(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
+    with Verifier() as verifier:
+        yield Environment(policy, tokenizer, table, Judge(config.reward, model, tokenizer, verifier), config)

@@ -1,0 +1,60 @@
+"""Problems in GSM8K's form (arXiv:2110.14168), `{"question": .., "answer": "steps #### N"}`, from files or a hub."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tasks.schemas import NUMBER
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Rows of one GSM8K file, blank lines passed over; SystemExit with one line naming file, line and field."""
+    if not path.is_file():
+        raise SystemExit(f"{path}: no such file; expected rows {{question, answer ending in '#### N'}}, one a line")
+    rows = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):  # str.splitlines splits at U+2028 as well
+        if line.strip():
+            try:
+                rows.append(from_gsm8k(json.loads(line), f"{path.stem}-{number - 1}"))
+            except ValueError as error:  # of JSON and of UTF-8 too
+                raise SystemExit(
+                    f"{path}: line {number}: {error}; expected {{question, answer ending in '#### N'}}"
+                ) from None
+    return rows
+
+
+def from_gsm8k(row: Any, problem_id: str) -> dict[str, Any]:
+    """One row of GSM8K as a row of Problems; ValueError naming the field where it is not one."""
+    for field in ("question", "answer"):
+        text = row.get(field) if isinstance(row, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"field '{field}' is not there, or is no text")
+    steps, mark, answer = row["answer"].rpartition("#### ")
+    if not mark:
+        raise ValueError("field 'answer' has no '#### N'")
+    answer = answer.strip().replace(",", "").lstrip("$")
+    if not re.match(NUMBER, answer):
+        raise ValueError(f"field 'answer' ends in '#### {answer}', which is no number")
+    steps = steps.strip()
+    solution = f"{steps}\n#### {answer}" if steps else f"#### {answer}"
+    return {
+        "problem_id": problem_id,
+        "question": row["question"].strip(),
+        "solution": solution,
+        "answer": answer,
+        "steps": len(steps.splitlines()),
+    }
+
+
+def read_hub(name: str, config: str, revision: str, split: str) -> list[dict[str, Any]]:
+    """Rows of one split of a hub data set in GSM8K's form, at a revision; SystemExit naming the row that is not."""
+    from datasets import load_dataset
+
+    rows = []
+    for number, row in enumerate(load_dataset(name, config, revision=revision)[split]):
+        try:
+            rows.append(from_gsm8k(row, f"{split}-{number}"))
+        except ValueError as error:
+            raise SystemExit(f"{name}: {split}, row {number}: {error}") from None
+    return rows

@@ -1,0 +1,80 @@
+"""The prompts that policies are trained on by reward: drawn from one or more data sets, each with a weight and a reward."""
+
+import random
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from tasks import artifacts, gsm8k, tracking
+from tasks.schemas import Problems, Prompts
+from tasks.stage import Config, Metrics, main
+
+
+class Dataset(Config):
+    """One data set of the mixture."""
+
+    name: str = Field(min_length=1)
+    source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems`
+    location: str  # file: a .jsonl below mixture.path, rows {"question": .., "answer": ".. #### N"}; hub: an id
+    weight: float = Field(gt=0)  # its share of the prompts is this over the sum of all
+    reward: Literal["policy", "verifiable", "rubric", "reward_model"]  # policy: as the stage that trains says
+
+
+class MixtureConfig(Config):
+    """How many prompts are drawn, and from where."""
+
+    seed: int
+    prompts: int = Field(ge=1)  # at most
+    skip: int = Field(ge=0)  # of `problems` passed over: those that SFT has seen
+    path: str
+    hub_config: str
+    hub_revision: str
+    datasets: list[Dataset] = Field(min_length=1)
+
+
+def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
+    """Write prompts.parquet (schema Prompts), shuffled; the metrics are the drawn counts by data set."""
+    names = [dataset.name for dataset in config.datasets]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise SystemExit(f"params.yaml: mixture.datasets: two are called {min(twice)!r}; expected different names")
+    rng = random.Random(config.seed)
+    total = sum(dataset.weight for dataset in config.datasets)
+    rows: list[dict[str, Any]] = []
+    asked = set(artifacts.read(Problems, problems / "test.parquet")["question"])  # test problems are never trained on
+    metrics: dict[str, dict[str, float]] = {"drawn": {}, "available": {}}
+    for dataset in config.datasets:
+        pool = [row for row in available(config, dataset, problems, raw) if row["question"] not in asked]
+        drawn = rng.sample(pool, min(len(pool), round(config.prompts * dataset.weight / total)))
+        asked.update(row["question"] for row in drawn)
+        rows += [
+            {
+                "prompt_id": f"{dataset.name}/{row['problem_id']}",
+                "dataset": dataset.name,
+                **{name: row[name] for name in ("question", "solution", "answer")},
+                "reward": dataset.reward,
+            }
+            for row in drawn
+        ]
+        metrics["drawn"][dataset.name], metrics["available"][dataset.name] = len(drawn), len(pool)
+    if not rows:
+        raise SystemExit("params.yaml: mixture: the data sets and mixture.skip leave no prompt")
+    rng.shuffle(rows)
+    table = pd.DataFrame(rows)
+    artifacts.write(Prompts, table, out / "prompts.parquet")
+    tracking.log_table(table.head(20), "prompts.json")
+    return metrics
+
+
+def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path) -> list[dict[Any, Any]]:
+    """All rows of one data set, in the form of Problems."""
+    if dataset.source == "problems":
+        return artifacts.read(Problems, problems / "train.parquet").iloc[config.skip :].to_dict("records")
+    if dataset.source == "file":
+        return gsm8k.read_jsonl(raw / dataset.location)
+    return gsm8k.read_hub(dataset.location, config.hub_config, config.hub_revision, "train")
+
+
+if __name__ == "__main__":
+    main(run)

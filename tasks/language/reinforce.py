@@ -1,0 +1,57 @@
+"""REINFORCE: the plain policy gradient, with no baseline, a running mean, or a critic (advantage actor-critic)."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tasks.algorithms import reinforce
+from tasks.algorithms.critic import Critic
+from tasks.algorithms.optimizer import Optimizer
+from tasks.policy import PolicyConfig, Sources, Trainee, settings, train
+from tasks.stage import Metrics, main
+
+
+class ReinforceConfig(PolicyConfig):
+    """Which baseline is subtracted, and how often the variance of the gradient is measured."""
+
+    baseline: Literal["none", "running_mean", "critic"]
+    gamma: float = Field(gt=0, le=1)
+    mean_rate: float = Field(gt=0, le=1)  # of the running mean of rewards
+    critic_learning_rate: float = Field(gt=0)
+    variance_every: int = Field(ge=0)  # steps between two measurements of the gradient's variance; 0 for none
+    variance_parts: int = Field(ge=2)  # the batch is cut into so many for it
+    micro_batch: int = Field(ge=1)  # responses in one pass
+
+
+def run(
+    config: ReinforceConfig, policy: Path, mixture: Path, problems: Path, reward_model: Path, out: Path, curves: Path
+) -> Metrics:
+    """Train `policy`; write it to `out`, and the curve to `curves`."""
+
+    def start_up(trainee: Trainee) -> tuple[Any, dict[str, Any]]:
+        optimizer = Optimizer(trainee.policy, config.learning_rate, config.steps, clip=config.clip, warmup=0.05)
+        mean = reinforce.RunningMean(config.mean_rate)
+        state: dict[str, Any] = {"optimizer": optimizer, "mean": mean}
+        if config.baseline == "critic":
+            critic = state["critic"] = Critic(trainee.policy)
+            rate = config.critic_learning_rate
+            state["critic_optimizer"] = Optimizer(critic, rate, config.steps, clip=config.clip, warmup=0.05)
+        fit = partial(
+            reinforce.fit,
+            trainee.policy,
+            state.get("critic"),
+            trainee.collect,
+            (optimizer, state.get("critic_optimizer")),
+            settings(config, reinforce.Settings),
+            mean,
+            steps=config.steps,
+        )
+        return fit, state
+
+    return train("reinforce", config, Sources(policy, mixture, problems, reward_model), out, curves, start_up)
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,107 @@
+"""Rejection fine-tuning: sample N answers a prompt, keep the best by reward, fine-tune on them (arXiv:2307.09288, 3.2.2)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pydantic import Field
+
+from tasks import artifacts, prompts
+from tasks.algorithms import sft
+from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.rejection import best_of_each
+from tasks.algorithms.sequences import batches_per_run, make_batch, shuffled
+from tasks.environment import Environment, SamplingConfig, environment
+from tasks.schemas import Demonstrations, Prompts
+from tasks.stage import Metrics, main
+from tasks.tracking import Row, log_table, progress
+from tasks.training import resumable
+
+
+class RejectionSftConfig(SamplingConfig):
+    """How many answers are drawn, which are kept, and how the policy is trained on them."""
+
+    prompts: int = Field(ge=1)  # at most; the first of the mixture
+    prompts_per_batch: int = Field(ge=1)  # in sampling
+    minimum_reward: float  # a prompt whose best answer earns less is left out
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    clip: float = Field(gt=0)
+
+
+def run(
+    config: RejectionSftConfig,
+    policy: Path,
+    mixture: Path,
+    reward_model: Path,
+    out: Path,
+    curves: Path,
+) -> Metrics:
+    """Write the policy to `out` with the answers it was trained on (selected.parquet), and the curve to `curves`."""
+    torch.manual_seed(config.seed)
+    model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
+    table = artifacts.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
+    with environment(config, model, tokenizer, table, reward_model) as drawn:
+        kept, metrics = selected(config, drawn)
+    if not kept:
+        raise SystemExit(
+            f"params.yaml: rejection_sft.minimum_reward: no answer earned {config.minimum_reward}; lower it"
+        )
+    log_table(pd.DataFrame(kept[:40])[["prompt", "response"]], "selected.json")
+    steps = batches_per_run(len(kept), config.batch_size, config.epochs)
+    optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.05)
+
+    def fit(start: int) -> Iterator[Row]:
+        order = shuffled(len(kept), config.batch_size, config.epochs, torch.Generator().manual_seed(config.seed))
+        parts = [[kept[row] for row in rows] for rows in order][start:]
+        batches = (
+            make_batch([row["asked"] for row in part], [row["tokens"] for row in part], tokenizer.pad_token_id)
+            for part in parts
+        )
+        return sft.fit(model, batches, optimizer)
+
+    with resumable("rejection_sft", config, policy, mixture, reward_model) as training:
+        artifacts.write_curves(training.run(fit, {"model": model, "optimizer": optimizer}, steps), curves)
+        artifacts.save_model(model, tokenizer, out)
+        columns = ["problem_id", "prompt", "response"]
+        artifacts.write(Demonstrations, pd.DataFrame(kept)[columns], out / "selected.parquet")
+    return metrics
+
+
+def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Each prompt's best answer, if it earned enough; and the mean reward of all samples, of the best, of those kept."""
+    count = len(drawn.rows)
+    starts = range(0, count, config.prompts_per_batch)
+    kept: list[dict[str, Any]] = []
+    means, best = [], []
+    for start in progress(starts, len(starts)):
+        places = range(start, min(start + config.prompts_per_batch, count))
+        found = drawn.sample(places, config.samples, start)
+        batch = found.completions
+        means.append(found.rewards.sum().item())
+        best += found.rewards.view(len(places), config.samples).amax(dim=1).tolist()
+        for row in best_of_each(found.rewards, batch.owner, config.minimum_reward).tolist():
+            place = places[int(batch.owner[row])]
+            tokens = batch.tokens[row][batch.mask[row]].tolist()
+            kept.append(
+                {
+                    "problem_id": drawn.rows[place]["prompt_id"],
+                    "prompt": drawn.rows[place]["question"],
+                    "response": prompts.decode(drawn.tokenizer, tokens),
+                    "asked": drawn.encoded[place],
+                    "tokens": tokens,
+                }
+            )
+    return kept, {
+        "prompts": count,
+        "selected": len(kept),
+        "reward": sum(means) / (count * config.samples),
+        "reward_of_best": sum(best) / count,
+    }
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,155 @@
+"""How a policy is trained by reward, whatever the algorithm: sampling, judging, evaluating, keeping, resuming."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import pandas as pd
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from tasks import artifacts, tracking
+from tasks.algorithms.experience import Experience, TrainingError
+from tasks.environment import Environment, SamplingConfig, environment
+from tasks.schemas import Problems, Prompts
+from tasks.stage import Metrics
+from tasks.tracking import Row
+from tasks.training import Best, Stateful, resumable
+
+Settings = TypeVar("Settings", bound=Any)
+
+
+class PolicyConfig(SamplingConfig):
+    """What the sections of all policies trained by reward have in common."""
+
+    steps: int = Field(ge=1)
+    prompts_per_step: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    clip: float = Field(gt=0)  # of the gradient's norm
+    keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
+    evaluate_every: int = Field(ge=0)  # steps between two evaluations on validation problems; 0 for none
+    evaluate_prompts: int = Field(ge=1)
+    show_every: int = Field(ge=0)  # steps between two tables of samples in MLflow; 0 for none
+
+    @model_validator(mode="after")
+    def _best_is_known(self) -> Self:
+        if self.keep == "best" and not self.evaluate_every:
+            raise ValueError("keep: best needs evaluate_every above 0")
+        return self
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a policy stage reads: the SFT model, the prompts, the problems (for validation), the reward model."""
+
+    policy: Path
+    mixture: Path
+    problems: Path
+    reward_model: Path
+
+
+class Trainee:
+    """A policy with its environments: `collect` samples for a step, `evaluate` judges it on validation problems."""
+
+    def __init__(self, config: PolicyConfig, policy: Any, tokenizer: Any, train: Environment, held_out: Environment):
+        self.config, self.policy, self.tokenizer = config, policy, tokenizer
+        self.train, self.held_out = train, held_out
+
+    def collect(self, step: int) -> Experience:
+        """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
+        places = self.train.of_step(step, self.config.prompts_per_step)
+        found = self.train.sample(places, self.config.samples, step)
+        if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
+            tracking.log_table(self.train.shown(places, found), f"samples/step-{step:05d}.json")
+        return found
+
+    def evaluate(self) -> float:
+        """The mean reward of one response to each validation problem, the same draw each time."""
+        return self.held_out.sample(range(len(self.held_out.rows)), 1, 0).rewards.mean().item()
+
+
+class Watch:
+    """Evaluates now and then, adds the latest value to each row as `eval_reward`, and remembers the best weights."""
+
+    def __init__(self, trainee: Trainee) -> None:
+        self.trainee, self.config = trainee, trainee.config
+        self.latest, self.best = float("nan"), Best()
+
+    def __call__(self, rows: Iterator[Row], start: int) -> Iterator[Row]:
+        """Pass the rows of the steps after `start` through."""
+        every = self.config.evaluate_every
+        if not every:
+            yield from rows
+            return
+        if not start:
+            self._evaluate()
+        for step, row in enumerate(rows, start + 1):
+            if step % every == 0 or step == self.config.steps:
+                self._evaluate()
+            yield {**row, "eval_reward": self.latest}
+
+    def _evaluate(self) -> None:
+        self.latest = self.trainee.evaluate()
+        if self.config.keep == "best":
+            self.best.offer(self.latest, self.trainee.policy)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The latest value and the best weights."""
+        return {"latest": torch.tensor(self.latest, dtype=torch.float64), **self.best.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Take up what `state_dict` gave."""
+        self.latest = state["latest"].item()
+        self.best.load_state_dict({name: tensor for name, tensor in state.items() if name != "latest"})
+
+
+def train(
+    stage: str,
+    config: PolicyConfig,
+    sources: Sources,
+    out: Path,
+    curves: Path,
+    start_up: Callable[[Trainee], tuple[Callable[..., Iterator[Row]], Mapping[str, Stateful]]],
+) -> Metrics:
+    """Train the policy of `sources` and write it to `out`, the curve to `curves`.
+
+    `start_up` makes, from the loaded policy, the algorithm's `fit(start=..)` and all that it changes besides the policy.
+    The metrics are means over the last tenth of the steps.
+    """
+    torch.manual_seed(config.seed)
+    policy, tokenizer = artifacts.load_model(sources.policy), artifacts.load_tokenizer(sources.policy)
+    prompts = artifacts.read(Prompts, sources.mixture / "prompts.parquet")
+    held_out = validation(sources.problems / "validation.parquet", config.evaluate_prompts)
+    make = partial(environment, config, policy, tokenizer, scorer=sources.reward_model)
+    with make(prompts) as training, make(held_out) as validating:
+        trainee = Trainee(config, policy, tokenizer, training, validating)
+        fit, state = start_up(trainee)
+        watch = Watch(trainee)
+        with resumable(stage, config, *vars(sources).values()) as kept:
+            try:
+                rows = kept.run(
+                    lambda start: watch(fit(start=start), start),
+                    {"policy": policy, "watch": watch, **state},
+                    config.steps,
+                )
+            except TrainingError as error:
+                raise SystemExit(f"{stage}: {error}") from None
+            watch.best.restore(policy)
+            artifacts.write_curves(rows, curves)
+            artifacts.save_model(policy, tokenizer, out)
+    last = rows[-max(1, len(rows) // 10) :]
+    return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
+
+
+def settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
+    """An algorithm's settings from the keys of the same names in a stage's section."""
+    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
+
+
+def validation(path: Path, count: int) -> pd.DataFrame:
+    """The first validation problems as prompts (schema Prompts), judged as the stage itself says."""
+    table = artifacts.read(Problems, path).head(count)
+    return table.rename(columns={"problem_id": "prompt_id"}).drop(columns="steps").assign(dataset="", reward="policy")
