@@ -36,11 +36,11 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 7,
 }
-PAIRED = ("/chosen", "/rejected")
+PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one quantity: drawn in one panel
 
 
 def curves(frame: pd.DataFrame, name: str) -> str:
-    """Small multiples of a stage's metrics against its step; x/chosen and x/rejected share a panel."""
+    """Small multiples of a stage's metrics against its step; x/chosen and x/rejected share a panel, and so do baselines."""
     panels: dict[str, list[str]] = {}
     for column in frame.columns.drop("step"):
         stem = next((column.removesuffix(end) for end in PAIRED if column.endswith(end)), column)
@@ -54,6 +54,8 @@ def curves(frame: pd.DataFrame, name: str) -> str:
                 label = column.removeprefix(stem + "/") if len(columns) > 1 else None
                 _curve(axis, frame["step"], frame[column], colour, label)
             axis.set_title(stem)
+            if stem == "grad_variance":
+                axis.set_yscale("log")
             if len(columns) > 1:
                 axis.legend(loc="best")
         for axis in axes[len(panels) :]:

@@ -4,7 +4,7 @@ A metric is called KIND_HOW: a kind of MEANING, and greedy, sampled or, for accu
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from tasks.algorithms.estimates import Estimate
 
@@ -28,44 +28,74 @@ MEANING = {
 SHARES = ("strict", "lenient", "ended", "win_rate")  # shown in percent
 ACCURACIES = ("strict", "lenient")
 ANSWERS = ("greedy", "sampled")
+VERBS = {1: "raised", 0: "did not clearly change", -1: "lowered"}  # by 95 % intervals: apart or overlapping
 
 Evaluations = Mapping[str, Mapping[str, Estimate]]  # policy -> metric -> estimate
-Row = dict[str, Any]
 
 
-def accuracy_rows(judged: Evaluations, baseline: str) -> list[Row]:
-    """For each measure of accuracy a strict and a lenient cell for each policy."""
-    measures = [name.removeprefix("strict_") for name in judged[baseline] if name.startswith("strict_")]
-    return [
-        {
-            "label": measure.replace("_at_", "@"),
-            "cells": [_cell(judged, name, kind, measure, baseline) for name in judged for kind in ACCURACIES],
-        }
-        for measure in measures
-    ]
+@dataclass(frozen=True)
+class Table:
+    """One row for each policy, one cell for each metric."""
+
+    title: str
+    columns: list[str]
+    rows: list[tuple[str, list[dict[str, str]]]]
 
 
-def other_rows(judged: Evaluations, baseline: str) -> list[Row]:
-    """For each other kind of metric a cell of greedy and one of sampled answers for each policy."""
-    kinds = [kind for kind in MEANING if kind not in ACCURACIES]
-    return [
-        {
-            "label": kind.replace("_", " "),
-            "cells": [_cell(judged, name, kind, how, baseline) for name in judged for how in ANSWERS],
-        }
-        for kind in kinds
-        if any(f"{kind}_{how}" in of for of in judged.values() for how in ANSWERS)
-    ]
+def tables(judged: Evaluations, baseline: str) -> list[Table]:
+    """The few numbers that matter most, then all of them."""
+    names = list(dict.fromkeys(name for of in judged.values() for name in of))
+    drawn = headline_metric(judged[baseline])
+    most = max((name for name in names if name.startswith("strict_pass_at_")), key=_k, default="")
+    first = [drawn, "strict_greedy", most]
+    first += [f"{kind}_sampled" for kind in ("rubric", "win_rate", "reward", "kl", "length")]
+    parts = {
+        "At a glance": [name for name in dict.fromkeys(first) if name in names],
+        "Strict accuracy": [name for name in names if name.startswith("strict_")],
+        "Lenient accuracy": [name for name in names if name.startswith("lenient_")],
+    }
+    for how in ANSWERS:
+        wanted = [f"{kind}_{how}" for kind in MEANING if kind not in ACCURACIES]
+        parts[f"{how.capitalize()} answers"] = [name for name in wanted if name in names]
+    return [_table(title, metrics, judged, baseline) for title, metrics in parts.items() if metrics]
 
 
-def _cell(judged: Evaluations, policy: str, kind: str, how: str, baseline: str) -> dict[str, str]:
+def headline_metric(of: Mapping[str, Estimate]) -> str:
+    """Strict accuracy averaged over sampled answers where it was measured, else of the greedy ones."""
+    return next((name for name in of if name.startswith("strict_mean_at_")), "strict_greedy")
+
+
+def _k(name: str) -> int:
+    return int(name.rpartition("_")[2])
+
+
+def _table(title: str, metrics: list[str], judged: Evaluations, baseline: str) -> Table:
+    columns = [_label(name, short=title != "At a glance") for name in metrics]
+    rows = [(policy, [_cell(judged, policy, name, baseline) for name in metrics]) for policy in judged]
+    return Table(title, columns, rows)
+
+
+def _kind(name: str) -> str:
+    return next(kind for kind in MEANING if name.startswith(f"{kind}_"))
+
+
+def _label(name: str, short: bool) -> str:
+    """`strict_mean_at_8` is `mean@8` in a table of strict accuracies; `rubric_sampled` is `rubric` in most tables."""
+    kind = _kind(name)
+    how = name.removeprefix(f"{kind}_").replace("_at_", "@")
+    if kind in ACCURACIES:
+        return how if short else f"{kind} {how}"
+    return kind.replace("_", " ")
+
+
+def _cell(judged: Evaluations, policy: str, name: str, baseline: str) -> dict[str, str]:
     """A number with its interval, and an arrow where that interval lies wholly above or below the baseline's."""
-    found, base = (judged[name].get(f"{kind}_{how}") for name in (policy, baseline))
+    kind, found, base = _kind(name), judged[policy].get(name), judged[baseline].get(name)
     if found is None:
         return {"text": "", "interval": "", "mark": ""}
     mark = ""
     if base is not None:
-        mark = "▲" if found.low > base.high else "▼" if found.high < base.low else ""
+        mark = {1: "▲", 0: "", -1: "▼"}[_side(found, base)]
     return {"text": text(kind, found), "interval": interval(kind, found), "mark": mark}
 
 
@@ -85,27 +115,35 @@ def _written(kind: str, value: float) -> str:
 
 
 def headline(judged: Evaluations, baseline: str) -> list[str]:
-    """Two sentences: how the baseline came by its accuracy, and what each later policy did to its rubric score."""
-    names = list(judged)
-    first, base = names[0], judged[baseline]
-    start = f"{baseline} comes first, with {text('strict', base['strict_greedy'])} strict greedy accuracy."
+    """What the baseline brought over the first policy, and which later ones raised or lowered accuracy and rubric score."""
+    names, metric = list(judged), headline_metric(judged[baseline])
+    accuracy = f"strict accuracy ({_label(metric, short=True)})"
+    first, base = names[0], judged[baseline][metric]
+    sentences = [f"{baseline} comes first, with {text('strict', base)} {accuracy}."]
     if first != baseline:
-        change = _change("strict", judged[first]["strict_greedy"], base["strict_greedy"], "strict greedy accuracy")
-        start = f"Over {first}, {baseline} {change}."
-    later = []
-    for name in names[names.index(baseline) + 1 :]:
-        scores = base["rubric_sampled"], judged[name]["rubric_sampled"]
-        change = _change("rubric", *scores, "the rubric score of sampled answers")
-        wins = judged[name]["win_rate_sampled"]
-        rate = f"{text('win_rate', wins)} ({interval('win_rate', wins)})"
-        later.append(f"{name} {change}, and wins {rate} of comparisons")
-    return [start, f"Over {baseline}, {'; '.join(later)}."] if later else [start]
+        before = judged[first][metric]
+        verb = VERBS[_side(base, before)]
+        sentences = [
+            f"{baseline} {verb} {accuracy}: {text('strict', before)} for {first}, {text('strict', base)} for it."
+        ]
+    later = names[names.index(baseline) + 1 :]
+    for what, name in ((accuracy, metric), ("the rubric score of sampled answers", "rubric_sampled")):
+        if later:
+            sentences.append(_changes(judged, baseline, later, what, name))
+    return sentences
 
 
-def _change(kind: str, before: Estimate, after: Estimate, what: str) -> str:
-    numbers = f"from {text(kind, before)} to {text(kind, after)}"
-    if after.low > before.high:
-        return f"raised {what} {numbers} (95 % intervals apart)"
-    if after.high < before.low:
-        return f"lowered {what} {numbers} (95 % intervals apart)"
-    return f"did not clearly change {what} ({numbers}, 95 % intervals overlap)"
+def _changes(judged: Evaluations, baseline: str, later: list[str], what: str, name: str) -> str:
+    """One sentence: who raised, did not clearly change or lowered a metric; the largest value first."""
+    base, kind = judged[baseline][name], _kind(name)
+    groups: dict[int, list[str]] = {}
+    for policy in sorted(later, key=lambda policy: -judged[policy][name].mean):
+        found = judged[policy][name]
+        groups.setdefault(_side(found, base), []).append(f"{policy} ({text(kind, found)})")
+    told = "; ".join(f"{', '.join(groups[side])} {VERBS[side]} it" for side in (1, 0, -1) if side in groups)
+    return f"From {baseline}'s {text(kind, base)} in {what}, {told}."
+
+
+def _side(found: Estimate, base: Estimate) -> int:
+    """1 where the interval lies wholly above the base's, -1 wholly below, 0 where they overlap."""
+    return (found.low > base.high) - (found.high < base.low)

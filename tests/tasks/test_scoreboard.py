@@ -1,7 +1,7 @@
 import pytest
 
 from tasks.algorithms.estimates import Estimate
-from tasks.scoreboard import accuracy_rows, headline, interval, other_rows, text
+from tasks.scoreboard import headline, interval, tables, text
 
 
 def judged(**rubric):
@@ -15,35 +15,30 @@ SFT = Estimate(6.0, 5.8, 6.2)
 @pytest.mark.parametrize(
     ("dpo", "told"),
     [
-        (
-            Estimate(7.0, 6.3, 7.2),
-            "raised the rubric score of sampled answers from 6.00 to 7.00 (95 % intervals apart)",
-        ),
-        (
-            Estimate(6.3, 6.1, 6.5),
-            "did not clearly change the rubric score of sampled answers (from 6.00 to 6.30, 95 % intervals overlap)",
-        ),
-        (
-            Estimate(5.0, 4.8, 5.7),
-            "lowered the rubric score of sampled answers from 6.00 to 5.00 (95 % intervals apart)",
-        ),
+        (Estimate(7.0, 6.3, 7.2), "dpo (7.00) raised it."),
+        (Estimate(6.3, 6.1, 6.5), "dpo (6.30) did not clearly change it."),
+        (Estimate(5.0, 4.8, 5.7), "dpo (5.00) lowered it."),
     ],
 )
 def test_the_headline_is_honest(dpo, told):
-    first, second = headline(judged(pretrained=Estimate(1.0, 0.9, 1.1), sft=SFT, dpo=dpo), "sft")
-    assert first == (
-        "Over pretrained, sft did not clearly change strict greedy accuracy "
-        "(from 50.0 % to 50.0 %, 95 % intervals overlap)."
-    )
-    assert second == f"Over sft, dpo {told}, and wins 60.0 % (50.0 to 70.0) of comparisons."
+    """The bounds touch in the second case: intervals that overlap show nothing."""
+    first, second, third = headline(judged(pretrained=Estimate(1.0, 0.9, 1.1), sft=SFT, dpo=dpo), "sft")
+    assert first == "sft did not clearly change strict accuracy (greedy): 50.0 % for pretrained, 50.0 % for it."
+    assert second == "From sft's 50.0 % in strict accuracy (greedy), dpo (50.0 %) did not clearly change it."
+    assert third == f"From sft's 6.00 in the rubric score of sampled answers, {told}"
 
 
 def test_the_headline_of_one_and_of_many_policies():
-    assert headline(judged(sft=SFT), "sft") == ["sft comes first, with 50.0 % strict greedy accuracy."]
-    first, second = headline(judged(sft=SFT, dpo=SFT, ppo=SFT), "sft")
-    assert first.startswith("sft comes first")
-    assert second.startswith("Over sft, dpo did not")
-    assert "; ppo did not" in second
+    assert headline(judged(sft=SFT), "sft") == ["sft comes first, with 50.0 % strict accuracy (greedy)."]
+    many = judged(sft=SFT, dpo=Estimate(5.0, 4.8, 5.2), ppo=Estimate(6.1, 5.9, 6.3), grpo=Estimate(8.0, 7.8, 8.2))
+    *_, last = headline(many, "sft")
+    assert last.endswith(", grpo (8.00) raised it; ppo (6.10) did not clearly change it; dpo (5.00) lowered it.")
+
+
+def test_the_headline_prefers_sampled_answers():
+    policies = judged(sft=SFT)
+    policies["sft"]["strict_mean_at_8"] = Estimate(0.3, 0.2, 0.4)
+    assert headline(policies, "sft") == ["sft comes first, with 30.0 % strict accuracy (mean@8)."]
 
 
 def test_tables():
@@ -56,18 +51,24 @@ def test_tables():
             "win_rate_greedy": Estimate(0.6, 0.5, 0.7),
         },
     }
-    (accuracy,) = accuracy_rows(policies, "sft")
-    assert [cell["text"] for cell in accuracy["cells"]] == ["50.0 %", "60.0 %", "70.0 %", "40.0 %"]
-    assert [cell["mark"] for cell in accuracy["cells"]] == ["", "", "▲", ""]  # 0.5 touches 0.5
-    wins, kl = other_rows(policies, "sft")
-    assert (wins["label"], kl["label"]) == ("win rate", "kl")
-    assert [cell["text"] for cell in wins["cells"]] == ["", "", "60.0 %", ""]
-    assert [(cell["interval"], cell["mark"]) for cell in kl["cells"]] == [
-        ("", ""),
+    found = {table.title: table for table in tables(policies, "sft")}
+    assert list(found) == ["At a glance", "Strict accuracy", "Lenient accuracy", "Greedy answers", "Sampled answers"]
+    glance, strict = found["At a glance"], found["Strict accuracy"]
+    assert (glance.columns, strict.columns) == (["strict greedy", "kl"], ["greedy"])
+    assert [name for name, _ in strict.rows] == ["sft", "dpo"]
+    assert [(cell["text"], cell["mark"]) for _, (cell,) in strict.rows] == [("50.0 %", ""), ("70.0 %", "▲")]
+    assert [cell["mark"] for _, (cell,) in found["Lenient accuracy"].rows] == ["", ""], "0.5 touches 0.5"
+    assert [cell["text"] for _, (cell,) in found["Greedy answers"].rows] == ["", "60.0 %"]
+    assert [(cell["interval"], cell["mark"]) for _, (cell,) in found["Sampled answers"].rows] == [
         ("5.80 to 6.20", ""),
-        ("", ""),
         ("4.00 to 5.70", "▼"),
     ]
+
+
+def test_at_a_glance_takes_the_most_samples():
+    names = ("strict_greedy", "strict_mean_at_8", "strict_pass_at_1", "strict_pass_at_8", "strict_pass_at_4")
+    glance = tables({"sft": dict.fromkeys(names, SFT)}, "sft")[0]
+    assert glance.columns == ["strict mean@8", "strict greedy", "strict pass@8"]
 
 
 def test_numbers():
