@@ -99,17 +99,19 @@ def run(
         planned = _plan(root, stages, force or [])
         for change in changes:
             console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
-        if all(stage.reason is None for stage in planned):
+        unchanged = all(stage.reason is None for stage in planned)
+        shown = unchanged and not run_page.is_old(root, planned)
+        if unchanged:
             taken = time.monotonic() - STARTED
             console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
             with _plan_errors():
-                results = _unchanged(root, planned) if json_ or run_page.is_old(root, planned) else []
+                results = _unchanged(root, planned) if json_ or not shown else []
         elif dry_run:
             show_plan(console, planned)
             results = [_foreseen(stage) for stage in planned]
         else:
             results = _execute(root, console, flow, planned, jobs)
-    if not dry_run:
+    if not dry_run and not shown:
         for page in run_page.write_pages(root, planned, results):
             console.print(f"report: {relative(page, root)}", markup=False)
     if json_:

@@ -79,6 +79,7 @@ def plain_errors(file: str = "") -> Iterator[None]:
 def _one_line(error: Exception) -> str:
     from dvc.exceptions import NotDvcRepoError, OutputDuplicationError
     from dvc.scm import SCMError
+    from dvc.utils.serialize import YAMLFileCorruptedError
     from dvc.utils.strictyaml import YAMLSyntaxError, YAMLValidationError
 
     if isinstance(error, NotDvcRepoError):
@@ -89,6 +90,8 @@ def _one_line(error: Exception) -> str:
         return f"out {error.output}: made by more than one stage: {', '.join(sorted(s.name for s in error.stages))}"
     if isinstance(error, YAMLSyntaxError):
         return _file_problem(error.path, _syntax(error.exc.__cause__))
+    if isinstance(error, YAMLFileCorruptedError):
+        return _file_problem(error.path, _syntax(error.__cause__))
     if isinstance(error, YAMLValidationError):
         invalid = error.exc
         where = ".".join(str(part) for part in getattr(invalid, "path", []))

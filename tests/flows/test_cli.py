@@ -78,11 +78,14 @@ def test_questions_are_answered_without_prefect_and_mlflow(root: Path, empty_mlf
 
 def test_without_records_no_run_is_named(root: Path) -> None:
     shutil.rmtree(root / "mlruns")
+    written = (root / "report.html").stat().st_mtime
     code, out, error = call(root, "run", "--json")
     facts = json.loads(out)
     assert code == 0
     assert {(fact["state"], fact["mlflow_run_id"]) for fact in facts.values()} == {("up-to-date", None)}
     assert error.startswith("nothing has changed: 5 stages are up to date (")
+    assert error.count("\n") == 1
+    assert (root / "report.html").stat().st_mtime == written, "the report still says what ran when it was made"
     assert not (root / "mlruns").exists(), "a question makes nothing"
 
 
@@ -198,6 +201,15 @@ def test_a_broken_file_is_one_line_and_exit_2(
         assert error.count("\n") == 1
         assert out == ""
     assert path.read_text() == broken
+
+
+def test_a_torn_lock_is_one_line_and_exit_2(root: Path) -> None:
+    (root / "dvc.lock").write_text("{")
+    for command in (["run"], ["status"], ["lineage", "dpo"]):
+        code, _, error = call(root, *command)
+        assert (code, error.count("\n")) == (2, 1)
+        assert error.startswith("posttrain: dvc.lock: broken YAML in line ")
+        assert "git checkout dvc.lock" in error
 
 
 def test_outside_of_a_repository(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_broken_pipeline_is_one_clear_line(
     [
         ("dvc.lock", TORN, "dvc.lock: broken YAML in line 4"),
         ("dvc.lock", "sch", "dvc.lock: content: expected a dictionary (restore it with `git checkout dvc.lock`"),
-        ("params.yaml", '{"a": [1\nb: 2', "'params.yaml'"),
+        ("params.yaml", '{"a": [1\nb: 2', "params.yaml: broken YAML in line 2: "),
         ("params.yaml", "", "params.yaml: a: missing, and stage 'a' needs it"),
     ],
 )
