@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-POLICIES = ("pretrained", "sft", "dpo")
+POLICIES = ("pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 COLUMNS = {
     "strict_greedy": "strict, greedy",
     "strict_mean_at_8": "strict, mean@8",

@@ -17,10 +17,14 @@ from tasks import check
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
+TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
+POLICIES = ("pretrained", "sft", *TUNED)
 STAGES = {
-    *("problems", "corpus", "tokenizer", "pretrained", "sft", "responses", "preferences", "reward_model", "dpo"),
-    *("evaluate@pretrained", "evaluate@sft", "evaluate@dpo", "report"),
+    *("problems", "corpus", "tokenizer", "responses", "preferences", "reward_model", "mixture", "report"),
+    *POLICIES,
+    *(f"evaluate@{policy}" for policy in POLICIES),
 }
+SHORT = {"steps": 3, "prompts_per_step": 4, "max_new_tokens": 24, "evaluate_every": 2, "evaluate_prompts": 4}
 TINY: dict[str, dict[str, Any]] = {
     "problems": {"train": 260, "validation": 16, "test": 12, "one_step": 1.0, "two_steps": 0.0, "three_steps": 0.0},
     "corpus": {"facts": 200, "solutions": 260, "stories": 20},
@@ -31,6 +35,11 @@ TINY: dict[str, dict[str, Any]] = {
     "preferences": {"temperature": 2.0, "tie_margin": 0.0},
     "reward_model": {"epochs": 1, "prompts_per_batch": 8},
     "dpo": {"epochs": 1, "prompts_per_batch": 8, "beta": 0.1},
+    "mixture": {"skip": 200},
+    "rejection_sft": {"prompts": 20, "samples": 2, "max_new_tokens": 24, "minimum_reward": 0.0},
+    "reinforce": {**SHORT, "variance_every": 2, "variance_parts": 2},
+    "ppo": SHORT,
+    "grpo": {**SHORT, "samples": 4},
     "evaluate": {"problems": 10, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 24, "bootstrap": 50},
 }
 
@@ -138,7 +147,7 @@ def test_every_stage_runs(clone: Clone, first: dict[str, Any]) -> None:
 def test_models_load_as_people_load_them(clone: Clone, first: dict[str, Any]) -> None:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-    for name in ("pretrained", "sft", "dpo"):
+    for name in POLICIES:
         model = AutoModelForCausalLM.from_pretrained(clone.root / "data" / name)
         words = AutoTokenizer.from_pretrained(clone.root / "data" / name)
         asked = words.apply_chat_template([{"role": "user", "content": "Why?"}], return_tensors="pt", return_dict=True)
@@ -163,8 +172,8 @@ def test_metrics_and_plots_work(clone: Clone, first: dict[str, Any]) -> None:
     assert 0 <= shown["data/metrics/reward_model.json"]["data"]["accuracy"] <= 1
     assert json.loads(clone.dvc("metrics", "diff", "--json")) is not None
     plots = json.loads(clone.dvc("plots", "show", "--json"))
-    curves = set(json.dumps(plots).split('"')) & {f"data/curves/{name}.csv" for name in ("sft", "dpo", "reward_model")}
-    assert len(curves) == 3
+    curves = set(json.dumps(plots).split('"')) & {f"data/curves/{name}.csv" for name in ("sft", "reward_model", *TUNED)}
+    assert len(curves) == 7
     page = clone.root / clone.dvc("plots", "show", "--out", "plots").strip().removeprefix("file://")
     assert page.is_file()
     shutil.rmtree(page.parent)
@@ -217,6 +226,7 @@ def test_real_problems_and_a_real_model(tmp_path: Path) -> None:
         "pretrained": {"init": "directory", "path": str(model)},
         "sft": {"demonstrations": 60, "batch_size": 12},
         "responses": {"skip": 60, "prompts": 30, "max_new_tokens": 24},
+        "mixture": {"skip": 60},
         "evaluate": {**TINY["evaluate"], "problems": 6},
     }
     clone = Clone.of_this(tmp_path / "posttrain", real)
