@@ -12,12 +12,36 @@ from tasks.stage import Config
 C = TypeVar("C", bound=Config)
 
 PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
+BY_MODEL = {"verifiable": 0.0, "rubric": 0.0, "reward_model": 1.0, "format": 0.0}
+POLICY = {
+    "steps": 4,
+    "prompts_per_step": 3,
+    "samples": 3,
+    "max_new_tokens": 8,
+    "reward": BY_MODEL,
+    "evaluate_every": 2,
+    "evaluate_prompts": 6,
+    "show_every": 2,
+}
 TINY: dict[str, dict[str, Any]] = {
     "problems": {"train": 60, "validation": 8, "test": 8, "largest": 40, "shortcut": 0.0, "rambling": 0.0},
     "corpus": {"facts": 40, "solutions": 60, "stories": 10, "largest": 40},
     "tokenizer": {"vocabulary": 400},
     "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 96, "batch_size": 4, "steps": 6},
     "sft": {"demonstrations": 32, "epochs": 1, "batch_size": 8},
+    "mixture": {"prompts": 12, "skip": 32},
+    "rejection_sft": {
+        "prompts": 8,
+        "prompts_per_batch": 4,
+        "samples": 3,
+        "max_new_tokens": 8,
+        "reward": BY_MODEL,
+        "minimum_reward": -9.0,
+        "batch_size": 2,
+    },
+    "reinforce": {**POLICY, "baseline": "critic", "variance_every": 2, "variance_parts": 3, "micro_batch": 5},
+    "ppo": {**POLICY, "learning_rate": 0.001},
+    "grpo": {**POLICY, "learning_rate": 0.001, "micro_batch": 5},
 }
 
 

@@ -1,0 +1,25 @@
+import pandas as pd
+import pytest
+
+from tests.tasks.policies import train
+
+NAMES = {
+    *("objective/kl", "objective/scores", "objective/kl_coef", "policy/approxkl", "policy/clipfrac"),
+    *("loss/policy", "loss/value", "val/ratio", "val/explained_variance"),
+}
+
+
+def test_the_curve_tells_all_and_begins_at_the_reference(ready, tmp_path):
+    train("ppo", ready, tmp_path)
+    curve = pd.read_csv(tmp_path / "curve.csv")
+    assert set(curve.columns) >= NAMES
+    assert curve["objective/kl"].iloc[0] == pytest.approx(0, abs=1e-4)
+    assert curve["objective/kl"].iloc[1:].abs().min() > 1e-3
+    assert (curve["objective/kl_coef"] == 0.05).all(), "without a target it stays"
+
+
+def test_a_target_moves_the_coefficient(ready, tmp_path):
+    """The KL stays far below 100 nats, so each step lowers the coefficient by a fifth of the rate."""
+    train("ppo", ready, tmp_path, kl_target=100.0, kl_rate=0.1)
+    found = pd.read_csv(tmp_path / "curve.csv")["objective/kl_coef"].tolist()
+    assert found == pytest.approx([0.05 * 0.98**step for step in range(4)])

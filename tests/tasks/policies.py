@@ -1,0 +1,26 @@
+"""The stages that train a policy by reward, each with the tiny settings of tests/conftest.py."""
+
+from tasks.language import grpo, ppo, reinforce, rejection_sft
+from tests.conftest import PARAMS, TINY
+
+STAGES = {
+    "reinforce": (reinforce.ReinforceConfig, reinforce.run),
+    "ppo": (ppo.PpoConfig, ppo.run),
+    "grpo": (grpo.GrpoConfig, grpo.run),
+    "rejection_sft": (rejection_sft.RejectionSftConfig, rejection_sft.run),
+}
+REWARDS = ("verifiable", "rubric", "reward_model", "format")
+
+
+def configured(stage, **changes):
+    """The stage's tiny section with changes, checked as params.yaml's would be; `reward` names the one that counts."""
+    if "reward" in changes:
+        changes["reward"] = {name: float(name == changes["reward"]) for name in REWARDS}
+    return STAGES[stage][0].model_validate({**PARAMS[stage], **TINY[stage], **changes})
+
+
+def train(stage, home, out, **changes):
+    """Run the stage on what `home` holds, into out/model and out/curve.csv; returns its metrics."""
+    sources = ["pretrained", "mixture", *(["problems"] if stage != "rejection_sft" else []), "reward_model"]
+    config = configured(stage, **changes)
+    return STAGES[stage][1](config, *(home / name for name in sources), out / "model", out / "curve.csv")
