@@ -4,6 +4,7 @@
 """
 
 import argparse
+import gc
 import inspect
 import json
 import os
@@ -58,10 +59,12 @@ def main(run: Callable[..., Metrics]) -> None:
     metrics_path: Path = arguments.pop("metrics")
     config = read_section(stage, hints["config"])
     set_threads(stage)
+    gc.freeze()  # looking for garbage among all that is imported, here and at the end, costs a stage two seconds
     with tracking.run(flow, stage, config.model_dump(), metrics_path):
         metrics = run(config, **arguments)
         metrics_path.parent.mkdir(parents=True, exist_ok=True)
         metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
+    gc.freeze()
 
 
 def set_threads(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:
