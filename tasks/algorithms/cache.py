@@ -21,10 +21,12 @@ class RoomyLayer(DynamicLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Write the new tokens' keys and values; all there are, as views (N, heads, length, size)."""
-        start, end = self.get_seq_length(), self.get_seq_length() + key_states.shape[-2]
+        start, count = self.get_seq_length(), key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
-            buffer[:, :, start:end] = new
-        self._show(end)
+            buffer.narrow(2, start, count).copy_(
+                new
+            )  # an error where there is no room; a slice would end early instead
+        self._show(start + count)
         return self.keys, self.values
 
     def batch_select_indices(self, indices: Tensor) -> None:

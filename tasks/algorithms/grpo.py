@@ -105,12 +105,14 @@ def grpo_loss(
 def fit(
     policy: Any, collect: Collect, optimizer: Optimizer, settings: Settings, *, start: int, steps: int, reference: Any
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; `reference` may be None where beta is 0.
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at.
 
     Yields a step's metrics under TRL's names: the samples' (`experience.summary`), `frac_reward_zero_std` (groups without
     spread), `clip_ratio`, `kl` (k3 to the reference, where there is one), `loss` (of the last update), `grad_norm`.
     """
     policy.eval()
+    if settings.beta:
+        reference.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         check_rewards(step, experience)

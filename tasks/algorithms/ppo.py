@@ -87,7 +87,8 @@ def fit(
     `objective/scores`, `objective/kl_coef`, `policy/approxkl` (k2 to the sampling policy), `policy/clipfrac`, `loss/policy`,
     `loss/value`, `val/ratio`, `val/explained_variance` (of the values sampled with), and the samples' `experience.summary`.
     """
-    policy.eval()
+    for model in (policy, critic, reference):
+        model.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         check_rewards(step, experience)

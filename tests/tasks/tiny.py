@@ -68,6 +68,8 @@ class Bigrams(torch.nn.Module):
 class NoCache:
     """A bigram model needs to remember nothing."""
 
+    layers = ()
+
     def batch_select_indices(self, rows):
         pass
 
