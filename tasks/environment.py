@@ -3,15 +3,15 @@
 Every draw follows from the seed and the step's number alone, so that a training that was killed goes on with the same ones.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
 from tasks import artifacts, prompts
 from tasks.algorithms import experience, reward_model, rewards, rollouts
@@ -21,17 +21,31 @@ from tasks.algorithms.verifier import Verifier
 from tasks.stage import Config
 
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
+SEEDS = 2**43  # more would, with what sampling adds, be no seed of torch's
 SHOWN = 24  # responses of a step in its table of samples
 NOTHING = rewards.Weights(0.0, 0.0, 0.0, 0.0)
+PARTS = ("verifiable", "rubric", "reward_model", "format")
+ONE_COUNTS: Any = [
+    {"properties": {part: {"type": "number", "exclusiveMinimum": 0, "$comment": "here or in another weight"}}}
+    for part in PARTS
+]
 
 
 class RewardWeights(Config):
     """How much each reward counts; the policy is trained for the weighted sum. `format` alone says nothing of being right."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": ONE_COUNTS})
+
     verifiable: float = Field(ge=0)
     rubric: float = Field(ge=0)
     reward_model: float = Field(ge=0)
     format: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _one_counts(self) -> Self:
+        if not any(getattr(self, part) for part in PARTS):
+            raise ValueError("expected one weight above 0")
+        return self
 
 
 class SamplingConfig(Config):
@@ -109,7 +123,7 @@ class Environment:
             max_new_tokens=self.config.max_new_tokens,
             temperature=self.config.temperature,
             end_tokens=prompts.end_tokens(self.policy, self.tokenizer),
-            seed=self.config.seed * 1_000_003 + draw,
+            seed=(self.config.seed * 1_000_003 + draw) % SEEDS,
             batch_size=len(asked),
         )
         owner = [row // samples for row in range(len(drawn.ended))]
@@ -145,13 +159,11 @@ class Environment:
 
 
 @contextmanager
-def environment(
-    config: SamplingConfig, policy: Any, tokenizer: Any, table: pd.DataFrame, scorer: Path
-) -> Iterator[Environment]:
-    """The environment over the prompts of `table` (schema Prompts); `scorer` is loaded only where a reward needs it."""
-    wanted = bool(config.reward.reward_model) or (table["reward"] == "reward_model").any()
+def judging(weights: RewardWeights, kinds: Collection[str], tokenizer: Any, scorer: Path) -> Iterator[Judge]:
+    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it."""
+    wanted = "reward_model" in kinds or ("policy" in kinds and weights.reward_model > 0)
     model = artifacts.load_reward_model(scorer) if wanted else None
     if wanted and artifacts.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise SystemExit(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
     with Verifier() as verifier:
-        yield Environment(policy, tokenizer, table, Judge(config.reward, model, tokenizer, verifier), config)
+        yield Judge(weights, model, tokenizer, verifier)

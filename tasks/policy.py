@@ -1,19 +1,19 @@
 """How a policy is trained by reward, whatever the algorithm: sampling, judging, evaluating, keeping, resuming."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pandas as pd
 import torch
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from tasks import artifacts, tracking
 from tasks.algorithms.experience import Experience, TrainingError
-from tasks.environment import Environment, SamplingConfig, environment
+from tasks.environment import Environment, SamplingConfig, judging
 from tasks.schemas import Problems, Prompts
 from tasks.stage import Metrics
 from tasks.tracking import Row
@@ -22,8 +22,16 @@ from tasks.training import Best, Stateful, resumable
 Settings = TypeVar("Settings", bound=Any)
 
 
+BEST_IS_KNOWN: Any = {
+    "if": {"properties": {"keep": {"const": "best"}}, "required": ["keep"]},
+    "then": {"properties": {"evaluate_every": {"type": "integer", "minimum": 1, "$comment": "with keep best"}}},
+}
+
+
 class PolicyConfig(SamplingConfig):
     """What the sections of all policies trained by reward have in common."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [BEST_IS_KNOWN]})
 
     steps: int = Field(ge=1)
     prompts_per_step: int = Field(ge=1)
@@ -34,11 +42,12 @@ class PolicyConfig(SamplingConfig):
     evaluate_prompts: int = Field(ge=1)
     show_every: int = Field(ge=0)  # steps between two tables of samples in MLflow; 0 for none
 
-    @model_validator(mode="after")
-    def _best_is_known(self) -> Self:
-        if self.keep == "best" and not self.evaluate_every:
-            raise ValueError("keep: best needs evaluate_every above 0")
-        return self
+    @field_validator("evaluate_every")
+    @classmethod
+    def _best_is_known(cls, value: int, info: ValidationInfo) -> int:
+        if info.data.get("keep") == "best" and not value:
+            raise ValueError("expected at least 1 with keep best")
+        return value
 
 
 @dataclass(frozen=True)
@@ -117,14 +126,15 @@ def train(
     """Train the policy of `sources` and write it to `out`, the curve to `curves`.
 
     `start_up` makes, from the loaded policy, the algorithm's `fit(start=..)` and all that it changes besides the policy.
-    The metrics are means over the last tenth of the steps.
+    The metrics are means over the last tenth of the steps; of what few steps have, over the last tenth of those.
     """
     torch.manual_seed(config.seed)
     policy, tokenizer = artifacts.load_model(sources.policy), artifacts.load_tokenizer(sources.policy)
     prompts = artifacts.read(Prompts, sources.mixture / "prompts.parquet")
     held_out = validation(sources.problems / "validation.parquet", config.evaluate_prompts)
-    make = partial(environment, config, policy, tokenizer, scorer=sources.reward_model)
-    with make(prompts) as training, make(held_out) as validating:
+    kinds = {*prompts["reward"], *held_out["reward"]}
+    with judging(config.reward, kinds, tokenizer, sources.reward_model) as judge:
+        training, validating = (Environment(policy, tokenizer, table, judge, config) for table in (prompts, held_out))
         trainee = Trainee(config, policy, tokenizer, training, validating)
         fit, state = start_up(trainee)
         watch = Watch(trainee)
@@ -140,8 +150,12 @@ def train(
             watch.best.restore(policy)
             artifacts.write_curves(rows, curves)
             artifacts.save_model(policy, tokenizer, out)
-    last = rows[-max(1, len(rows) // 10) :]
-    return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
+    return {name: _recent([row[name] for row in rows if name in row]) for name in dict.fromkeys(chain(*rows))}
+
+
+def _recent(values: Sequence[float]) -> float:
+    last = values[-max(1, len(values) // 10) :]
+    return sum(last) / len(last)
 
 
 def settings(config: PolicyConfig, kind: type[Settings]) -> Settings:

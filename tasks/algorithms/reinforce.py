@@ -72,11 +72,10 @@ def fit(
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
 
     Yields the samples' metrics (`experience.summary`), `loss`, `grad_norm`, `baseline` (the running mean used), with a critic
-    `loss/value` and `val/explained_variance`, and `grad_variance/<baseline>`: the trace of the covariance of the batch's
-    gradient, for every baseline there is, on the same samples (that of the latest measurement, where there was none).
+    `loss/value` and `val/explained_variance`, and at the first and each `variance_every`-th step `grad_variance/<baseline>`:
+    the trace of the covariance of the batch's gradient, for every baseline there is, on the same samples.
     """
     policy.eval()
-    variances: dict[str, float] = {}
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         check_rewards(step, experience)
@@ -87,15 +86,16 @@ def fit(
             with torch.no_grad():
                 baselines["critic"] = critic(batch).cpu()
         advantages = {name: returns - value for name, value in baselines.items()}
-        if settings.variance_every and (not variances or step % settings.variance_every == 0):
-            variances = gradient_variance(policy, batch, advantages, settings)
         row = {"baseline": mean.value, "learning_rate": optimizers[0].learning_rate}
+        if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
+            variances = gradient_variance(policy, batch, advantages, settings)
+            row |= {f"grad_variance/{name}": value for name, value in variances.items()}
         row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings, step)
         if critic is not None and optimizers[1] is not None:
             row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)
             row["loss/value"] = _fit_critic(critic, batch, returns, optimizers[1], settings, step)
         mean.update(experience.rewards.mean().item())
-        yield {**summary(experience), **row, **{f"grad_variance/{name}": value for name, value in variances.items()}}
+        yield {**summary(experience), **row}
 
 
 def gradient_variance(

@@ -1,6 +1,7 @@
 """The prompts that policies are trained on by reward: drawn from one or more data sets, each with a weight and a reward."""
 
 import random
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,13 +41,19 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     if twice := {name for name in names if names.count(name) > 1}:
         raise SystemExit(f"params.yaml: mixture.datasets: two are called {min(twice)!r}; expected different names")
     rng = random.Random(config.seed)
-    total = sum(dataset.weight for dataset in config.datasets)
+    ends = list(accumulate((dataset.weight for dataset in config.datasets), initial=0.0))
+    shares = [
+        round(config.prompts * end / ends[-1]) for end in ends
+    ]  # rounded where they meet, they add up to all prompts
     rows: list[dict[str, Any]] = []
-    asked = set(artifacts.read(Problems, problems / "test.parquet")["question"])  # test problems are never trained on
+    asked: set[str] = set()  # what validation and test ask is never trained on, and nothing twice
+    for held_out in ("validation", "test"):
+        asked |= set(artifacts.read(Problems, problems / f"{held_out}.parquet")["question"])
     metrics: dict[str, dict[str, float]] = {"drawn": {}, "available": {}}
-    for dataset in config.datasets:
-        pool = [row for row in available(config, dataset, problems, raw) if row["question"] not in asked]
-        drawn = rng.sample(pool, min(len(pool), round(config.prompts * dataset.weight / total)))
+    for dataset, (start, end) in zip(config.datasets, pairwise(shares), strict=True):
+        found = {row["question"]: row for row in available(config, dataset, problems, raw)}
+        pool = [row for question, row in found.items() if question not in asked]
+        drawn = rng.sample(pool, min(len(pool), end - start))
         asked.update(row["question"] for row in drawn)
         rows += [
             {
@@ -72,6 +79,11 @@ def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path
     if dataset.source == "problems":
         return artifacts.read(Problems, problems / "train.parquet").iloc[config.skip :].to_dict("records")
     if dataset.source == "file":
+        if Path(dataset.location).is_absolute() or ".." in Path(dataset.location).parts:
+            raise SystemExit(
+                f"params.yaml: mixture.datasets: {dataset.name}.location: expected a file below mixture.path, whose changes "
+                f"DVC sees, got {dataset.location!r}"
+            )
         return gsm8k.read_jsonl(raw / dataset.location)
     return gsm8k.read_hub(dataset.location, config.hub_config, config.hub_revision, "train")
 

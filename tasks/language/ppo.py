@@ -2,9 +2,9 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from tasks import artifacts
 from tasks.algorithms import ppo
@@ -27,9 +27,19 @@ class PpoConfig(PolicyConfig):
     missing_end_penalty: float = Field(ge=0)  # for an answer that the length limit cut off
     whiten: bool  # advantages, over the batch
     kl_coefficient: float = Field(ge=0)  # of the KL penalty in the reward of each token (k1)
-    kl_target: float | None  # nats an answer; moves the coefficient towards it. null: the coefficient stays
+    kl_target: (
+        Annotated[float, Field(gt=0)] | None
+    )  # nats an answer; moves the coefficient towards it. null: the coefficient stays
     kl_rate: float = Field(gt=0)  # how fast
     critic_learning_rate: float = Field(gt=0)
+
+    @field_validator("minibatches")
+    @classmethod
+    def _none_is_empty(cls, value: int, info: ValidationInfo) -> int:
+        responses = info.data.get("prompts_per_step", value) * info.data.get("samples", 1)
+        if value > responses:
+            raise ValueError(f"expected at most {responses}, the responses of a step (prompts_per_step * samples)")
+        return value
 
 
 def run(

@@ -10,10 +10,11 @@ from pydantic import Field
 
 from tasks import artifacts, prompts
 from tasks.algorithms import sft
+from tasks.algorithms.experience import TrainingError, check_rewards
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.rejection import best_of_each
 from tasks.algorithms.sequences import batches_per_run, make_batch, shuffled
-from tasks.environment import Environment, SamplingConfig, environment
+from tasks.environment import Environment, SamplingConfig, judging
 from tasks.schemas import Demonstrations, Prompts
 from tasks.stage import Metrics, main
 from tasks.tracking import Row, log_table, progress
@@ -44,8 +45,8 @@ def run(
     torch.manual_seed(config.seed)
     model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
     table = artifacts.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
-    with environment(config, model, tokenizer, table, reward_model) as drawn:
-        kept, metrics = selected(config, drawn)
+    with judging(config.reward, set(table["reward"]), tokenizer, reward_model) as judge:
+        kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:
         raise SystemExit(
             f"params.yaml: rejection_sft.minimum_reward: no answer earned {config.minimum_reward}; lower it"
@@ -72,27 +73,34 @@ def run(
 
 
 def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Each prompt's best answer, if it earned enough; and the mean reward of all samples, of the best, of those kept."""
+    """Each prompt's best answer that says something, if it earned enough; and the mean reward of all samples and of the best."""
     count = len(drawn.rows)
     starts = range(0, count, config.prompts_per_batch)
     kept: list[dict[str, Any]] = []
     means, best = [], []
-    for start in progress(starts, len(starts)):
+    for step, start in enumerate(progress(starts, len(starts)), start=1):
         places = range(start, min(start + config.prompts_per_batch, count))
         found = drawn.sample(places, config.samples, start)
+        try:
+            check_rewards(step, found)
+        except TrainingError as error:
+            raise SystemExit(f"rejection_sft: sampling: {error}") from None
         batch = found.completions
+        tokens = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
+        texts = [prompts.decode(drawn.tokenizer, row) for row in tokens]
+        said = torch.tensor([bool(text) for text in texts])
         means.append(found.rewards.sum().item())
         best += found.rewards.view(len(places), config.samples).amax(dim=1).tolist()
-        for row in best_of_each(found.rewards, batch.owner, config.minimum_reward).tolist():
+        rewards = found.rewards.masked_fill(~said, -torch.inf)
+        for row in best_of_each(rewards, batch.owner, config.minimum_reward).tolist():
             place = places[int(batch.owner[row])]
-            tokens = batch.tokens[row][batch.mask[row]].tolist()
             kept.append(
                 {
                     "problem_id": drawn.rows[place]["prompt_id"],
                     "prompt": drawn.rows[place]["question"],
-                    "response": prompts.decode(drawn.tokenizer, tokens),
+                    "response": texts[row],
                     "asked": drawn.encoded[place],
-                    "tokens": tokens,
+                    "tokens": tokens[row],
                 }
             )
     return kept, {

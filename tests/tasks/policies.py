@@ -1,5 +1,9 @@
 """The stages that train a policy by reward, each with the tiny settings of tests/conftest.py."""
 
+import torch
+
+from tasks.algorithms.rewards import Rewards
+from tasks.environment import Judge
 from tasks.language import grpo, ppo, reinforce, rejection_sft
 from tests.conftest import PARAMS, TINY
 
@@ -24,3 +28,18 @@ def train(stage, home, out, **changes):
     sources = ["pretrained", "mixture", *(["problems"] if stage != "rejection_sft" else []), "reward_model"]
     config = configured(stage, **changes)
     return STAGES[stage][1](config, *(home / name for name in sources), out / "model", out / "curve.csv")
+
+
+def judge_that_fails_at(call):
+    """A judge whose `call`-th batch has one reward that is no number."""
+    judge, calls = Judge.__call__, []
+
+    def judged(self, *arguments):
+        calls.append(judge(self, *arguments))
+        if len(calls) == call:
+            total = calls[-1].total.clone()
+            total[1] = torch.nan
+            return Rewards(total, calls[-1].parts)
+        return calls[-1]
+
+    return judged

@@ -7,9 +7,8 @@ from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
 from tasks import artifacts
-from tasks.algorithms.rewards import Rewards
 from tasks.environment import Judge
-from tests.tasks.policies import configured, train
+from tests.tasks.policies import configured, judge_that_fails_at, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLES = {"reward", "reward_std", "entropy", "completions/mean_length", "completions/clipped_ratio"}
@@ -47,7 +46,8 @@ def test_the_curve_has_a_finite_row_a_step(trained, stage):
     metrics, out = trained[stage]
     curve = pd.read_csv(out / "curve.csv")
     assert curve["step"].tolist() == [1, 2, 3, 4]
-    assert torch.tensor(curve.to_numpy()).isfinite().all()
+    every_step = curve.drop(columns=[name for name in curve if name.startswith("grad_variance/")])
+    assert torch.tensor(every_step.to_numpy()).isfinite().all()
     assert {*curve.columns} - {"step"} == metrics.keys()
     assert {*SAMPLES, "rewards/reward_model", "rewards/verifiable", "eval_reward", "grad_norm"} <= metrics.keys()
     for name, value in metrics.items():
@@ -65,24 +65,9 @@ def test_the_seed_decides(ready, trained, tmp_path, stage):
 
 @pytest.mark.parametrize("stage", POLICIES)
 def test_keep_best_without_evaluations_is_refused(stage):
-    with pytest.raises(ValidationError, match="keep: best needs evaluate_every above 0"):
+    with pytest.raises(ValidationError, match=r"evaluate_every\n.*expected at least 1 with keep best"):
         configured(stage, keep="best", evaluate_every=0)
     configured(stage, keep="last", evaluate_every=0)
-
-
-def judge_that_fails_at(call):
-    """A judge whose `call`-th batch has one reward that is no number."""
-    judge, calls = Judge.__call__, []
-
-    def judged(self, *arguments):
-        calls.append(judge(self, *arguments))
-        if len(calls) == call:
-            total = calls[-1].total.clone()
-            total[1] = torch.nan
-            return Rewards(total, calls[-1].parts)
-        return calls[-1]
-
-    return judged
 
 
 @pytest.mark.parametrize("stage", POLICIES)

@@ -51,11 +51,44 @@ def test_the_seed_decides(made, raw, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("weights", "prompts", "drawn"),
+    [((1, 1, 1), 2, [1, 0, 1]), ((1, 1, 1), 4, [1, 2, 1]), ((0.1, 0.2, 0.7), 10, [1, 2, 7])],
+)
+def test_rounded_shares_add_up_to_the_prompts(made, raw, tmp_path, weights, prompts, drawn):
+    """Each rounded for itself they would be 3, 3 and 10."""
+    datasets = [of(f"set-{n}", "file", float(weight)) for n, weight in enumerate(weights)]
+    metrics, table = mixed(made, raw(), tmp_path / "out", *datasets, prompts=prompts)
+    assert list(metrics["drawn"].values()) == drawn
+    assert len(table) == prompts
+
+
+def test_nothing_that_is_judged_elsewhere_and_nothing_twice(made, raw, tmp_path):
+    """A file with the validation and test problems, and with each of the others twice; and a set with the same file again."""
+    held_out = [artifacts.read(schemas.Problems, made / f"problems/{name}.parquet") for name in ("validation", "test")]
+    judged = {row.question: row.solution for table in held_out for row in table.itertuples()}
+    rows = [{"question": question, "answer": solution} for question, solution in judged.items()]
+    folder = raw([*ROWS, *rows, *ROWS])
+    metrics, table = mixed(made, folder, tmp_path / "out", of("one", "file"), of("two", "file"), prompts=80)
+    assert len(judged) == 16
+    assert metrics == {"drawn": {"one": 30, "two": 0}, "available": {"one": 30, "two": 0}}
+    assert sorted(table["question"]) == sorted(row["question"] for row in ROWS)
+
+
+def test_problems_that_sft_has_seen_are_passed_over(made, raw, tmp_path):
+    _, table = mixed(made, raw(), tmp_path / "out", BOTH[0], skip=45, prompts=100)
+    train = artifacts.read(schemas.Problems, made / "problems/train.parquet")
+    assert sorted(table["question"]) == sorted(train["question"].iloc[45:])
+    assert set(table["prompt_id"]) == {f"own/{name}" for name in train["problem_id"].iloc[45:]}
+
+
+@pytest.mark.parametrize(
     ("datasets", "changes", "said"),
     [
         ((BOTH[0], of("own", "file")), {}, "mixture.datasets: two are called 'own'; expected different names"),
         ((BOTH[0],), {"skip": 60}, "params.yaml: mixture: the data sets and mixture.skip leave no prompt"),
         ((of("sums", "file", location="no.jsonl"),), {}, "no.jsonl: no such file; expected rows {question, answer"),
+        ((of("sums", "file", location="../raw/sums.jsonl"),), {}, "sums.location: expected a file below mixture.path"),
+        ((of("sums", "file", location="/raw/sums.jsonl"),), {}, "sums.location: expected a file below mixture.path"),
     ],
 )
 def test_what_cannot_be_mixed_is_one_line(made, raw, tmp_path, datasets, changes, said):

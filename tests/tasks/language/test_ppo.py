@@ -1,5 +1,6 @@
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 
 from tests.tasks.policies import train
 
@@ -16,6 +17,12 @@ def test_the_curve_tells_all_and_begins_at_the_reference(ready, tmp_path):
     assert curve["objective/kl"].iloc[0] == pytest.approx(0, abs=1e-4)
     assert curve["objective/kl"].iloc[1:].abs().min() > 1e-3
     assert (curve["objective/kl_coef"] == 0.05).all(), "without a target it stays"
+
+
+def test_more_minibatches_than_responses_are_refused(ready, tmp_path):
+    with pytest.raises(ValidationError, match=r"minibatches\n.*expected at most 9, the responses of a step"):
+        train("ppo", ready, tmp_path, minibatches=10)
+    train("ppo", ready, tmp_path, minibatches=9, steps=1)
 
 
 def test_a_target_moves_the_coefficient(ready, tmp_path):

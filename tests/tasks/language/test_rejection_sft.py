@@ -1,9 +1,12 @@
 import pandas as pd
 import pytest
+import torch
 from transformers import AutoModelForCausalLM
 
-from tasks import artifacts, schemas
-from tests.tasks.policies import train
+from tasks import artifacts, prompts, schemas
+from tasks.algorithms.rewards import Rewards
+from tasks.environment import Judge
+from tests.tasks.policies import judge_that_fails_at, train
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,34 @@ def test_the_seed_decides(ready, tuned, tmp_path):
         train("rejection_sft", ready, tmp_path / name, seed=seed)
     found = [path / "model/model.safetensors" for path in (tuned[1], tmp_path / "same", tmp_path / "other")]
     assert found[0].read_bytes() == found[1].read_bytes() != found[2].read_bytes()
+
+
+def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
+    """However well it is paid: here for being short. Of the samples of a prompt the best one that says something is kept."""
+    answers = []
+
+    def by_shortness(self, asked, responses, ended):
+        texts = [
+            prompts.decode(self.tokenizer, row[kept])
+            for row, kept in zip(responses.tokens, responses.mask, strict=True)
+        ]
+        answers.extend(texts)
+        return Rewards(torch.tensor([-float(len(text)) for text in texts]), {})
+
+    monkeypatch.setattr(Judge, "__call__", by_shortness)
+    metrics = train("rejection_sft", ready, tmp_path, minimum_reward=-1e9, samples=64, max_new_tokens=2)
+    said = [[text for text in answers[start : start + 64] if text] for start in range(0, len(answers), 64)]
+    chosen = artifacts.read(schemas.Demonstrations, tmp_path / "model/selected.parquet")
+    assert "" in answers
+    assert chosen["response"].tolist() == [min(texts, key=len) for texts in said if texts]
+    assert metrics["reward_of_best"] > -chosen["response"].str.len().mean()
+
+
+def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch):
+    monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(2))
+    with pytest.raises(SystemExit, match=r"^rejection_sft: sampling: step 2: the reward of response 1 is nan"):
+        train("rejection_sft", ready, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_minimum_that_none_reaches_is_named(ready, tmp_path):
