@@ -75,7 +75,9 @@ def fit(
     `loss/value` and `val/explained_variance`, and at the first and each `variance_every`-th step `grad_variance/<baseline>`:
     the trace of the covariance of the batch's gradient, for every baseline there is, on the same samples.
     """
-    policy.eval()
+    for model in (policy, critic):
+        if model is not None:
+            model.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         check_rewards(step, experience)
