@@ -1,13 +1,19 @@
 """What all stages that train a policy by reward do alike, on tiny models."""
 
+import json
+import shutil
+from pathlib import Path
+
 import pandas as pd
 import pytest
 import torch
+from mlflow import MlflowClient
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
-from tasks import artifacts
-from tasks.environment import Judge
+from tasks import artifacts, schemas, tracking
+from tasks.environment import Environment, Judge, judging
+from tasks.policy import Trainee, validation
 from tests.tasks.policies import configured, judge_that_fails_at, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
@@ -64,6 +70,41 @@ def test_the_seed_decides(ready, trained, tmp_path, stage):
 
 
 @pytest.mark.parametrize("stage", POLICIES)
+@pytest.mark.parametrize(
+    ("keep", "scores", "kept"), [("best", (1, 3, 2), 1), ("best", (3, 1, 2), 0), ("last", (3, 2, 1), 2)]
+)
+def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
+    """Evaluated before step 1 and after steps 2 and 4, which are made to find what is asked for here."""
+    seen = []
+
+    def evaluate(trainee):
+        seen.append({name: weight.detach().clone() for name, weight in trainee.policy.state_dict().items()})
+        return float(scores[len(seen) - 1])
+
+    monkeypatch.setattr(Trainee, "evaluate", evaluate)
+    train(stage, ready, tmp_path, keep=keep)
+    assert [same(weights(tmp_path), there) for there in seen] == [place == kept for place in range(3)]
+    expected = [scores[0], scores[1], scores[1], scores[2]]
+    assert pd.read_csv(tmp_path / "curve.csv")["eval_reward"].tolist() == expected
+
+
+def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
+    """Judged again, from the saved model alone."""
+    train("grpo", ready, tmp_path, keep="best", evaluate_every=1, learning_rate=0.02)
+    curve, config = pd.read_csv(tmp_path / "curve.csv"), configured("grpo")
+    found = {}
+    for name in ("before", "after"):
+        path = ready / "pretrained" if name == "before" else tmp_path / "model"
+        model, words = artifacts.load_model(path), artifacts.load_tokenizer(path)
+        table = validation(ready / "problems/validation.parquet", config.evaluate_prompts)
+        with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
+            held_out = Environment(model, words, table, judge, config)
+            found[name] = Trainee(config, model, words, held_out, held_out).evaluate()
+    assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
+    assert curve["eval_reward"].nunique() == 4
+
+
+@pytest.mark.parametrize("stage", POLICIES)
 def test_keep_best_without_evaluations_is_refused(stage):
     with pytest.raises(ValidationError, match=r"evaluate_every\n.*expected at least 1 with keep best"):
         configured(stage, keep="best", evaluate_every=0)
@@ -78,3 +119,25 @@ def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch
     line = f"{stage}: step 3: the reward of response 1 is nan (1 of 9 are no finite numbers)"
     assert str(stopped.value) == line
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes")  # MLflow's use of pandas
+def test_samples_are_kept_with_the_run_for_people_to_read(ready, empty_mlflow, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    with tracking.run("language", "grpo", {}, tmp_path / "grpo.json"):
+        train("grpo", ready, tmp_path / "out", show_every=3)
+        (tmp_path / "grpo.json").write_text("{}")
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
+    files = [file.path for file in client.list_artifacts(run.info.run_id, "samples")]
+    assert files == ["samples/step-00001.json", "samples/step-00003.json"]
+    shown = json.loads(Path(client.download_artifacts(run.info.run_id, files[0])).read_text())
+    assert shown["columns"] == ["prompt", "response", "reward", "ended"]
+    assert len(shown["data"]) == 9
+    asked = artifacts.read(schemas.Prompts, ready / "mixture/prompts.parquet")["question"]
+    assert {row[0] for row in shown["data"]} <= set(asked)
+    curve = pd.read_csv(tmp_path / "out/curve.csv")
+    assert sum(row[2] for row in shown["data"]) / 9 == pytest.approx(curve["reward"].iloc[0], rel=1e-5)

@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from tasks import artifacts
+from tests.tasks.language.training_to_kill import STAGES, UPDATES
 from tests.tasks.tiny import gpt2
 
 ROOT = Path(__file__).parents[3]
-STAGES = ("pretrained", "sft", "reward_model", "dpo")
 
 
 @pytest.fixture
-def with_dropout(made, preferences, tmp_path):
+def with_dropout(ready, preferences, tmp_path):
     """What was made, but for a model with dropout: each step of SFT and of the reward model draws from torch's generator."""
     folder = tmp_path / "with_dropout"
     folder.mkdir()
-    for made_before in made.iterdir():
+    for made_before in ready.iterdir():
         if made_before.name != "pretrained":
             (folder / made_before.name).symlink_to(made_before)
-    words = artifacts.load_tokenizer(made / "pretrained")
+    words = artifacts.load_tokenizer(ready / "pretrained")
     model = gpt2(vocab_size=len(words), n_positions=256, resid_pdrop=0.3, pad_token_id=words.pad_token_id)
     artifacts.save_model(model, words, folder / "pretrained")
     return folder
@@ -29,15 +29,16 @@ def with_dropout(made, preferences, tmp_path):
 
 @pytest.mark.slow
 def test_kill_9_at_random_steps(with_dropout, tmp_path, monkeypatch):
-    """Killed between steps and while a checkpoint is written, every stage ends with the bytes of a quiet run."""
+    """Killed within steps and while a checkpoint is written, every stage ends with the bytes of a quiet run."""
     monkeypatch.chdir(tmp_path)
     arguments, expected = [], []
     for stage in STAGES:
         arguments.append(f"{stage}/whole=")
         for seed in range(2):
-            draw = random.Random(f"{stage} {seed}")
+            draw, updates = random.Random(f"{stage} {seed}"), UPDATES.get(stage, 1)
             first, then = draw.randint(1, 4), draw.randint(1, 4)
-            arguments.append(f"{stage}/{seed}={first},writing,{then}")
+            kills = [steps * updates + draw.randrange(updates) for steps in (first, then)]
+            arguments.append(f"{stage}/{seed}={kills[0]},writing,{kills[1]}")
             line = f"checkpoint mlruns/checkpoints/{stage}.safetensors resumed after step "
             expected += [f"{line}{step}" for step in (first, first, first + then)]
     done = subprocess.run(

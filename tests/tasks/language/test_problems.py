@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tasks import artifacts, schemas
 from tasks.algorithms import word_problems
-from tasks.gsm8k import from_gsm8k, read_jsonl
 from tasks.language.problems import SPLITS, ProblemsConfig, generated, run
 from tests.conftest import tiny
 
@@ -103,53 +102,6 @@ def test_repeated_questions_stay_in_one_split_only(files, tmp_path):
     found = tables(files(train=[*ROWS[:30], *ROWS[:30], *ROWS[30:]]), tmp_path)
     assert len(found["train"]) + len(found["validation"]) == 30
     assert not {*found["train"]["question"], *found["validation"]["question"]} & {row["question"] for row in ROWS[30:]}
-
-
-@pytest.mark.parametrize(
-    ("answer", "solution", "number", "steps"),
-    [
-        ("Half is 3.\nSo 6.\n#### 6", "Half is 3.\nSo 6.\n#### 6", "6", 2),
-        ("It costs a lot.\n#### $1,250", "It costs a lot.\n#### 1250", "1250", 1),
-        ("#### -7", "#### -7", "-7", 0),
-        ("2.50 each\n####  2.5 ", "2.50 each\n#### 2.5", "2.5", 1),
-    ],
-)
-def test_a_row_of_gsm8k(answer, solution, number, steps):
-    row = from_gsm8k({"question": " Why? ", "answer": answer}, "test-3")
-    assert row == {"problem_id": "test-3", "question": "Why?", "solution": solution, "answer": number, "steps": steps}
-
-
-GOOD = json.dumps(ROWS[0])
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('{"question": "Why?"', "line 3: Expecting ',' delimiter"),
-        ("[1, 2]", "line 3: field 'question' is not there, or is no text"),
-        ('{"question": "Why?"}', "line 3: field 'answer' is not there, or is no text"),
-        ('{"answer": "#### 3"}', "line 3: field 'question' is not there, or is no text"),
-        ('{"question": "Why?", "answer": 3}', "line 3: field 'answer' is not there, or is no text"),
-        ('{"question": "  ", "answer": "#### 3"}', "line 3: field 'question' is not there, or is no text"),
-        ('{"question": "Why?", "answer": "three"}', "line 3: field 'answer' has no '#### N'"),
-        ('{"question": "Why?", "answer": "#### three"}', "line 3: field 'answer' ends in '#### three'"),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path, line, said):
-    file = tmp_path / "train.jsonl"
-    file.write_text(f"{GOOD}\n\n{line}\n")
-    with pytest.raises(SystemExit) as stopped:
-        read_jsonl(file)
-    message = str(stopped.value)
-    assert message.startswith(f"{file}: {said}")
-    assert "\n" not in message
-    assert message.endswith("; expected {question, answer ending in '#### N'}")
-
-
-def test_bytes_that_are_no_text_are_named(tmp_path):
-    (tmp_path / "train.jsonl").write_bytes(GOOD.encode() + b'\n{"question": "\xff"}\n')
-    with pytest.raises(SystemExit, match=r"train\.jsonl: line 2: 'utf-8' codec can't decode"):
-        read_jsonl(tmp_path / "train.jsonl")
 
 
 def test_a_line_separator_inside_a_text_ends_no_line(files, tmp_path):

@@ -1,7 +1,7 @@
 """Trainings in processes that are killed: `python -m tests.tasks.language.training_to_kill MADE STAGE/NAME=KILL,KILL...`.
 
-Each KILL is one attempt to fill the folder STAGE/NAME: the steps after which it kills itself, or `writing`, as it puts its
-first checkpoint in place. One more attempt survives. All are forks of this one process, since importing takes longest;
+Each KILL is one attempt to fill the folder STAGE/NAME: the optimizer's steps after which it kills itself, or `writing`, as
+it puts its first checkpoint in place. One more attempt survives. All are forks of this one process, since importing takes longest;
 where there are no kills, it trains itself, and so has imported what later ones need.
 """
 
@@ -14,6 +14,7 @@ import torch
 
 from tasks import training
 from tasks.algorithms.optimizer import Optimizer
+from tests.tasks import policies
 from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_sft
 
 
@@ -26,7 +27,13 @@ STAGES = {
     "sft": lambda made, out: test_sft.tune(made, out, epochs=3, optimizer="muon"),
     "reward_model": lambda made, out: test_reward_model.fit(made, made / "preferences", out),
     "dpo": lambda made, out: test_dpo.fit(made, made / "preferences", out),
+    "rejection_sft": lambda made, out: policies.train("rejection_sft", made, out, epochs=3),
+    "reinforce": lambda made, out: policies.train("reinforce", made, out, **SPACED, variance_every=3),
+    "ppo": lambda made, out: policies.train("ppo", made, out, **SPACED, kl_target=1.0, epochs=2, minibatches=2),
+    "grpo": lambda made, out: policies.train("grpo", made, out, **SPACED, keep="best", updates=2),
 }
+SPACED = {"steps": 10, "evaluate_every": 3}
+UPDATES = {"reinforce": 2, "ppo": 8, "grpo": 2}  # of optimizers in a step, where they are more than one
 
 
 def arrange(kill):

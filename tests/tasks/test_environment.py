@@ -1,0 +1,152 @@
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from tasks import artifacts, prompts, schemas
+from tasks.algorithms import rubric
+from tasks.algorithms.completions import make_completions
+from tasks.environment import Environment, RewardWeights, SamplingConfig, judging
+from tasks.schemas import REWARDS
+
+OWN = RewardWeights(verifiable=2.0, rubric=0.0, reward_model=0.0, format=0.5)
+ANSWERS = ("#### {answer}", "#### 1000", "{solution}", "no idea")
+
+
+def config(**changes):
+    values = {"seed": 0, "samples": 2, "temperature": 1.0, "max_new_tokens": 6, "reward": OWN}
+    return SamplingConfig.model_validate({**values, **changes})
+
+
+@pytest.fixture
+def words(ready):
+    return artifacts.load_tokenizer(ready / "pretrained")
+
+
+@pytest.fixture
+def table(ready):
+    return artifacts.read(schemas.Prompts, ready / "mixture/prompts.parquet").head(7)
+
+
+@pytest.fixture
+def world(ready, words, table):
+    """An environment over seven prompts whose policy is the pretrained model."""
+    with judging(OWN, {"policy"}, words, ready / "reward_model") as judge:
+        yield Environment(artifacts.load_model(ready / "pretrained"), words, table, judge, config())
+
+
+def answered(words, rows):
+    """Each of ANSWERS to each row: (the row each one answers, their texts, the responses as tokens)."""
+    owner = [place for place in range(len(rows)) for _ in ANSWERS]
+    texts = [text.format(**row) for row in rows for text in ANSWERS]
+    asked = [prompts.encode_prompt(words, row["question"]) for row in rows]
+    tokens = [prompts.encode_response(words, text) for text in texts]
+    return [rows[place] for place in owner], texts, make_completions(asked, owner, tokens, words.pad_token_id)
+
+
+def by_hand(ready, words, row, text):
+    """What the response earns, by the reward that its prompt asks for; the reward model reads one conversation at a time."""
+    right = float(text.endswith(f"#### {row['answer']}"))
+    if row["reward"] == "reward_model":
+        scorer = AutoModelForSequenceClassification.from_pretrained(ready / "reward_model")
+        tokens = prompts.encode_prompt(words, row["question"]) + prompts.encode_response(words, text)
+        with torch.no_grad():
+            return scorer(torch.tensor([tokens])).logits.item()
+    if row["reward"] == "rubric":
+        return rubric.score(row["question"], row["solution"], row["answer"], text, True).total / 10
+    return right if row["reward"] == "verifiable" else 2.0 * right + 0.5 * ("####" in text)
+
+
+def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
+    rows = table.assign(reward=[*REWARDS, *REWARDS[:3]]).to_dict("records")
+    asked, texts, responses = answered(words, rows)
+    with judging(OWN, REWARDS, words, ready / "reward_model") as judge:
+        found = judge(asked, responses, [True] * len(texts))
+    expected = [by_hand(ready, words, row, text) for row, text in zip(asked, texts, strict=True)]
+    assert found.total.tolist() == pytest.approx(expected, abs=1e-4)
+    assert len(set(expected)) > 6
+    graded = torch.tensor([row["reward"] == "rubric" for row in asked])
+    assert torch.equal(found.parts["rubric"].isfinite(), graded), "nan where nobody asked"
+    assert found.parts["verifiable"].tolist() == [1.0, 0.0, 1.0, 0.0] * 7
+
+
+@pytest.mark.parametrize(
+    ("own", "kinds", "loaded"),
+    [
+        (0.0, {"policy"}, False),
+        (0.0, {"policy", "verifiable", "rubric"}, False),
+        (0.5, {"verifiable"}, False),
+        (0.5, {"policy"}, True),
+        (0.0, {"policy", "reward_model"}, True),
+    ],
+)
+def test_the_reward_model_is_loaded_only_where_it_counts(ready, words, tmp_path, own, kinds, loaded):
+    weights = OWN.model_copy(update={"reward_model": own})
+    with judging(weights, kinds, words, ready / "reward_model") as judge:
+        assert (judge.scorer is not None) == loaded
+    if not loaded:
+        with judging(weights, kinds, words, tmp_path / "nowhere"):
+            pass
+
+
+def test_a_reward_model_with_another_tokenizer_is_refused(ready, words, tmp_path):
+    scorer = shutil.copytree(ready / "reward_model", tmp_path / "scorer")
+    other = AutoTokenizer.from_pretrained(scorer)
+    other.add_tokens(["<|else|>"])
+    other.save_pretrained(scorer)
+    with pytest.raises(SystemExit) as stopped, judging(OWN, {"reward_model"}, words, scorer):
+        pass
+    assert str(stopped.value) == f"{scorer}: the reward model has another tokenizer than the policy that it is to score"
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 10])
+def test_each_prompt_comes_once_an_epoch_in_a_new_order(world, count):
+    drawn = [place for step in range(1, 22) for place in world.of_step(step, count)]
+    epochs = [drawn[start : start + 7] for start in range(0, 21, 7)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(7))] * 3
+    assert len(set(map(tuple, epochs))) == 3
+
+
+def test_a_step_draws_the_same_whatever_was_drawn_before(world):
+    def step(number):
+        return world.sample(world.of_step(number, 3), 2, number)
+
+    first = step(2)
+    step(1)
+    torch.rand(3)
+    again, other = step(2), step(3)
+    assert torch.equal(first.completions.tokens, again.completions.tokens)
+    assert torch.equal(first.logps, again.logps)
+    assert not torch.equal(first.completions.tokens, other.completions.tokens)
+
+
+def test_samples_belong_to_their_prompts(world, words, table):
+    found = world.sample([4, 1], 3, 1)
+    batch, asked = found.completions, [prompts.encode_prompt(words, table["question"].iloc[place]) for place in (4, 1)]
+    assert batch.owner.tolist() == [0, 0, 0, 1, 1, 1]
+    assert [row[kept].tolist() for row, kept in zip(batch.prompts, batch.prompt_mask, strict=True)] == asked
+    shown = world.shown([4, 1], found)
+    assert shown["prompt"].tolist() == [table["question"].iloc[place] for place in (4, 4, 4, 1, 1, 1)]
+    assert shown["reward"].tolist() == found.rewards.tolist()
+
+
+@pytest.mark.parametrize("seed", [20261120, 2**31 - 1, -3])
+def test_any_seed_will_do(world, seed):
+    """A date is one that people take; torch's seeds have 64 bits, and what is mixed in must not leave them."""
+    world.config = config(seed=seed)
+    first, again = (world.sample(world.of_step(1, 2), 2, 1) for _ in range(2))
+    assert torch.equal(first.completions.tokens, again.completions.tokens)
+
+
+def test_weights_that_are_all_0_are_refused():
+    with pytest.raises(ValidationError, match="expected one weight above 0"):
+        RewardWeights(verifiable=0.0, rubric=0.0, reward_model=0.0, format=0.0)
+
+
+def test_an_environment_of_one_data_set_logs_its_parts(world):
+    found = world.sample([0, 1], 2, 1)
+    assert found.logged.keys() == {"rewards/verifiable", "rewards/format"}
+    assert pd.Series(found.logged).between(0, 1).all()
