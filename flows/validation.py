@@ -50,7 +50,7 @@ def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> N
         }
     )
     validator = extend(Draft202012Validator, type_checker=strict)(schema)
-    rank = {"additionalProperties": 0, "required": 2}
+    rank = {"additionalProperties": 0, "required": 2, "anyOf": 3}  # a choice of many last: what it lacks says least
     faults = sorted(validator.iter_errors(data or {}), key=lambda error: rank.get(error.validator, 1))
     if not faults:
         return
