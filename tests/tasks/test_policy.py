@@ -111,6 +111,24 @@ def test_keep_best_without_evaluations_is_refused(stage):
     configured(stage, keep="last", evaluate_every=0)
 
 
+def test_a_part_of_the_reward_that_few_steps_have_is_a_mean_over_those(ready, tmp_path):
+    """One prompt a step, and of four prompts one is of a data set with a reward of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("pretrained", "problems", "reward_model"):
+        (home / name).symlink_to(ready / name)
+    table = artifacts.read(schemas.Prompts, ready / "mixture/prompts.parquet").head(4)
+    mixed = table.assign(reward=["rubric", "policy", "policy", "policy"])
+    artifacts.write(schemas.Prompts, mixed, home / "mixture/prompts.parquet")
+    metrics = train("grpo", home, tmp_path, prompts_per_step=1)
+    curve = pd.read_csv(tmp_path / "curve.csv")
+    [graded] = curve.index[curve["rewards/rubric"].notna()]
+    assert metrics["rewards/rubric"] == pytest.approx(curve["rewards/rubric"][graded])
+    assert curve["reward"][graded] == pytest.approx(curve["rewards/rubric"][graded])
+    others = curve.drop(index=graded)
+    assert others["reward"].tolist() == pytest.approx(others["rewards/reward_model"].tolist())
+
+
 @pytest.mark.parametrize("stage", POLICIES)
 def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch, stage):
     monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(3))
