@@ -98,7 +98,7 @@ def packed(texts: list[str], tokenizer: Any, config: PretrainedConfig, start: in
     Batches from number `start` on, up to `steps`.
     """
     stream: list[int] = []
-    for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]:
+    for ids in tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"]:
         stream += [tokenizer.bos_token_id, *ids]
     rows = [stream[at : at + config.context] for at in range(0, len(stream) - config.context + 1, config.context)]
     if not rows:
