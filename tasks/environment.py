@@ -61,14 +61,18 @@ class SamplingConfig(Config):
 class Judge:
     """Scores responses by a stage's reward, or by the one that a prompt's data set asks for."""
 
-    def __init__(self, weights: RewardWeights, scorer: Any, tokenizer: Any, verifier: Verifier) -> None:
-        self.own = rewards.Weights(**weights.model_dump())
-        self.scorer, self.tokenizer, self.verifier = scorer, tokenizer, verifier
+    def __init__(self, weights: Mapping[str, rewards.Weights], scorer: Any, tokenizer: Any, verifier: Verifier) -> None:
+        """`weights` by what a prompt's data set asks for; `scorer` is needed where one of them counts it."""
+        self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
+        self.graded = any(counted.rubric for counted in weights.values())
 
     def __call__(
         self, asked: Sequence[Mapping[Any, Any]], responses: Completions, ended: Sequence[bool]
     ) -> rewards.Rewards:
-        """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers."""
+        """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
+
+        A part that counts for some prompts is known of all, so that each step has the same parts.
+        """
         texts = [
             prompts.decode(self.tokenizer, row[kept])
             for row, kept in zip(responses.tokens, responses.mask, strict=True)
@@ -78,24 +82,25 @@ class Judge:
             for row, text, done in zip(asked, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in asked]
-        scores = self._scores(responses) if any(self._weights(kind).reward_model for kind in set(kinds)) else None
+        scores = None if self.scorer is None else self._scores(responses)
         total = torch.zeros(len(texts))
         parts: dict[str, torch.Tensor] = {}
         for kind in sorted(set(kinds)):
             rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
             part = rewards.rewards(
                 [answered[row] for row in rows.tolist()],
-                self._weights(kind),
+                self.weights[kind],
                 self.verifier,
                 None if scores is None else scores[rows],
             )
             total[rows] = part.total
             for name, values in part.parts.items():
                 parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
+        if self.graded:
+            left = [place for place, kind in enumerate(kinds) if not self.weights[kind].rubric]
+            points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
+            parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
         return rewards.Rewards(total, parts)
-
-    def _weights(self, kind: str) -> rewards.Weights:
-        return self.own if kind == "policy" else replace(NOTHING, **{kind: 1.0})
 
     @torch.no_grad()
     def _scores(self, responses: Completions) -> torch.Tensor:
@@ -129,7 +134,7 @@ class Environment:
         owner = [row // samples for row in range(len(drawn.ended))]
         responses = make_completions(asked, owner, drawn.responses(), self.tokenizer.pad_token_id)
         found = self.judge([self.rows[places[prompt]] for prompt in owner], responses, drawn.ended.tolist())
-        logged = {f"rewards/{name}": values.nanmean().item() for name, values in found.parts.items()}
+        logged = {f"rewards/{name}": values.mean().item() for name, values in found.parts.items()}
         return Experience(responses, drawn.logps, found.total, drawn.ended, logged)
 
     def shown(self, places: Sequence[int], found: Experience) -> pd.DataFrame:
@@ -161,9 +166,11 @@ class Environment:
 @contextmanager
 def judging(weights: RewardWeights, kinds: Collection[str], tokenizer: Any, scorer: Path) -> Iterator[Judge]:
     """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it."""
-    wanted = "reward_model" in kinds or ("policy" in kinds and weights.reward_model > 0)
+    own = rewards.Weights(**weights.model_dump())
+    counted = {kind: own if kind == "policy" else replace(NOTHING, **{kind: 1.0}) for kind in sorted(kinds)}
+    wanted = any(part.reward_model for part in counted.values())
     model = artifacts.load_reward_model(scorer) if wanted else None
     if wanted and artifacts.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise SystemExit(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
     with Verifier() as verifier:
-        yield Judge(weights, model, tokenizer, verifier)
+        yield Judge(counted, model, tokenizer, verifier)

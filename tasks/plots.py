@@ -64,9 +64,7 @@ def curves(frame: pd.DataFrame, name: str) -> str:
 
 
 def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None) -> None:
-    """Single steps faintly, their running mean over a twentieth of the curve plainly; only steps that have a value."""
-    values = values.dropna()
-    steps = steps[values.index]
+    """Single steps faintly, their running mean over a twentieth of the curve plainly."""
     window = max(1, len(values) // 20)
     if window > 1:
         axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.6)

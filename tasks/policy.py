@@ -1,8 +1,7 @@
 """How a policy is trained by reward, whatever the algorithm: sampling, judging, evaluating, keeping, resuming."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +21,7 @@ from tasks.training import Best, Stateful, resumable
 Settings = TypeVar("Settings", bound=Any)
 
 
+LATEST = "latest/"
 BEST_IS_KNOWN: Any = {
     "if": {"properties": {"keep": {"const": "best"}}, "required": ["keep"]},
     "then": {"properties": {"evaluate_every": {"type": "integer", "minimum": 1, "$comment": "with keep best"}}},
@@ -81,38 +81,38 @@ class Trainee:
 
 
 class Watch:
-    """Evaluates now and then, adds the latest value to each row as `eval_reward`, and remembers the best weights."""
+    """Evaluates now and then and remembers the best weights; what no step measured anew stands in its row as it was last."""
 
     def __init__(self, trainee: Trainee) -> None:
         self.trainee, self.config = trainee, trainee.config
-        self.latest, self.best = float("nan"), Best()
+        self.latest: dict[str, float] = {}
+        self.best = Best()
 
     def __call__(self, rows: Iterator[Row], start: int) -> Iterator[Row]:
-        """Pass the rows of the steps after `start` through."""
+        """Pass the rows of the steps after `start` through, with `eval_reward`."""
         every = self.config.evaluate_every
-        if not every:
-            yield from rows
-            return
-        if not start:
+        if every and not start:
             self._evaluate()
         for step, row in enumerate(rows, start + 1):
-            if step % every == 0 or step == self.config.steps:
+            self.latest |= row
+            if every and (step % every == 0 or step == self.config.steps):
                 self._evaluate()
-            yield {**row, "eval_reward": self.latest}
+            yield dict(self.latest)
 
     def _evaluate(self) -> None:
-        self.latest = self.trainee.evaluate()
+        self.latest["eval_reward"] = score = self.trainee.evaluate()
         if self.config.keep == "best":
-            self.best.offer(self.latest, self.trainee.policy)
+            self.best.offer(score, self.trainee.policy)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The latest value and the best weights."""
-        return {"latest": torch.tensor(self.latest, dtype=torch.float64), **self.best.state_dict()}
+        """The latest values and the best weights."""
+        latest = {LATEST + name: torch.tensor(value, dtype=torch.float64) for name, value in self.latest.items()}
+        return {**latest, **self.best.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Take up what `state_dict` gave."""
-        self.latest = state["latest"].item()
-        self.best.load_state_dict({name: tensor for name, tensor in state.items() if name != "latest"})
+        self.latest = {name.removeprefix(LATEST): state[name].item() for name in state if name.startswith(LATEST)}
+        self.best.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(LATEST)})
 
 
 def train(
@@ -126,7 +126,7 @@ def train(
     """Train the policy of `sources` and write it to `out`, the curve to `curves`.
 
     `start_up` makes, from the loaded policy, the algorithm's `fit(start=..)` and all that it changes besides the policy.
-    The metrics are means over the last tenth of the steps; of what few steps have, over the last tenth of those.
+    The metrics are means over the last tenth of the steps.
     """
     torch.manual_seed(config.seed)
     policy, tokenizer = artifacts.load_model(sources.policy), artifacts.load_tokenizer(sources.policy)
@@ -150,12 +150,8 @@ def train(
             watch.best.restore(policy)
             artifacts.write_curves(rows, curves)
             artifacts.save_model(policy, tokenizer, out)
-    return {name: _recent([row[name] for row in rows if name in row]) for name in dict.fromkeys(chain(*rows))}
-
-
-def _recent(values: Sequence[float]) -> float:
-    last = values[-max(1, len(values) // 10) :]
-    return sum(last) / len(last)
+    last = rows[-max(1, len(rows) // 10) :]
+    return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
 
 
 def settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
