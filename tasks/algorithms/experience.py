@@ -4,6 +4,7 @@
 the policy as it is then, and draws its randomness from the step's number, so that a resumed training draws the same.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ Collect = Callable[[int], Experience]
 
 
 class TrainingError(Exception):
-    """Training cannot go on: a reward or a loss is not a number. The message names the step and what was found."""
+    """Training cannot go on: a reward, a loss or a gradient is no finite number. The message names the step and what was found."""
 
 
 def make_experience(
@@ -46,19 +47,20 @@ def make_experience(
 
 
 def check_rewards(step: int, experience: Experience) -> None:
-    """TrainingError where a reward is not finite."""
+    """TrainingError where a reward is not finite, or a log-probability: then the policy has diverged."""
     bad = (~experience.rewards.isfinite()).nonzero().flatten().tolist()
     if bad:
         raise TrainingError(
             f"step {step}: the reward of response {bad[0]} is {experience.rewards[bad[0]]:g} "
             f"({len(bad)} of {len(experience.rewards)} are no finite numbers)"
         )
+    check_finite(step, "log-probability of a batch's samples", experience.logps.sum().item())
 
 
-def check_loss(step: int, loss: Tensor) -> None:
-    """TrainingError where the loss is not finite."""
-    if not loss.isfinite():
-        raise TrainingError(f"step {step}: the loss is {loss.item():g}: training has diverged")
+def check_finite(step: int, what: str, value: float) -> None:
+    """TrainingError where a loss, or a gradient's norm, is not finite."""
+    if not math.isfinite(value):
+        raise TrainingError(f"step {step}: the {what} is {value:g}: training has diverged")
 
 
 def summary(experience: Experience) -> dict[str, float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tasks.algorithms.advantages import group_advantages, has_spread
 from tasks.algorithms.completions import token_logps
-from tasks.algorithms.experience import Collect, Experience, by_length, check_loss, check_rewards, summary
+from tasks.algorithms.experience import Collect, Experience, by_length, check_finite, check_rewards, summary
 from tasks.algorithms.kl import k3
 from tasks.algorithms.optimizer import Optimizer
 
@@ -154,8 +154,9 @@ def _update(
             share.backward()
             loss = loss + share.detach().cpu()
             sums = {name: sums[name] + counts[name].item() for name in sums}
-        check_loss(step, loss)
+        check_finite(step, "loss", loss.item())
         metrics["grad_norm"] = optimizer.step()
+        check_finite(step, "gradient's norm", metrics["grad_norm"])
         metrics |= {"loss": loss.item(), **{name: value / max(1, totals.tokens) for name, value in sums.items()}}
     return metrics
 

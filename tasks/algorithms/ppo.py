@@ -14,7 +14,7 @@ from torch import Tensor
 from tasks.algorithms.advantages import at_last_token, gae, masked_mean, whiten
 from tasks.algorithms.completions import token_logps
 from tasks.algorithms.critic import Critic, explained_variance
-from tasks.algorithms.experience import Collect, Experience, check_loss, check_rewards, summary
+from tasks.algorithms.experience import Collect, Experience, check_finite, check_rewards, summary
 from tasks.algorithms.grpo import policy_loss
 from tasks.algorithms.kl import AdaptiveKl, k1
 from tasks.algorithms.optimizer import Optimizer
@@ -129,10 +129,11 @@ def _epochs(
         order = torch.randperm(len(experience.rewards), generator=shuffle)
         for rows in order.tensor_split(settings.minibatches):
             losses, metrics = _losses(policy, critic, experience, prepared, settings, rows)
-            check_loss(step, losses[0] + losses[1])
+            check_finite(step, "loss", (losses[0] + losses[1]).item())
             for loss in losses:
                 loss.backward()
             norms = [optimizer.step() for optimizer in optimizers]
+            check_finite(step, "gradient's norm", sum(norms))
             found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
     return {name: sum(row[name] for row in found) / len(found) for name in found[0]}
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from tasks.algorithms.advantages import at_last_token, masked_mean, reward_to_go
 from tasks.algorithms.completions import Completions, token_logps
 from tasks.algorithms.critic import Critic, explained_variance
-from tasks.algorithms.experience import Collect, Experience, by_length, check_loss, check_rewards, summary
+from tasks.algorithms.experience import Collect, Experience, by_length, check_finite, check_rewards, summary
 from tasks.algorithms.optimizer import Optimizer
 
 Baseline = Literal["none", "running_mean", "critic"]
@@ -144,8 +144,7 @@ def _update(
         share = policy_gradient_loss(token_logps(policy, here, settings.temperature), part, here.mask, len(batch))
         share.backward()
         loss = loss + share.detach().cpu()
-    check_loss(step, loss)
-    return {"loss": loss.item(), "grad_norm": optimizer.step()}
+    return {"loss": loss.item(), "grad_norm": _step(optimizer, loss, step)}
 
 
 def _fit_critic(
@@ -159,6 +158,12 @@ def _fit_critic(
         share = masked_mean(errors.square(), here.mask) * (here.mask.sum() / tokens.to(here.mask.device)) / 2
         share.backward()
         loss = loss + share.detach().cpu()
-    check_loss(step, loss)
-    optimizer.step()
+    _step(optimizer, loss, step)
     return loss.item()
+
+
+def _step(optimizer: Optimizer, loss: Tensor, step: int) -> float:
+    check_finite(step, "loss", loss.item())
+    norm = optimizer.step()
+    check_finite(step, "gradient's norm", norm)
+    return norm

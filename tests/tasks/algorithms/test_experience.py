@@ -9,7 +9,7 @@ from tasks.algorithms.experience import (
     Experience,
     TrainingError,
     by_length,
-    check_loss,
+    check_finite,
     check_rewards,
     make_experience,
     summary,
@@ -62,9 +62,18 @@ def test_a_reward_must_be_a_finite_number(bad):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_loss_must_be_a_finite_number(bad):
-    check_loss(7, torch.tensor(-3.0))
+    check_finite(7, "loss", -3.0)
     with pytest.raises(TrainingError, match=f"^step 7: the loss is {bad:g}: training has diverged$"):
-        check_loss(7, torch.tensor(bad))
+        check_finite(7, "loss", bad)
+
+
+def test_a_policy_without_probabilities_has_diverged():
+    logps = LOGPS.clone()
+    logps[1, 1] = float("nan")
+    with pytest.raises(
+        TrainingError, match=r"^step 7: the log-probability of a batch's samples is nan: training has div"
+    ):
+        check_rewards(7, Experience(BATCH, logps, EXPERIENCE.rewards, EXPERIENCE.ended))
 
 
 def test_parts_are_of_like_length_and_hold_every_row_once():

@@ -189,6 +189,27 @@ def test_a_loss_that_is_infinite_stops_the_training():
     assert torch.equal(weights(policy), before)
 
 
+def test_a_gradient_that_is_infinite_stops_the_training():
+    """Else the loss would still be right, and the weights no numbers."""
+    policy = Table()
+    policy.head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(TrainingError, match=r"step 1: the gradient's norm is (inf|nan)"):
+        trained(policy, collector(policy, graded)(1))
+
+
+def test_the_temperature_is_that_of_the_sampling(monkeypatch):
+    """In the policy and in the reference: the ratio is one and the KL nothing, and at another temperature not."""
+    policy = llama(1)
+    with torch.no_grad():
+        logps = token_logps(policy, BATCH, 0.7)
+    what = Experience(BATCH, logps, torch.tensor([1.0, 0.0, 0.7, 0.7, 0.0, 2.0]), torch.ones(6, dtype=torch.bool))
+    seen, row = ratios(monkeypatch, policy, what, temperature=0.7, beta=0.1, reference=llama(1))
+    torch.testing.assert_close(seen[0], torch.ones_like(seen[0]), rtol=1e-4, atol=0)
+    assert row["kl"] == pytest.approx(0, abs=1e-6)
+    seen, _ = ratios(monkeypatch, llama(1), what, temperature=1.0)
+    assert (seen[0] - 1).abs().max() > 0.1
+
+
 def test_truncated_responses_can_be_left_out():
     policy = llama(1)
     what = experience(policy, (1.0, 0.0, 0.7, 0.7, 0.0, 2.0))

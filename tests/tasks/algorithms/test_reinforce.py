@@ -93,9 +93,9 @@ def test_the_running_mean_by_hand():
 BATCH = make_completions([[4], [5, 1]], [0, 0, 1, 1], [[1, 2, 3], [3], [2, 2], [0, 3]], pad=3)
 
 
-def sampled(policy, earned=(1.0, -0.5, 2.0, 0.25)):
+def sampled(policy, earned=(1.0, -0.5, 2.0, 0.25), temperature=1.0):
     with torch.no_grad():
-        logps = token_logps(policy, BATCH)
+        logps = token_logps(policy, BATCH, temperature)
     return Experience(BATCH, logps, torch.tensor(earned), torch.tensor([True, True, False, True]))
 
 
@@ -109,13 +109,17 @@ def critic_of(policy):
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_a_step_by_hand(baseline):
-    """Loss and gradients against sums over single tokens; the reward is discounted from the last real token back."""
+    """Loss and gradients against sums over single tokens; the reward is discounted from the last real token back.
+
+    Sampled at temperature 0.7, whose log-probabilities have other gradients.
+    """
     policy, critic = llama(1), critic_of(llama(2))
-    what = sampled(policy)
-    row = next(fit(policy, lambda _: what, critic=critic, mean=mean_of(0.75), baseline=baseline, gamma=0.5))
+    what, mean = sampled(policy, temperature=0.7), mean_of(0.75)
+    changes = {"baseline": baseline, "gamma": 0.5, "temperature": 0.7}
+    row = next(fit(policy, lambda _: what, critic=critic, mean=mean, **changes))
     found = [[p.grad.clone() for p in model.parameters()] for model in (policy, critic)]
     policy.zero_grad(), critic.zero_grad()
-    logps, values = token_logps(policy, BATCH), critic(BATCH)
+    logps, values = token_logps(policy, BATCH, 0.7), critic(BATCH)
     loss, value_loss = torch.zeros(()), torch.zeros(())
     for n, length in enumerate([3, 1, 2, 2]):
         for t in range(length):
@@ -259,6 +263,10 @@ def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
         next(running)
     with pytest.raises(TrainingError, match=r"step 4: the loss is -?inf"):
         next(fit(policy, lambda _: sampled(policy, (3e38, 3e38, 3e38, 0.0)), start=3, steps=4))
+    good, optimizers = sampled(policy), (Optimizer(policy, 0.001, 9, clip=1.0), None)
+    policy.lm_head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(TrainingError, match=r"step 1: the gradient's norm is (inf|nan)"):
+        next(fit(policy, lambda _: good, optimizers=optimizers))
 
 
 def learn(policy, reward, *, steps, learning_rate, baseline, samples=16, length=1):
