@@ -23,9 +23,7 @@ class RoomyLayer(DynamicLayer):
         """Write the new tokens' keys and values; all there are, as views (N, heads, length, size)."""
         start, count = self.get_seq_length(), key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
-            buffer.narrow(2, start, count).copy_(
-                new
-            )  # an error where there is no room; a slice would end early instead
+            buffer.narrow(2, start, count).copy_(new)  # a slice without room would lose the token in silence
         self._show(start + count)
         return self.keys, self.values
 

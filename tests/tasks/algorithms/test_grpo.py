@@ -284,7 +284,7 @@ def test_with_k3_in_the_loss_it_ends_at_the_optimum_of_the_forward_kl():
     torch.testing.assert_close(optimum.sum(1), torch.ones(3), rtol=1e-4, atol=0)
     assert (found - optimum).abs().max() < 0.02
     reverse = (known.log() + earned / beta).softmax(1)
-    assert (optimum - reverse).abs().max() > 0.05
+    assert (optimum - reverse).abs().max() > 0.3
     assert (known - optimum).abs().max() > 0.1
 
 

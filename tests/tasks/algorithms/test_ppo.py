@@ -237,7 +237,7 @@ def test_it_ends_at_the_closed_form_optimum():
     """
     policy, beta = Table(1, spread=1.0), 0.5
     critic, reference, _ = learn(
-        policy, graded, steps=120, learning_rate=0.1, critic_rate=0.2, coefficient=beta, samples=48
+        policy, graded, steps=180, learning_rate=0.1, critic_rate=0.2, coefficient=beta, samples=48
     )
     with torch.no_grad():
         known, found, earned = probabilities(reference), probabilities(policy), rewards(graded)
