@@ -29,6 +29,7 @@ contract: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.rl
 
 ui: setup
 	$(BIN)/posttrain ui

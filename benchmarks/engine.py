@@ -118,12 +118,12 @@ def row(name: str, ours: float, plain: float, spread: str = "") -> str:
     return f"| {name} | {ours:.2f} | {plain:.2f} | {plain / ours:.2f} | {spread} |"
 
 
-def machine() -> str:
-    """The machine and the versions, without its name."""
+def machine(*packages: str) -> str:
+    """The machine, without its name, and the versions of Python and of these packages."""
     info = Path("/proc/cpuinfo")
     models = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
     cpu = models[0] if models else platform.machine()
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("dvc", "prefect", "mlflow"))
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
     return f"{os.cpu_count()} cores ({cpu}), {platform.system()}, Python {platform.python_version()}, {versions}"
 
 
@@ -132,7 +132,7 @@ def main() -> None:
     lines = [
         "# The engine against plain `dvc repro`",
         "",
-        f"Made by `python -m benchmarks.engine` on {machine()}.",
+        f"Made by `python -m benchmarks.engine` on {machine('dvc', 'prefect', 'mlflow')}.",
         f"Seconds of wall time of the whole command; medians of {ROUNDS} runs ({LARGE_ROUNDS} for the large outs), turn",
         f"about, in repositories that have been run once before. Load of the machine when it began: {os.getloadavg()[0]:.1f}.",
         "",

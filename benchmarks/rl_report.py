@@ -1,0 +1,129 @@
+"""The tables of benchmarks/rl.md, and what stands above them."""
+
+import statistics
+from dataclasses import dataclass, field
+
+from benchmarks.engine import machine
+from benchmarks.rl_cases import OURS, THEIRS, THREADS, Case, Device, Size
+
+
+@dataclass
+class Times:
+    """What one side took for one case, one entry for each step that counts."""
+
+    steps: list[float] = field(default_factory=list)
+    sampling: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    loaded: float = 0.0  # MB before the first step
+    peak: float = 0.0  # MB at the end
+
+    @property
+    def rates(self) -> list[float]:
+        """Sampled tokens a second."""
+        return [count / seconds for count, seconds in zip(self.tokens, self.sampling, strict=True)]
+
+
+def span(values: list[float], digits: int) -> str:
+    """Median and range."""
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def name(case: Case) -> str:
+    """The case in words."""
+    return f"prompt {case.prompt}, {'natural lengths' if case.natural else f'{case.size.response} tokens each'}"
+
+
+def counts(times: Times) -> str:
+    """How many tokens were sampled in a step, in the mean."""
+    return f"{statistics.mean(times.tokens):.0f}"
+
+
+def comparison(label: str, ours: list[float], theirs: list[float], digits: int, larger_is_better: bool) -> str:
+    """A line of a table: both sides, and how many times as fast ours is."""
+    factor = statistics.median(ours) / statistics.median(theirs)
+    return f"| {label} | {span(ours, digits)} | {span(theirs, digits)} | {factor if larger_is_better else 1 / factor:.2f} |"
+
+
+def tables(results: list[tuple[Case, dict[str, Times]]]) -> list[str]:
+    """All tables, as lines."""
+    head = [f"| | {OURS} | {THEIRS} | times as fast |", "|---|---|---|---|"]
+    grpo = [(case, times[OURS], times[THEIRS]) for case, times in results if case.algorithm == "grpo"]
+    dpo = [(case, times[OURS], times[THEIRS]) for case, times in results if case.algorithm == "dpo"]
+    memory = [
+        f"| {case.algorithm.upper()}, {name(case)} | {times[OURS].peak:.0f} ({times[OURS].loaded:.0f}) "
+        f"| {times[THEIRS].peak:.0f} ({times[THEIRS].loaded:.0f}) |"
+        for case, times in results
+    ]
+    return [
+        "## Rollouts, tokens a second (and the mean number of tokens of a step on each side)",
+        "",
+        *head,
+        *(
+            comparison(f"{name(case)}: {counts(ours)} and {counts(theirs)} tokens", ours.rates, theirs.rates, 0, True)
+            for case, ours, theirs in grpo
+        ),
+        "",
+        "## A GRPO step, seconds",
+        "",
+        *head,
+        *(comparison(name(case), ours.steps, theirs.steps, 2, False) for case, ours, theirs in grpo),
+        "",
+        "## A DPO step, seconds",
+        "",
+        *head,
+        *(comparison(name(case), ours.steps, theirs.steps, 2, False) for case, ours, theirs in dpo),
+        "",
+        "## Peak memory, MB (in brackets: before the first step)",
+        "",
+        f"| | {OURS} | {THEIRS} |",
+        "|---|---|---|",
+        *memory,
+    ]
+
+
+def variant_table(found: dict[str, Times]) -> list[str]:
+    """How TRL's settings compare among themselves, as lines."""
+    rows = (f"| {label} | {span(times.rates, 0)} | {span(times.steps, 2)} |" for label, times in found.items())
+    title = "## TRL's settings: GRPO with half of the prompts, the shorter ones, fixed length"
+    return ["", title, "", "| | rollouts, tokens a second | step, seconds |", "|---|---|---|", *rows]
+
+
+def parameters(size: Size) -> float:
+    """The model's weights, in millions."""
+    shape = size.shape
+    width, heads, pairs = shape["hidden_size"], shape["num_attention_heads"], shape["num_key_value_heads"]
+    attention = width * width * 2 + 2 * width * width * pairs // heads
+    layer = attention + 3 * width * shape["intermediate_size"]
+    return (shape["vocab_size"] * width + shape["num_hidden_layers"] * layer) / 1e6
+
+
+NO_GPU = "`--device cuda` does the same in bf16 with a model of Qwen2.5-0.5B's shape. It has not been run: no GPU was at hand."
+
+
+def introduction(size: Size, device: Device, rounds: int, load: float, seconds: float) -> list[str]:
+    """What was measured, on what, and how."""
+    kind = f"{size.architecture} of {parameters(size):.1f} million random weights, {'bf16' if device == 'cuda' else 'fp32'}"
+    memory = "the device's, as torch counts it" if device == "cuda" else "resident, of a process that does nothing else"
+    return [
+        "# Rollouts, GRPO and DPO against TRL",
+        "",
+        f"Made by `python -m benchmarks.rl{' --device cuda' if device == 'cuda' else ''}` in {seconds / 60:.0f} minutes on "
+        f"{machine('torch', 'transformers', 'trl')}; {device}, {THREADS} threads. Load of the machine when it began: {load:.1f}.",
+        "",
+        f"A {kind}. A GRPO step: {size.prompts} prompts, {size.samples} responses to each, sampled at temperature 1, judged by "
+        f"a cheap function of the tokens, dapo's aggregation, no KL term, one update. A DPO step: {size.pairs} pairs, each with "
+        f"a prompt of its own, log-probabilities of the reference known beforehand. Prompts are all of the length given; "
+        f"responses have {size.response} tokens each, or at most so many and end by themselves with probability 1/{1 / size.stop:.0f} a "
+        f"token. Same weights, prompts, rewards, AdamW, clipping and micro-batch ({size.micro_batch}) on both sides; no "
+        "recomputation of activations. No group lacks spread here, so that no pass is saved by skipping one.",
+        "",
+        "TRL runs as its users run it, by `GRPOTrainer.train` and `DPOTrainer.train`, with sdpa and a static cache; its time of "
+        "sampling is that of its call of `generate`, ours all of `sample`. A step ends before logging and saving. Before anything "
+        "was measured, loss and the gradient of every weight were equal on both sides for one batch of each algorithm "
+        "(benchmarks/rl_agreement.py).",
+        "",
+        f"Medians of {rounds} steps (range in brackets) after one that did not count, the sides turn about, each in a "
+        f"process of its own. Peak memory is {memory}.",
+        *([] if device == "cuda" else ["", NO_GPU]),
+        "",
+    ]

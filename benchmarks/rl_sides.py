@@ -1,0 +1,285 @@
+"""The two sides of benchmarks/rl.py, each as a process of its own runs it: our loops, and TRL's trainers.
+
+Both build the same model, prompts and rewards from the same seeds. A step begins when the gate lets it and is timed by it:
+ours from the loop's `next`, TRL's from `on_step_begin` to `on_step_end`, which leaves its logging and saving out.
+"""
+
+import functools
+import random
+import tempfile
+import warnings
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from benchmarks.rl_cases import OURS, THEIRS, Case
+from tasks.algorithms import dpo, grpo
+from tasks.algorithms.completions import make_completions
+from tasks.algorithms.experience import Experience, make_experience
+from tasks.algorithms.optimizer import BETAS, Optimizer
+from tasks.algorithms.pairs import Pairs
+from tasks.algorithms.rollouts import sample
+
+ARCHITECTURES: dict[str, Any] = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
+LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-6, 0.01, 1.0  # so small a rate leaves the lengths of responses as they are
+CLIP_LOW, CLIP_HIGH, DPO_BETA, PAD = 0.2, 0.28, 0.1, 0
+
+
+class Gate(Protocol):
+    """Lets one step begin at a time and takes its time."""
+
+    def ready(self) -> None:
+        """All is loaded."""
+
+    def begin(self) -> None:
+        """Wait for the turn, then start the clock."""
+
+    def clock(self) -> float:
+        """Seconds, after whatever the device still has to do."""
+
+    def sampled(self, seconds: float, tokens: int) -> None:
+        """Sampling within this step took so long and gave so many tokens."""
+
+    def end(self) -> None:
+        """The step is over."""
+
+
+def build(case: Case) -> Any:
+    """The model: random weights, the same on both sides; several tokens end a response where lengths are natural."""
+    config, kind = ARCHITECTURES[case.size.architecture]
+    torch.manual_seed(0)
+    special = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+    shape = {**case.size.shape, **special, "attn_implementation": case.attention}
+    model = kind(config(**shape)).to(case.device, torch.bfloat16 if case.device == "cuda" else torch.float32)
+    model.generation_config.eos_token_id = ends(case)
+    return model
+
+
+def ends(case: Case) -> list[int]:
+    """The tokens that end a response: those that make a random model stop as it should, or one out of its reach."""
+    vocabulary = case.size.shape["vocab_size"]
+    return list(range(vocabulary - round(vocabulary * case.size.stop), vocabulary)) if case.natural else [vocabulary]
+
+
+def prompts(case: Case) -> list[list[int]]:
+    """Random prompts, all of the length asked for."""
+    draw = random.Random(1)
+    count = case.size.prompts if case.algorithm == "grpo" else case.size.pairs
+    return [draw.choices(range(3, case.size.shape["vocab_size"]), k=case.prompt) for _ in range(count)]
+
+
+def responses(case: Case, count: int, end: int) -> list[list[int]]:
+    """Random responses, as long as sampled ones would be; the last token ends each."""
+    draw = random.Random(2)
+    found = []
+    for _ in range(count):
+        length = (
+            min(case.size.response, 1 + int(draw.expovariate(case.size.stop))) if case.natural else case.size.response
+        )
+        found.append([*draw.choices(range(3, end), k=length - 1), end])
+    return found
+
+
+def reward(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
+    """The share of even tokens: cheap, and different within every group."""
+    return [sum(token % 2 == 0 for token in response) / len(response) for response in completion_ids]
+
+
+def optimizer(model: Any, case: Case) -> Optimizer:
+    """Ours: AdamW."""
+    return Optimizer(model, LEARNING_RATE, case.steps, clip=CLIP, weight_decay=WEIGHT_DECAY, warmup=0.0)
+
+
+def grpo_settings(case: Case) -> grpo.Settings:
+    """GRPO as both sides run it, with TRL's default aggregation."""
+    return grpo.Settings(
+        advantage="standardized",
+        aggregation="dapo",
+        updates=1,
+        clip_low=CLIP_LOW,
+        clip_high=CLIP_HIGH,
+        beta=0.0,
+        temperature=1.0,
+        max_new_tokens=case.size.response,
+        mask_truncated=False,
+        micro_batch=case.size.micro_batch,
+    )
+
+
+def dpo_pairs(case: Case) -> tuple[Pairs, list[list[int]]]:
+    """One batch of pairs, each with a prompt of its own, and its responses: chosen, rejected, chosen, ..."""
+    count = case.size.pairs
+    given = responses(case, 2 * count, case.size.shape["vocab_size"] - 1)
+    batch = make_completions(prompts(case), [row // 2 for row in range(2 * count)], given, PAD)
+    rows = torch.arange(2 * count)
+    return Pairs(batch, rows, rows[::2], rows[1::2], torch.ones(count), torch.zeros(count, dtype=torch.bool)), given
+
+
+DPO_OBJECTIVE = dpo.Objective("sigmoid", beta=DPO_BETA, label_smoothing=0.0, gamma=0.0, length_normalised=False)
+
+
+def ours(case: Case, gate: Gate) -> None:
+    """This repository's loops."""
+    model = build(case).eval()
+    if case.algorithm == "grpo":
+        asked = prompts(case)
+
+        def collect(step: int) -> Experience:
+            began = gate.clock()
+            [rollouts] = sample(
+                model,
+                asked,
+                samples=case.size.samples,
+                max_new_tokens=case.size.response,
+                temperature=1.0,
+                end_tokens=ends(case),
+                seed=step,
+                batch_size=len(asked),
+            )
+            gate.sampled(gate.clock() - began, int(rollouts.mask.sum()))
+            rewards = torch.tensor(reward(rollouts.responses()))
+            return make_experience(asked, case.size.samples, rollouts, rewards, PAD, {})
+
+        steps = grpo.fit(
+            model, collect, optimizer(model, case), grpo_settings(case), start=0, steps=case.steps, reference=None
+        )
+    else:
+        pairs, _ = dpo_pairs(case)
+        known = dpo.reference_logps(model, [pairs.responses])
+        steps = dpo.fit(model, [pairs] * case.steps, optimizer(model, case), reference=known, objective=DPO_OBJECTIVE)
+    gate.ready()
+    for _ in range(case.steps):
+        gate.begin()
+        next(steps)
+        gate.end()
+
+
+def theirs(case: Case, gate: Gate) -> None:
+    """TRL's trainers, as a user would call them."""
+    import datasets
+    import transformers
+
+    datasets.disable_progress_bars()
+    transformers.logging.set_verbosity_error()
+    warnings.simplefilter("ignore")
+
+    class Turns(transformers.TrainerCallback):
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            gate.begin()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            gate.end()
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = (_grpo_trainer if case.algorithm == "grpo" else _dpo_trainer)(case, gate, folder)
+        trainer.add_callback(Turns())
+        trainer.remove_callback(transformers.PrinterCallback)
+        gate.ready()
+        trainer.train()
+
+
+def _arguments(case: Case, folder: str, rows: int) -> dict[str, Any]:
+    """What both trainers are told: our optimizer, no logging, no saving, no recomputation of activations."""
+    return {
+        "output_dir": folder,
+        "use_cpu": case.device == "cpu",
+        "bf16": False,  # on a GPU the weights are bf16 themselves, as on our side
+        "report_to": [],
+        "disable_tqdm": True,
+        "activation_checkpointing": False,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "max_steps": case.steps,
+        "per_device_train_batch_size": min(rows, case.size.micro_batch),
+        "gradient_accumulation_steps": max(1, rows // case.size.micro_batch),
+        "learning_rate": LEARNING_RATE,
+        "lr_scheduler_type": "constant",
+        "adam_beta1": BETAS[0],
+        "adam_beta2": BETAS[1],
+        "weight_decay": WEIGHT_DECAY,
+        "max_grad_norm": CLIP,
+        "seed": 1,
+    }
+
+
+def _grpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    model = build(case)
+    tokens = 0
+
+    def counted(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
+        nonlocal tokens
+        tokens = sum(map(len, completion_ids))
+        gate.sampled(seconds, tokens)
+        return reward(completion_ids)
+
+    seconds = 0.0
+    generate = model.generate_batch if case.trl.get("use_transformers_continuous_batching") else model.generate
+
+    @functools.wraps(generate)
+    def timed(*given: Any, **named: Any) -> Any:
+        nonlocal seconds
+        began = gate.clock()
+        made = generate(*given, **named)
+        seconds = gate.clock() - began
+        return made
+
+    setattr(model, generate.__name__, timed)
+    args = GRPOConfig(
+        **_arguments(case, folder, case.size.prompts * case.size.samples),
+        num_generations=case.size.samples,
+        max_completion_length=case.size.response,
+        epsilon=CLIP_LOW,
+        epsilon_high=CLIP_HIGH,
+        loss_type="dapo",
+        beta=0.0,
+        use_bias_correction_kl=False,
+        **case.trl,
+    )
+    rows = Dataset.from_list([{"prompt": text(prompt)} for prompt in prompts(case)])
+    return GRPOTrainer(model, counted, args, rows, processing_class=words(case, case.size.shape["vocab_size"]))
+
+
+def _dpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
+
+    args = DPOConfig(
+        **_arguments(case, folder, case.size.pairs), beta=DPO_BETA, precompute_ref_log_probs=True, max_length=None
+    )
+    _, given = dpo_pairs(case)
+    asked = prompts(case)
+    rows = [
+        {"prompt": text(p), "chosen": " " + text(c[:-1]), "rejected": " " + text(r[:-1])}  # TRL adds the end token
+        for p, c, r in zip(asked, given[::2], given[1::2], strict=True)
+    ]
+    tokenizer = words(case, case.size.shape["vocab_size"] - 1)
+    return DPOTrainer(build(case), args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
+
+
+def text(tokens: Sequence[int]) -> str:
+    """Tokens as `words` reads them."""
+    return " ".join(f"w{token}" for token in tokens)
+
+
+def words(case: Case, end: int) -> Any:
+    """A tokenizer with a word for each token of the model, and `end` as its end token."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    table = {f"w{token}": token for token in range(3, case.size.shape["vocab_size"])}
+    table.pop(f"w{end}", None)
+    tokenizer = Tokenizer(WordLevel({"<pad>": PAD, "<unknown>": 1, **table, "<end>": end}, unk_token="<unknown>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>", unk_token="<unknown>"
+    )
+
+
+SIDES = {OURS: ours, THEIRS: theirs}
