@@ -15,9 +15,9 @@ from tasks.algorithms.advantages import at_last_token, gae, masked_mean, whiten
 from tasks.algorithms.completions import token_logps
 from tasks.algorithms.critic import Critic, explained_variance
 from tasks.algorithms.experience import Collect, Experience, check_finite, check_rewards, summary
-from tasks.algorithms.grpo import policy_loss
 from tasks.algorithms.kl import AdaptiveKl, k1
 from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.surrogate import policy_loss
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tasks.algorithms.completions import Completions, token_logps
 from tasks.algorithms.critic import Critic, explained_variance
 from tasks.algorithms.experience import Collect, Experience, by_length, check_finite, check_rewards, summary
 from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.policy_gradient import gradient_variance, policy_gradient_loss
 
 Baseline = Literal["none", "running_mean", "critic"]
 
@@ -53,11 +54,6 @@ class RunningMean:
         self.value, self.batches = state["value"][0].item(), int(state["value"][1])
 
 
-def policy_gradient_loss(logps: Tensor, advantages: Tensor, mask: Tensor, responses: int) -> Tensor:
-    """-(1 / responses) sum A_t log pi(a_t | s_t) over tokens (n, L): its gradient is the policy gradient's share."""
-    return -(advantages * logps * mask).sum() / responses
-
-
 def fit(
     policy: Any,
     critic: Critic | None,
@@ -90,7 +86,7 @@ def fit(
         advantages = {name: returns - value for name, value in baselines.items()}
         row = {"baseline": mean.value, "learning_rate": optimizers[0].learning_rate}
         if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
-            variances = gradient_variance(policy, batch, advantages, settings)
+            variances = gradient_variance(policy, batch, advantages, settings.variance_parts, settings.temperature)
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
         row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings, step)
         if critic is not None and optimizers[1] is not None:
@@ -98,39 +94,6 @@ def fit(
             row["loss/value"] = _fit_critic(critic, batch, returns, optimizers[1], settings, step)
         mean.update(experience.rewards.mean().item())
         yield {**summary(experience), **row}
-
-
-def gradient_variance(
-    policy: Any, batch: Completions, advantages: Mapping[str, Tensor], settings: Settings
-) -> dict[str, float]:
-    """The trace of the covariance of the batch's gradient under each of several `advantages` (N, L).
-
-    The batch is cut into k parts of whole prompts, whose gradients g_i are independent estimates of the same gradient; that of
-    the batch is their mean, with covariance trace sum |g_i - mean|^2 / (k (k - 1)).
-    """
-    weights = [p for p in policy.parameters() if p.requires_grad]
-    prompts = torch.arange(len(batch.prompts)).tensor_split(settings.variance_parts)
-    sums = {name: [torch.zeros_like(weight) for weight in weights] for name in advantages}
-    squares, parts = dict.fromkeys(advantages, 0.0), 0
-    for some in prompts:
-        rows = torch.isin(batch.owner, some).nonzero().squeeze(1)
-        if not len(rows):
-            continue
-        here = batch.rows(rows).on(policy)
-        logps, width = token_logps(policy, here, settings.temperature), here.mask.shape[1]
-        for name, values in advantages.items():
-            part = values[rows, :width].to(logps.device)
-            loss = policy_gradient_loss(logps, part, here.mask, len(rows))
-            gradients = torch.autograd.grad(loss, weights, retain_graph=True)
-            for total, gradient in zip(sums[name], gradients, strict=True):
-                total += gradient
-                squares[name] += gradient.double().square().sum().item()
-        parts += 1
-    return {
-        name: (squares[name] - sum(total.double().square().sum().item() for total in sums[name]) / parts)
-        / (parts * max(1, parts - 1))
-        for name in advantages
-    }
 
 
 def _update(

@@ -125,4 +125,5 @@ def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> t
         cumulative = distribution.double().exp().cumsum(dim=-1)
         uniform = torch.rand(len(logits), 1, generator=generator, device=logits.device, dtype=torch.float64)
         chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(1)
+        chosen = chosen.clamp(max=logits.shape[1] - 1)  # where weights have overflowed; its log-probability is nan
     return chosen, distribution.gather(1, chosen.unsqueeze(1)).squeeze(1)

@@ -9,7 +9,8 @@ from tasks.algorithms import grpo
 from tasks.algorithms.advantages import group_advantages
 from tasks.algorithms.completions import token_logps
 from tasks.algorithms.experience import Experience
-from tasks.algorithms.grpo import Settings, Totals, grpo_loss
+from tasks.algorithms.grpo import Settings, grpo_loss
+from tasks.algorithms.surrogate import Totals
 from tests.oracles.frozen import COMPLETIONS, OWNER, PROMPTS, RESPONSES, Still, gradients
 from tests.tasks.tiny import llama
 

@@ -5,14 +5,15 @@ from tasks.algorithms import reinforce
 from tasks.algorithms.completions import make_completions, token_logps
 from tasks.algorithms.critic import Critic
 from tasks.algorithms.optimizer import Optimizer
-from tasks.algorithms.reinforce import RunningMean, Settings, gradient_variance
+from tasks.algorithms.policy_gradient import gradient_variance
+from tasks.algorithms.reinforce import RunningMean, Settings
 from tests.tasks.bandits import PROMPTS, Still, Table, collector, graded
 from tests.tasks.tiny import llama
 
 BASELINES = ["none", "running_mean", "critic"]
 
 
-def asked(parts, every=0):
+def asked(parts, every):
     return Settings(
         baseline="none",
         gamma=1.0,
@@ -57,7 +58,7 @@ MANY = make_completions(
 def test_the_variance_of_the_gradient_by_brute_force(count, parts):
     policy, generator = llama(1), torch.Generator().manual_seed(0)
     advantages = {name: torch.randn(10, 3, generator=generator) for name in ("one", "other")}
-    found = gradient_variance(policy, MANY, advantages, asked(count))
+    found = gradient_variance(policy, MANY, advantages, count, 1.0)
     assert all(p.grad is None for p in policy.parameters()), "the update's gradient is left alone"
     for name, values in advantages.items():
         expected = brute_force(policy, MANY, values * MANY.mask, parts)
@@ -68,7 +69,7 @@ def test_the_variance_of_the_gradient_by_brute_force(count, parts):
 def test_parts_that_agree_have_no_variance():
     policy = llama(1)
     twice = make_completions([[3], [3]], [0, 1], [[1, 2], [1, 2]], pad=2)
-    found = gradient_variance(policy, twice, {"none": torch.ones(2, 2)}, asked(2))
+    found = gradient_variance(policy, twice, {"none": torch.ones(2, 2)}, 2, 1.0)
     size = sum(g.square().sum() for g in torch.autograd.grad(token_logps(policy, twice).sum(), policy.parameters()))
     assert found["none"] == pytest.approx(0, abs=1e-5 * size.item())
 

@@ -4,8 +4,9 @@ import torch
 from tasks.algorithms import grpo
 from tasks.algorithms.completions import make_completions, token_logps
 from tasks.algorithms.experience import Experience, TrainingError
-from tasks.algorithms.grpo import Settings, Totals, grpo_loss, policy_loss
+from tasks.algorithms.grpo import Settings, grpo_loss
 from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.surrogate import Totals, policy_loss
 from tests.tasks.bandits import (
     Still,
     Table,

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from tasks.algorithms.grpo import LOG_RATIO_LIMIT, Totals, aggregate, grpo_loss, policy_loss
+from tasks.algorithms.grpo import grpo_loss
+from tasks.algorithms.surrogate import LOG_RATIO_LIMIT, Totals, aggregate, policy_loss
 
 AGGREGATIONS = ["grpo", "bnpo", "dr_grpo", "dapo"]
 LOW, HIGH = 0.2, 0.3
