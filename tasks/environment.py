@@ -105,7 +105,7 @@ class Judge:
     @torch.no_grad()
     def _scores(self, responses: Completions) -> torch.Tensor:
         scores = torch.zeros(len(responses))
-        for rows in experience.by_length(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
+        for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
             scores[rows] = reward_model.score(self.scorer, responses.rows(rows)).cpu()
         return scores
 

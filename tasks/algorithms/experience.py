@@ -5,7 +5,7 @@ the policy as it is then, and draws its randomness from the step's number, so th
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -79,9 +79,22 @@ def summary(experience: Experience) -> dict[str, float]:
     }
 
 
-def by_length(completions: Completions, rows: Tensor, size: int) -> Iterator[Tensor]:
-    """The responses `rows` (long) in parts of at most `size`, of like length together: least padding."""
+def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
+    """The responses `rows` (long) in parts of at most `size`, cut so that little is padded and read twice.
+
+    A prompt is read once in each part that has a response of its own: with short prompts responses of like length belong
+    together, with long ones a prompt's own. Whichever cut has fewer tokens is taken.
+    """
     if not len(rows):
-        return
-    lengths = completions.mask[rows].sum(1)
-    yield from rows[lengths.argsort(stable=True)].split(size)
+        return ()
+    lengths, owner = completions.mask.sum(1), completions.owner
+    asked = completions.prompt_mask.sum(1)
+
+    def tokens(parts: tuple[Tensor, ...]) -> int:
+        prompts = [owner[part].unique() for part in parts]
+        read = sum(len(some) * int(asked[some].max()) for some in prompts)
+        return read + sum(len(part) * int(lengths[part].max()) for part in parts)
+
+    like = rows[lengths[rows].argsort(stable=True)].split(size)
+    together = rows[owner[rows].argsort(stable=True)].split(size)
+    return min(like, together, key=tokens)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tasks.algorithms.advantages import group_advantages, has_spread
 from tasks.algorithms.completions import token_logps
-from tasks.algorithms.experience import Collect, Experience, by_length, check_finite, check_rewards, summary
+from tasks.algorithms.experience import Collect, Experience, check_finite, check_rewards, micro_batches, summary
 from tasks.algorithms.kl import k3
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.surrogate import Aggregation, Totals, aggregate, policy_loss
@@ -90,7 +90,7 @@ def _update(
     bnpo = settings.aggregation == "bnpo"
     rows = (counted & ((advantages != 0) | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
     totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[counted].sum()), settings.max_new_tokens)
-    parts = list(by_length(batch, rows, settings.micro_batch))
+    parts = micro_batches(batch, rows, settings.micro_batch)
     known = [_reference_logps(reference, batch.rows(part), settings) for part in parts]
     metrics = {"learning_rate": optimizer.learning_rate}
     for _ in range(settings.updates):

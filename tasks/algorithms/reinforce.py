@@ -14,7 +14,7 @@ from torch import Tensor
 from tasks.algorithms.advantages import at_last_token, masked_mean, reward_to_go
 from tasks.algorithms.completions import Completions, token_logps
 from tasks.algorithms.critic import Critic, explained_variance
-from tasks.algorithms.experience import Collect, Experience, by_length, check_finite, check_rewards, summary
+from tasks.algorithms.experience import Collect, Experience, check_finite, check_rewards, micro_batches, summary
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.policy_gradient import gradient_variance, policy_gradient_loss
 
@@ -101,7 +101,7 @@ def _update(
 ) -> dict[str, float]:
     batch = experience.completions
     loss = torch.zeros(())
-    for rows in by_length(batch, torch.arange(len(batch)), settings.micro_batch):
+    for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
         here = batch.rows(rows).on(policy)
         part = advantages[rows, : here.mask.shape[1]].to(here.mask.device)
         share = policy_gradient_loss(token_logps(policy, here, settings.temperature), part, here.mask, len(batch))
@@ -115,7 +115,7 @@ def _fit_critic(
 ) -> float:
     """One step of the critic towards the returns: half the mean squared error over tokens."""
     tokens, loss = batch.mask.sum(), torch.zeros(())
-    for rows in by_length(batch, torch.arange(len(batch)), settings.micro_batch):
+    for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
         here = batch.rows(rows).on(critic)
         errors = (critic(here) - returns[rows, : here.mask.shape[1]].to(here.mask.device)) * here.mask
         share = masked_mean(errors.square(), here.mask) * (here.mask.sum() / tokens.to(here.mask.device)) / 2

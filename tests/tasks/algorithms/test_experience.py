@@ -8,10 +8,10 @@ from tasks.algorithms.completions import make_completions, token_logps
 from tasks.algorithms.experience import (
     Experience,
     TrainingError,
-    by_length,
     check_finite,
     check_rewards,
     make_experience,
+    micro_batches,
     summary,
 )
 from tests.tasks.bandits import Table, collector, expected_reward, graded, probabilities, with_end
@@ -78,10 +78,19 @@ def test_a_policy_without_probabilities_has_diverged():
 
 def test_parts_are_of_like_length_and_hold_every_row_once():
     rows = torch.tensor([3, 1, 0, 2])
-    assert [part.tolist() for part in by_length(BATCH, rows, 2)] == [[2, 3], [0, 1]]
-    assert [part.tolist() for part in by_length(BATCH, rows, 3)] == [[2, 3, 0], [1]]
-    assert [part.tolist() for part in by_length(BATCH, torch.tensor([1, 2]), 9)] == [[2, 1]]
-    assert list(by_length(BATCH, rows[:0], 2)) == []
+    assert [part.tolist() for part in micro_batches(BATCH, rows, 2)] == [[2, 3], [0, 1]]
+    assert [part.tolist() for part in micro_batches(BATCH, rows, 3)] == [[2, 3, 0], [1]]
+    assert [part.tolist() for part in micro_batches(BATCH, torch.tensor([1, 2]), 9)] == [[2, 1]]
+    assert list(micro_batches(BATCH, rows[:0], 2)) == []
+
+
+def test_with_long_prompts_a_prompts_responses_stay_together():
+    """Of like length the parts would be (0, 2) and (1, 3), with both prompts in each: 44 tokens instead of 30."""
+    responses = [[7], [8, 9, 10], [2], [6, 2, 1]]
+    long, short = (make_completions([[3] * size, [5] * size], [0, 0, 1, 1], responses, pad=2) for size in (9, 1))
+    rows = torch.arange(4)
+    assert [part.tolist() for part in micro_batches(long, rows, 2)] == [[0, 1], [2, 3]]
+    assert [part.tolist() for part in micro_batches(short, rows, 2)] == [[0, 2], [1, 3]]
 
 
 def test_rollouts_become_an_experience():
