@@ -2,6 +2,9 @@
 
 No critic: the advantage of a response is its reward less the mean of its group's, over the group's standard deviation
 (Dr. GRPO, arXiv:2503.20783, leaves that out). Groups without spread have no gradient and are not passed through the model.
+
+With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref): the policy does not end
+at ref exp(r / beta) / Z, as with a KL penalty in the reward, but at beta ref / (beta + m - r), m being its own expected reward.
 """
 
 from collections.abc import Iterator
