@@ -72,14 +72,13 @@ def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: 
 
 
 def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
-    """One labelled point with its two intervals for each policy; x is logarithmic beyond 1, and linear about 0."""
+    """One labelled point with its two intervals for each policy."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH * 0.6, WIDTH * 0.4), layout="constrained")
         axis = figure.subplots()
         for colour, (policy, (across, up)) in zip(_cycle(len(points)), points.items(), strict=True):
             axis.errorbar(across.mean, up.mean, xerr=_bars(across), yerr=_bars(up), fmt="o", ms=4, lw=0.8, color=colour)
             axis.annotate(policy, (across.mean, up.mean), xytext=(5, 5), textcoords="offset points", color=colour)
-        axis.set_xscale("symlog", linthresh=1)
         axis.set(xlabel=x, ylabel=y)
         axis.margins(0.15)
         return _svg(figure, name)

@@ -28,7 +28,7 @@ MEANING = {
 SHARES = ("strict", "lenient", "ended", "win_rate")  # shown in percent
 ACCURACIES = ("strict", "lenient")
 ANSWERS = ("greedy", "sampled")
-VERBS = {1: "raised", 0: "did not clearly change", -1: "lowered"}  # by 95 % intervals: apart or overlapping
+VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by 95 % intervals: apart or overlapping
 
 Evaluations = Mapping[str, Mapping[str, Estimate]]  # policy -> metric -> estimate
 
@@ -48,7 +48,7 @@ def tables(judged: Evaluations, baseline: str) -> list[Table]:
     drawn = headline_metric(judged[baseline])
     most = max((name for name in names if name.startswith("strict_pass_at_")), key=_k, default="")
     first = [drawn, "strict_greedy", most]
-    first += [f"{kind}_sampled" for kind in ("rubric", "win_rate", "reward", "kl", "length")]
+    first += [f"{kind}_sampled" for kind in ("rubric", "win_rate", "reward", "kl")]
     parts = {
         "At a glance": [name for name in dict.fromkeys(first) if name in names],
         "Strict accuracy": [name for name in names if name.startswith("strict_")],
@@ -122,10 +122,8 @@ def headline(judged: Evaluations, baseline: str) -> list[str]:
     sentences = [f"{baseline} comes first, with {text('strict', base)} {accuracy}."]
     if first != baseline:
         before = judged[first][metric]
-        verb = VERBS[_side(base, before)]
-        sentences = [
-            f"{baseline} {verb} {accuracy}: {text('strict', before)} for {first}, {text('strict', base)} for it."
-        ]
+        change = f"from {first}'s {text('strict', before)} to {text('strict', base)}"
+        sentences = [f"With {baseline}, {accuracy} was {VERBS[_side(base, before)]} {change}."]
     later = names[names.index(baseline) + 1 :]
     for what, name in ((accuracy, metric), ("the rubric score of sampled answers", "rubric_sampled")):
         if later:
@@ -140,8 +138,8 @@ def _changes(judged: Evaluations, baseline: str, later: list[str], what: str, na
     for policy in sorted(later, key=lambda policy: -judged[policy][name].mean):
         found = judged[policy][name]
         groups.setdefault(_side(found, base), []).append(f"{policy} ({text(kind, found)})")
-    told = "; ".join(f"{', '.join(groups[side])} {VERBS[side]} it" for side in (1, 0, -1) if side in groups)
-    return f"From {baseline}'s {text(kind, base)} in {what}, {told}."
+    told = "; ".join(f"{VERBS[side]} by {', '.join(groups[side])}" for side in (1, 0, -1) if side in groups)
+    return f"Over {baseline}'s {text(kind, base)}, {what} was {told}."
 
 
 def _side(found: Estimate, base: Estimate) -> int:

@@ -54,7 +54,7 @@ def run(
     drawn = {
         path.stem: pd.read_csv(path) for path in sorted(curves.glob("*.csv"), key=lambda path: _place(path, stages))
     }
-    figures = _figures(judged, drawn, pd.read_csv(calibration))
+    figures = _figures(judged, drawn, pd.read_csv(calibration), config.baseline)
     asked = artifacts.read(schemas.Problems, problems / "test.parquet")
     view = {
         "headline": scoreboard.headline(judged, config.baseline),
@@ -126,10 +126,11 @@ def _place(path: Path, stages: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _figures(
-    judged: scoreboard.Evaluations, drawn: Mapping[str, pd.DataFrame], calibrated: pd.DataFrame
+    judged: scoreboard.Evaluations, drawn: Mapping[str, pd.DataFrame], calibrated: pd.DataFrame, baseline: str
 ) -> dict[str, str]:
     figures = {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
-    points = {name: (of["kl_sampled"], of["reward_sampled"]) for name, of in judged.items()}
+    later = list(judged)[list(judged).index(baseline) :]  # those before it have moved nowhere from it
+    points = {name: (judged[name]["kl_sampled"], judged[name]["reward_sampled"]) for name in later}
     figures["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
     figures["calibration"] = plots.calibration(calibrated, "calibration")
     return figures

@@ -15,24 +15,24 @@ SFT = Estimate(6.0, 5.8, 6.2)
 @pytest.mark.parametrize(
     ("dpo", "told"),
     [
-        (Estimate(7.0, 6.3, 7.2), "dpo (7.00) raised it."),
-        (Estimate(6.3, 6.1, 6.5), "dpo (6.30) did not clearly change it."),
-        (Estimate(5.0, 4.8, 5.7), "dpo (5.00) lowered it."),
+        (Estimate(7.0, 6.3, 7.2), "raised by dpo (7.00)."),
+        (Estimate(6.3, 6.1, 6.5), "not clearly changed by dpo (6.30)."),
+        (Estimate(5.0, 4.8, 5.7), "lowered by dpo (5.00)."),
     ],
 )
 def test_the_headline_is_honest(dpo, told):
     """The bounds touch in the second case: intervals that overlap show nothing."""
     first, second, third = headline(judged(pretrained=Estimate(1.0, 0.9, 1.1), sft=SFT, dpo=dpo), "sft")
-    assert first == "sft did not clearly change strict accuracy (greedy): 50.0 % for pretrained, 50.0 % for it."
-    assert second == "From sft's 50.0 % in strict accuracy (greedy), dpo (50.0 %) did not clearly change it."
-    assert third == f"From sft's 6.00 in the rubric score of sampled answers, {told}"
+    assert first == "With sft, strict accuracy (greedy) was not clearly changed from pretrained's 50.0 % to 50.0 %."
+    assert second == "Over sft's 50.0 %, strict accuracy (greedy) was not clearly changed by dpo (50.0 %)."
+    assert third == f"Over sft's 6.00, the rubric score of sampled answers was {told}"
 
 
 def test_the_headline_of_one_and_of_many_policies():
     assert headline(judged(sft=SFT), "sft") == ["sft comes first, with 50.0 % strict accuracy (greedy)."]
     many = judged(sft=SFT, dpo=Estimate(5.0, 4.8, 5.2), ppo=Estimate(6.1, 5.9, 6.3), grpo=Estimate(8.0, 7.8, 8.2))
     *_, last = headline(many, "sft")
-    assert last.endswith(", grpo (8.00) raised it; ppo (6.10) did not clearly change it; dpo (5.00) lowered it.")
+    assert last.endswith("raised by grpo (8.00); not clearly changed by ppo (6.10); lowered by dpo (5.00).")
 
 
 def test_the_headline_prefers_sampled_answers():

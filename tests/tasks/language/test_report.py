@@ -153,7 +153,7 @@ def test_both_pages_have_the_same_numbers(pages, home):
         assert f"{100 * metrics['dpo']['win_rate_greedy']['mean']:.1f} %" in page
         assert "0.81" in page
         assert "dpo: the chosen answers became less likely, by 0.96 nats" in page
-        assert "sft raised strict accuracy (" in page
+        assert "With sft, strict accuracy (mean@4) was raised from" in page
 
 
 def test_the_warning_is_given_only_when_the_chosen_answers_fell():
