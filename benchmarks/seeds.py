@@ -1,6 +1,7 @@
 """What the default pipeline learns, over seeds: `python -m benchmarks.seeds [SEED ...]` writes benchmarks/seeds.md.
 
-Each seed is set in every section of params.yaml and run in a fresh clone, so from an empty cache.
+Each seed is set in every section of params.yaml and run in a fresh clone, so from an empty cache. A seed that is named twice
+is run twice, and the table says whether every out has the same hash.
 """
 
 import json
@@ -10,11 +11,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 ROOT = Path(__file__).parents[1]
 POLICIES = ("pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo")
+BASELINES = ("none", "running_mean", "critic")
+FACTS = [
+    "reward model, held-out accuracy",
+    *(f"variance of REINFORCE's gradient, baseline {name}" for name in BASELINES),
+    "wall time, s",
+]
 COLUMNS = {
     "strict_greedy": "strict, greedy",
     "strict_mean_at_8": "strict, mean@8",
@@ -36,7 +46,9 @@ def run_seed(seed: int, folder: Path) -> dict[str, Any]:
     subprocess.run([sys.executable, "-m", "flows.cli", "run", "language"], cwd=folder, env=environment, check=True)
     seconds = time.monotonic() - started
     metrics = {path.stem: json.loads(path.read_text()) for path in (folder / "data/metrics").glob("*.json")}
-    return {"seed": seed, "seconds": seconds, **metrics}
+    lock = YAML(typ="safe").load(folder / "dvc.lock")["stages"]
+    outs = {out["path"]: out["md5"] for stage in lock.values() for out in stage["outs"]}
+    return {"seed": seed, "seconds": seconds, "outs": outs, **metrics}
 
 
 def table(runs: list[dict[str, Any]]) -> str:
@@ -54,11 +66,22 @@ def table(runs: list[dict[str, Any]]) -> str:
             scores = run[f"evaluate@{policy}"]
             cells = [f"{scores[c]['mean']:.3g} [{scores[c]['low']:.3g}, {scores[c]['high']:.3g}]" for c in COLUMNS]
             lines.append(f"| {policy} | {run['seed']} | {' | '.join(cells)} |")
-    lines += ["", "| seed | reward model, held-out accuracy | pairs | wall time, s |", "|---|---|---|---|"]
+    lines += ["", f"| seed | {' | '.join(FACTS)} |", "|---|" + "---|" * len(FACTS)]
     for run in runs:
-        model = run["reward_model"]
-        lines.append(f"| {run['seed']} | {model['accuracy']:.3f} | {model['pairs']} | {run['seconds']:.0f} |")
-    return "\n".join(lines) + "\n"
+        model, variance = run["reward_model"], [run["reinforce"][f"grad_variance/{name}"] for name in BASELINES]
+        cells = [f"{model['accuracy']:.3f}", *(f"{value:.1f}" for value in variance), f"{run['seconds']:.0f}"]
+        lines.append(f"| {run['seed']} | {' | '.join(cells)} |")
+    return "\n".join([*lines, *repeated(runs)]) + "\n"
+
+
+def repeated(runs: list[dict[str, Any]]) -> Iterator[str]:
+    """For each seed that was run again: how many outs have the hash they had the first time."""
+    first: dict[int, dict[str, str]] = {}
+    for run in runs:
+        before = first.setdefault(run["seed"], run["outs"])
+        if before is not run["outs"]:
+            same = sum(run["outs"].get(path) == md5 for path, md5 in before.items())
+            yield f"\nSeed {run['seed']} again, from an empty cache: {same} of {len(before)} outs have the same hash."
 
 
 def main() -> None:
