@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from benchmarks.rl_cases import OURS, THEIRS, Case
 from tasks.algorithms import dpo, grpo
 from tasks.algorithms.completions import make_completions
-from tasks.algorithms.experience import Experience, make_experience
+from tasks.algorithms.experience import Experience
 from tasks.algorithms.optimizer import BETAS, Optimizer
 from tasks.algorithms.pairs import Pairs
 from tasks.algorithms.rollouts import sample
@@ -140,7 +140,7 @@ def ours(case: Case, gate: Gate) -> None:
             )
             gate.sampled(gate.clock() - began, int(rollouts.mask.sum()))
             rewards = torch.tensor(reward(rollouts.responses()))
-            return make_experience(asked, case.size.samples, rollouts, rewards, PAD, {})
+            return Experience(rollouts.completions(asked, PAD), rollouts.logps, rewards, rollouts.ended)
 
         steps = grpo.fit(
             model, collect, optimizer(model, case), grpo_settings(case), start=0, steps=case.steps, reference=None

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from tasks import artifacts, prompts
 from tasks.algorithms import experience, reward_model, rewards, rollouts
-from tasks.algorithms.completions import Completions, make_completions
+from tasks.algorithms.completions import Completions
 from tasks.algorithms.experience import Experience
 from tasks.algorithms.verifier import Verifier
 from tasks.stage import Config
@@ -131,9 +131,10 @@ class Environment:
             seed=(self.config.seed * 1_000_003 + draw) % SEEDS,
             batch_size=len(asked),
         )
-        owner = [row // samples for row in range(len(drawn.ended))]
-        responses = make_completions(asked, owner, drawn.responses(), self.tokenizer.pad_token_id)
-        found = self.judge([self.rows[places[prompt]] for prompt in owner], responses, drawn.ended.tolist())
+        responses = drawn.completions(asked, self.tokenizer.pad_token_id)
+        found = self.judge(
+            [self.rows[places[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
+        )
         logged = {f"rewards/{name}": values.mean().item() for name, values in found.parts.items()}
         return Experience(responses, drawn.logps, found.total, drawn.ended, logged)
 

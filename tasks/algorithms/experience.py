@@ -5,13 +5,12 @@ the policy as it is then, and draws its randomness from the step's number, so th
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tasks.algorithms.completions import Completions, make_completions
-from tasks.algorithms.rollouts import Rollouts
+from tasks.algorithms.completions import Completions
 
 
 @dataclass(frozen=True)
@@ -30,20 +29,6 @@ Collect = Callable[[int], Experience]
 
 class TrainingError(Exception):
     """Training cannot go on: a reward, a loss or a gradient is no finite number. The message names the step and what was found."""
-
-
-def make_experience(
-    prompts: Sequence[Sequence[int]],
-    samples: int,
-    rollouts: Rollouts,
-    rewards: Tensor,
-    pad: int,
-    logged: Mapping[str, float],
-) -> Experience:
-    """`rollouts` of `samples` responses to each of `prompts`, with their `rewards` (N,)."""
-    owner = [row // samples for row in range(len(rewards))]
-    completions = make_completions(prompts, owner, rollouts.responses(), pad)
-    return Experience(completions, rollouts.logps, rewards, rollouts.ended, logged)
 
 
 def check_rewards(step: int, experience: Experience) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.cache import make_room
-from tasks.algorithms.completions import pad_left
+from tasks.algorithms.completions import Completions, make_completions, pad_left
 
 FULL = 0.8  # below this share of rows still running the others are dropped; each time copies the cache
 
@@ -30,6 +30,12 @@ class Rollouts:
     def responses(self) -> list[list[int]]:
         """Each row's tokens as a list, the end token included."""
         return [row[mask].tolist() for row, mask in zip(self.tokens, self.mask, strict=True)]
+
+    def completions(self, prompts: Sequence[Sequence[int]], pad: int) -> Completions:
+        """The same with the prompts that were sampled for, as models read them in training."""
+        samples = len(self.ended) // len(prompts)
+        owner = [row // samples for row in range(len(self.ended))]
+        return make_completions(prompts, owner, self.responses(), pad)
 
 
 def sample(

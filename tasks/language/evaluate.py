@@ -134,8 +134,7 @@ def _held_against(
     estimate of the sequence's KL divergence (k1; single ones may be negative); over greedy ones it is no KL.
     Responses of like length go through the models together: padding was 40 % of the work.
     """
-    owner = [row // samples for row in range(len(batch.ended))]
-    whole = completions.make_completions(asked, owner, batch.responses(), models.tokenizer.pad_token_id)
+    whole = batch.completions(asked, models.tokenizer.pad_token_id)
     ratio, reward = batch.logps.sum(dim=1), torch.zeros(len(whole))
     for rows in whole.mask.sum(dim=1).argsort(stable=True).chunk(samples):
         part = whole.rows(rows)

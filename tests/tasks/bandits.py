@@ -8,7 +8,7 @@ import torch
 
 from tasks.algorithms import rollouts
 from tasks.algorithms.completions import make_completions, response_logps
-from tasks.algorithms.experience import make_experience
+from tasks.algorithms.experience import Experience
 from tests.tasks.tiny import NoCache
 
 VOCABULARY = 7  # answers 0, 1 and 2; the end; the prompts 4, 5 and 6
@@ -83,7 +83,7 @@ def collector(policy, reward: Callable, *, prompts=PROMPTS, samples=16, length=1
         )
         asked = [prompt for prompt in prompts for _ in range(samples)]
         earned = [reward(prompt, response) for prompt, response in zip(asked, drawn.responses(), strict=True)]
-        return make_experience(prompts, samples, drawn, torch.tensor(earned), PAD, {})
+        return Experience(drawn.completions(prompts, PAD), drawn.logps, torch.tensor(earned), drawn.ended)
 
     return collect
 

@@ -3,19 +3,16 @@ from math import log
 import pytest
 import torch
 
-from tasks.algorithms import rollouts
-from tasks.algorithms.completions import make_completions, token_logps
+from tasks.algorithms.completions import make_completions
 from tasks.algorithms.experience import (
     Experience,
     TrainingError,
     check_finite,
     check_rewards,
-    make_experience,
     micro_batches,
     summary,
 )
 from tests.tasks.bandits import Table, collector, expected_reward, graded, probabilities, with_end
-from tests.tasks.tiny import llama
 
 BATCH = make_completions([[3, 4], [5]], [0, 0, 1, 1], [[7, 2], [8, 9, 10], [2], [6, 2]], pad=2)
 LOGPS = torch.tensor([0.5, 0.25, 1.0]).log() * BATCH.mask
@@ -91,25 +88,6 @@ def test_with_long_prompts_a_prompts_responses_stay_together():
     rows = torch.arange(4)
     assert [part.tolist() for part in micro_batches(long, rows, 2)] == [[0, 1], [2, 3]]
     assert [part.tolist() for part in micro_batches(short, rows, 2)] == [[0, 2], [1, 3]]
-
-
-def test_rollouts_become_an_experience():
-    """Each response with its own prompt: log-probabilities recomputed from the batch are those sampled with."""
-    model, prompts = llama(), [[3, 4, 5], [6]]
-    [drawn] = rollouts.sample(
-        model, prompts, samples=3, max_new_tokens=6, temperature=1.0, end_tokens=[2, 5], seed=0, batch_size=2
-    )
-    rewards = torch.arange(6.0)
-    found = make_experience(prompts, 3, drawn, rewards, 2, {"reward/format": 1.0})
-    assert found.completions.owner.tolist() == [0, 0, 0, 1, 1, 1]
-    assert torch.equal(found.completions.mask, drawn.mask)
-    assert found.rewards is rewards
-    with torch.no_grad():
-        again = token_logps(model, found.completions)
-        swapped = make_experience(prompts[::-1], 3, drawn, rewards, 2, {})
-        other = token_logps(model, swapped.completions)
-    torch.testing.assert_close(found.logps, again, rtol=1e-4, atol=1e-4)
-    assert (found.logps - other).abs().max() > 0.1
 
 
 def test_the_bandits_of_these_tests_know_all_responses():

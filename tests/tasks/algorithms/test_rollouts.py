@@ -145,3 +145,16 @@ def test_seeds_and_batches():
     assert [row[0] for part in fewer for row in part.responses()] == [
         row[0] for part in once for row in part.responses()
     ]
+
+
+def test_rollouts_as_completions():
+    """Each response with its own prompt: log-probabilities recomputed from the batch are those sampled with."""
+    model, prompts = llama(), [[3, 4, 5], [6]]
+    [drawn] = draw(model, prompts, samples=3)
+    batch = drawn.completions(prompts, pad=2)
+    assert batch.owner.tolist() == [0, 0, 0, 1, 1, 1]
+    assert torch.equal(batch.mask, drawn.mask)
+    with torch.no_grad():
+        again, other = (token_logps(model, drawn.completions(asked, pad=2)) for asked in (prompts, prompts[::-1]))
+    torch.testing.assert_close(drawn.logps, again, rtol=1e-4, atol=1e-4)
+    assert (drawn.logps - other).abs().max() > 0.1
