@@ -85,7 +85,8 @@ def fit(
 
     `optimizers` are the policy's and the critic's. Yields TRL's names: `objective/kl` (k1 summed over a response, mean),
     `objective/scores`, `objective/kl_coef`, `policy/approxkl` (k2 to the sampling policy), `policy/clipfrac`, `loss/policy`,
-    `loss/value`, `val/ratio`, `val/explained_variance` (of the values sampled with), and the samples' `experience.summary`.
+    `loss/value`, `val/ratio`, `val/explained_variance` (of the values sampled with), and the samples' `experience.summary`,
+    their entropy as `policy/entropy`.
     """
     for model in (policy, critic, reference):
         model.eval()
@@ -102,8 +103,10 @@ def fit(
         rate = optimizers[0].learning_rate
         trained = _epochs(policy, critic, experience, prepared, optimizers, settings, step)
         kl.update(measured)
+        sampled = summary(experience)
         yield {
-            **summary(experience),
+            "policy/entropy": sampled.pop("entropy"),
+            **sampled,
             "objective/kl": measured,
             "objective/scores": experience.rewards.mean().item(),
             "objective/kl_coef": coefficient,
