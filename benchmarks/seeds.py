@@ -61,8 +61,9 @@ def table(runs: list[dict[str, Any]]) -> str:
         f"| policy | seed | {' | '.join(COLUMNS.values())} |",
         "|---|---|" + "---|" * len(COLUMNS),
     ]
+    first = {run["seed"]: run for run in reversed(runs)}
     for policy in POLICIES:
-        for run in runs:
+        for run in (first[seed] for seed in sorted(first)):
             scores = run[f"evaluate@{policy}"]
             cells = [f"{scores[c]['mean']:.3g} [{scores[c]['low']:.3g}, {scores[c]['high']:.3g}]" for c in COLUMNS]
             lines.append(f"| {policy} | {run['seed']} | {' | '.join(cells)} |")
