@@ -5,7 +5,7 @@ matrix; embeddings, heads and norms stay with AdamW. For training from scratch i
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -67,25 +67,34 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Steps done, and the moments of each weight as `<weight>.<moment>`, weights numbered from 0."""
-        moments = {
-            f"{number}.{name}": value
-            for number, (part, p) in enumerate(self._updated())
-            for name, value in part.state.get(p, {}).items()
-        }
-        return {"done": torch.tensor(self.done), **moments}
+        return {"done": torch.tensor(self.done), **moments(self.parts)}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""
-        updated = list(self._updated())
-        for key, value in state.items():
-            number, _, name = key.partition(".")
-            if name:
-                part, p = updated[int(number)]
-                part.state[p][name] = value.to(p.device, copy=True)
+        load_moments(self.parts, {key: value for key, value in state.items() if key != "done"})
         self.done = int(state["done"])
 
-    def _updated(self) -> Iterator[tuple[torch.optim.Optimizer, Tensor]]:
-        return ((part, p) for part in self.parts for group in part.param_groups for p in group["params"])
+
+def moments(parts: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """The state of torch's optimizers as a flat mapping: `<weight>.<moment>`, weights numbered from 0 through all parts."""
+    return {
+        f"{number}.{name}": value
+        for number, (part, p) in enumerate(_updated(parts))
+        for name, value in part.state.get(p, {}).items()
+    }
+
+
+def load_moments(parts: Sequence[torch.optim.Optimizer], state: Mapping[str, Tensor]) -> None:
+    """Take up, as copies, what `moments` gave."""
+    updated = list(_updated(parts))
+    for key, value in state.items():
+        number, _, name = key.partition(".")
+        part, p = updated[int(number)]
+        part.state[p][name] = value.to(p.device, copy=True)
+
+
+def _updated(parts: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[torch.optim.Optimizer, Tensor]]:
+    return ((part, p) for part in parts for group in part.param_groups for p in group["params"])
 
 
 def schedule(steps: int, warmup: float) -> Callable[[int], float]:

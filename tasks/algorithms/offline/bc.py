@@ -1,0 +1,43 @@
+"""Behaviour cloning: fit the policy to the data's actions; on the best trajectories only it is 10%BC.
+
+L(theta) = -mean log pi_theta(a | s) for discrete actions, mean |pi_theta(s) - a|^2 for continuous ones (Pomerleau 1989; the
+best 10 % of trajectories as a baseline: Chen et al. 2021, arXiv:2106.01345, section 5.1).
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks import MeanAction, Preferences
+from tasks.algorithms.offline.transitions import Batch, Transitions
+
+Policy = Preferences | MeanAction
+
+
+def loss(policy: Policy, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss, a scalar with gradient, and its metrics."""
+    outputs = policy(batch.observations)
+    if policy.spaces.discrete:
+        value = functional.cross_entropy(outputs, batch.actions)
+        agreement = (outputs.detach().argmax(-1) == batch.actions).float().mean()
+        return value, {"loss": value.detach(), "accuracy": agreement}
+    value = functional.mse_loss(outputs, batch.actions)
+    return value, {"loss": value.detach()}
+
+
+def fit(
+    policy: Policy,
+    optimizer: Adam,
+    transitions: Transitions,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+) -> Iterator[Mapping[str, Tensor]]:
+    """Train in place, one step of metrics at a time, without end."""
+    for batch in transitions.batches(batch_size, generator):
+        value, metrics = loss(policy, batch)
+        optimizer.step(value)
+        yield metrics

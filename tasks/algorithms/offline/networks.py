@@ -1,0 +1,100 @@
+"""The small networks of the offline methods; each knows how to act, and all that it needs to do so is in its state.
+
+`act` is greedy: the most probable, the highest-valued or the mean action. Observations are normalised inside, by buffers
+that are saved with the weights, so that training and evaluation cannot differ in it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.transitions import Transitions
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What an environment shows and takes: sizes of its vectors, or the number of discrete actions."""
+
+    observation: int
+    action: int
+    discrete: bool
+
+
+def spaces(transitions: Transitions, actions: int) -> Spaces:
+    """Those of a data set; `actions` is the number of discrete actions or the size of the action vector."""
+    return Spaces(transitions.observations.shape[1], actions, transitions.discrete)
+
+
+def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
+    """Linear layers with ReLU between them."""
+    sizes = [inputs, *hidden]
+    layers: list[nn.Module] = []
+    for before, after in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
+
+
+class Normaliser(nn.Module):
+    """(x - mean) / deviation of the data set's observations; (.., O) to (.., O)."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("deviation", torch.ones(size))
+
+    def fit(self, observations: Tensor) -> None:
+        """Take mean and deviation of these (N, O); a constant dimension keeps deviation 1."""
+        self.mean.copy_(observations.double().mean(0))
+        deviation = observations.double().std(0, correction=0)
+        self.deviation.copy_(torch.where(deviation > 1e-6, deviation, 1.0))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Normalised observations."""
+        return (observations - self.mean) / self.deviation
+
+
+class Network(nn.Module):
+    """A multilayer perceptron on normalised observations: (.., O) to (.., outputs)."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        self.spaces, self.hidden = spaces, tuple(hidden)
+        self.normaliser = Normaliser(spaces.observation)
+        self.layers = mlp(spaces.observation, hidden, outputs)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The raw outputs."""
+        return self.layers(self.normaliser(observations))
+
+
+class Preferences(Network):
+    """One number for each discrete action: logits of a policy, or Q-values. Greedy is the highest."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
+        super().__init__(spaces, hidden, spaces.action)
+
+    @torch.no_grad()
+    def act(self, observations: Tensor) -> Tensor:
+        """(M, O) to (M,) long."""
+        return self(observations).argmax(dim=-1)
+
+
+class MeanAction(Network):
+    """A deterministic policy for continuous actions within [-1, 1]."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
+        super().__init__(spaces, hidden, spaces.action)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The action: (.., O) to (.., A)."""
+        return super().forward(observations).tanh()
+
+    @torch.no_grad()
+    def act(self, observations: Tensor) -> Tensor:
+        """(M, O) to (M, A)."""
+        return self(observations)

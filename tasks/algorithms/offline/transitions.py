@@ -1,0 +1,88 @@
+"""A data set of transitions as tensors, loaded once: what every offline method learns from.
+
+Truncation is not termination: a value may be bootstrapped from `next_observations` wherever `terminated` is False, and a
+truncated episode's last next observation is the true one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from math import ceil
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B transitions, in any order."""
+
+    observations: Tensor  # (B, O) float
+    actions: Tensor  # (B,) long, or (B, A) float
+    rewards: Tensor  # (B,) float
+    next_observations: Tensor  # (B, O) float
+    terminated: Tensor  # (B,) bool
+
+
+@dataclass(frozen=True)
+class Transitions(Batch):
+    """N transitions of E whole episodes, as they followed each other: B is N, and `lengths` cuts them into episodes."""
+
+    lengths: Tensor  # (E,) long, sums to N
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are numbers of a finite set."""
+        return self.actions.ndim == 1
+
+    @cached_property
+    def starts(self) -> Tensor:
+        """Where each episode's first transition stands: (E,)."""
+        return self.lengths.cumsum(0) - self.lengths
+
+    @cached_property
+    def episode(self) -> Tensor:
+        """The episode of each transition: (N,)."""
+        return torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+
+    @cached_property
+    def timesteps(self) -> Tensor:
+        """The number of each transition within its episode, from 0: (N,)."""
+        return torch.arange(len(self)) - self.starts[self.episode]
+
+    @cached_property
+    def returns(self) -> Tensor:
+        """The undiscounted sum of each episode's rewards: (E,)."""
+        return self.rewards.new_zeros(len(self.lengths)).index_add(0, self.episode, self.rewards)
+
+    def returns_to_go(self, gamma: float = 1.0) -> Tensor:
+        """The discounted sum of rewards from each transition to the end of its episode, itself included: (N,)."""
+        result = self.rewards.double().clone()
+        for length in range(1, int(self.lengths.max())):  # one step further back in all episodes at once
+            rows = (self.starts + self.lengths - 1 - length)[self.lengths > length]
+            result[rows] += gamma * result[rows + 1]
+        return result.to(self.rewards.dtype)
+
+    def episodes(self, chosen: Tensor) -> "Transitions":
+        """These episodes only, in the order of `chosen` (long, any length)."""
+        rows = torch.cat([torch.arange(self.starts[e], self.starts[e] + self.lengths[e]) for e in chosen.tolist()])
+        taken = {field.name: getattr(self, field.name)[rows] for field in fields(Batch)}
+        return Transitions(**taken, lengths=self.lengths[chosen])
+
+    def best(self, share: float) -> "Transitions":
+        """The best `share` of the episodes by return, at least one; of equals the earlier (10%BC keeps trajectories)."""
+        count = max(1, ceil(share * len(self.lengths)))
+        chosen = self.returns.argsort(descending=True, stable=True)[:count]
+        return self.episodes(chosen.sort().values)
+
+    def rows(self, rows: Tensor) -> Batch:
+        """These transitions (long, any length)."""
+        return Batch(*(getattr(self, field.name)[rows] for field in fields(Batch)))
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Without end: `size` transitions each, drawn uniformly with replacement."""
+        while True:
+            yield self.rows(torch.randint(len(self), (size,), generator=generator))

@@ -1,0 +1,99 @@
+"""What the offline learners share: every variant and seed of a method trained in turn, its curve and its policies kept.
+
+`out` gets curves.csv (a row a variant, seed and `log_every` steps), returns.csv (of the evaluations on the way) and a folder
+<variant>/seed-<n> for each policy (tasks/players.py).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tasks import players
+from tasks.algorithms.offline import means
+from tasks.playing import as_player, play
+from tasks.recordings import Recording, read
+from tasks.stage import Config, Metrics
+from tasks.tracking import Row
+from tasks.training import State, resumable
+
+
+class LearnerConfig(Config):
+    """How long a method learns, how often, and how often it is looked at."""
+
+    seeds: list[int] = Field(min_length=1)
+    steps: int = Field(ge=1)  # gradient steps
+    batch_size: int = Field(ge=1)
+    log_every: int = Field(ge=1)  # steps whose metrics become one row of the curve
+    evaluate_every: int = Field(ge=1)  # rows between two evaluations
+    evaluate_episodes: int = Field(ge=1)  # played in each of them; the policy kept is the last one all the same
+
+
+@dataclass(frozen=True)
+class Learner:
+    """One variant of a method with one seed: the policy, all that a step changes, and the steps, without end."""
+
+    policy: Any  # saved by players.save
+    state: State
+    steps: Iterable[Mapping[str, Tensor]]
+
+
+RETURN = "return"
+EVALUATION_SEED = 1_000_000  # of the episodes played on the way; the stage `returns` plays others
+
+Build = Callable[[Recording, int, torch.Generator], Learner]
+
+
+def run(stage: str, config: LearnerConfig, transitions: Path, out: Path, variants: Mapping[str, Build]) -> Metrics:
+    """Train every variant with every seed on the data set at `transitions`; the metrics are means over seeds of each last row.
+
+    A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from.
+    """
+    recording = read(transitions)
+    curves, returns, metrics = [], [], {}
+    for variant, build in variants.items():
+        ends = []
+        for seed in config.seeds:
+            name = f"{variant}/seed-{seed}"
+            rows = _train(f"{stage}-{out.name}", name, config, recording, seed, build, transitions, out)
+            tagged = [{"variant": variant, "seed": seed, **row} for row in rows]
+            returns += [{**row, "return": row[RETURN]} for row in tagged if RETURN in row]
+            curves += tagged
+            ends.append(rows[-1])
+        metrics[variant] = pd.DataFrame(ends).mean().to_dict()
+    pd.DataFrame(curves).drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
+    pd.DataFrame(returns)[["variant", "seed", "step", "return"]].to_csv(out / "returns.csv", index=False)
+    return metrics
+
+
+def _train(
+    stage: str, name: str, config: LearnerConfig, recording: Recording, seed: int, build: Build, data: Path, out: Path
+) -> list[Row]:
+    """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    learner = build(recording, seed, generator)
+    total = ceil(config.steps / config.log_every)
+
+    def fit(start: int) -> Iterator[Row]:
+        steps = islice(learner.steps, config.steps - start * config.log_every)
+        for number, row in enumerate(means.rows(steps, config.log_every), start + 1):
+            row["step"] = min(number * config.log_every, config.steps)
+            if number % config.evaluate_every == 0 or number == total:
+                played = play(
+                    recording.environment, as_player(learner.policy), config.evaluate_episodes, EVALUATION_SEED
+                )
+                row[RETURN] = played.returns.mean()
+            yield {f"{name}/{metric}": value for metric, value in row.items()}
+
+    with resumable(f"{stage}-{name.replace('/', '-')}", config, data) as training:
+        rows = training.run(fit, {**learner.state, "batches": generator}, total)
+        players.save(learner.policy, out / name)
+    return [{metric.removeprefix(f"{name}/"): value for metric, value in row.items()} for row in rows]

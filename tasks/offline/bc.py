@@ -1,0 +1,45 @@
+"""Behaviour cloning of a data set, and of its best trajectories only (10%BC)."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from pydantic import Field
+
+from tasks import learning
+from tasks.algorithms.offline import bc
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks import MeanAction, Preferences
+from tasks.learning import Learner, LearnerConfig
+from tasks.recordings import Recording
+from tasks.stage import Metrics, main
+
+
+class BcConfig(LearnerConfig):
+    """How the policy is fitted, and to how much of the data."""
+
+    shares: dict[str, float] = Field(min_length=1)  # variant -> share of the trajectories kept, the best by return
+    hidden: list[int]
+    learning_rate: float = Field(gt=0)
+
+
+def run(config: BcConfig, transitions: Path, out: Path) -> Metrics:
+    """Clone with every share and seed; policies and curves go to `out`."""
+    variants: dict[str, Callable[[Recording, int, torch.Generator], Learner]] = {
+        name: partial(_build, config, share) for name, share in config.shares.items()
+    }
+    return learning.run("bc", config, transitions, out, variants)
+
+
+def _build(config: BcConfig, share: float, recording: Recording, seed: int, generator: torch.Generator) -> Learner:
+    data = recording.transitions.best(share)
+    policy = (Preferences if recording.spaces.discrete else MeanAction)(recording.spaces, config.hidden)
+    policy.normaliser.fit(data.observations)
+    optimizer = Adam(policy.parameters(), config.learning_rate)
+    steps = bc.fit(policy, optimizer, data, batch_size=config.batch_size, generator=generator)
+    return Learner(policy, {"policy": policy, "optimizer": optimizer}, steps)
+
+
+if __name__ == "__main__":
+    main(run)
