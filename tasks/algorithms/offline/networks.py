@@ -6,6 +6,7 @@ that are saved with the weights, so that training and evaluation cannot differ i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
     """Linear layers with ReLU between them."""
     sizes = [inputs, *hidden]
     layers: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
 
