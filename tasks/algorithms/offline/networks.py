@@ -7,6 +7,7 @@ that are saved with the weights, so that training and evaluation cannot differ i
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,13 +69,18 @@ class Network(nn.Module):
         self.normaliser = Normaliser(spaces.observation)
         self.layers = mlp(spaces.observation, hidden, outputs)
 
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What it is made from beside its spaces, as JSON has it: all that tasks/players.py needs to load it."""
+        return {"hidden": list(self.hidden)}
+
     def forward(self, observations: Tensor) -> Tensor:
         """The raw outputs."""
         return self.layers(self.normaliser(observations))
 
 
 class Preferences(Network):
-    """One number for each discrete action: logits of a policy, or Q-values. Greedy is the highest."""
+    """One number for each discrete action, such as the logits of a policy. Greedy is the highest."""
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
         super().__init__(spaces, hidden, spaces.action)
@@ -83,6 +89,24 @@ class Preferences(Network):
     def act(self, observations: Tensor) -> Tensor:
         """(M, O) to (M,) long."""
         return self(observations).argmax(dim=-1)
+
+
+class QValues(Preferences):
+    """The value of each discrete action, future rewards discounted by `gamma`."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], gamma: float) -> None:
+        super().__init__(spaces, hidden)
+        self.gamma = gamma
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """With the discount: it is the unit of the values."""
+        return {**super().sizes, "gamma": self.gamma}
+
+    @torch.no_grad()
+    def values(self, observations: Tensor) -> Tensor:
+        """What it believes to get from here on, max Q: (M, O) to (M,)."""
+        return self(observations).amax(dim=-1)
 
 
 class MeanAction(Network):
