@@ -56,6 +56,7 @@ class SamplingConfig(Config):
     temperature: float = Field(gt=0)
     max_new_tokens: int = Field(ge=1)
     reward: RewardWeights
+    reward_model_path: str  # a dep of the stage; read only where the reward, or a data set's, asks for it
 
 
 class Judge:
@@ -170,6 +171,11 @@ def judging(weights: RewardWeights, kinds: Collection[str], tokenizer: Any, scor
     own = rewards.Weights(**weights.model_dump())
     counted = {kind: own if kind == "policy" else replace(NOTHING, **{kind: 1.0}) for kind in sorted(kinds)}
     wanted = any(part.reward_model for part in counted.values())
+    if wanted and not (scorer / "config.json").is_file():
+        raise SystemExit(
+            f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
+            "that of the pipeline is in data/reward_model"
+        )
     model = artifacts.load_reward_model(scorer) if wanted else None
     if wanted and artifacts.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise SystemExit(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")

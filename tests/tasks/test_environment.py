@@ -17,7 +17,14 @@ ANSWERS = ("#### {answer}", "#### 1000", "{solution}", "no idea")
 
 
 def config(**changes):
-    values = {"seed": 0, "samples": 2, "temperature": 1.0, "max_new_tokens": 6, "reward": OWN}
+    values = {
+        "reward_model_path": "data/raw/reward_model",
+        "seed": 0,
+        "samples": 2,
+        "temperature": 1.0,
+        "max_new_tokens": 6,
+        "reward": OWN,
+    }
     return SamplingConfig.model_validate({**values, **changes})
 
 
@@ -90,6 +97,15 @@ def test_the_reward_model_is_loaded_only_where_it_counts(ready, words, tmp_path,
     if not loaded:
         with judging(weights, kinds, words, tmp_path / "nowhere"):
             pass
+
+
+def test_a_reward_model_that_is_asked_for_and_missing_is_one_line(words, tmp_path):
+    with pytest.raises(SystemExit) as stopped, judging(OWN, {"reward_model"}, words, tmp_path / "nowhere"):
+        pass
+    assert str(stopped.value) == (
+        f"params.yaml: reward_model_path: {tmp_path / 'nowhere'} holds no config.json, but the reward asks for a reward "
+        "model; that of the pipeline is in data/reward_model"
+    )
 
 
 def test_a_reward_model_with_another_tokenizer_is_refused(ready, words, tmp_path):
