@@ -77,7 +77,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[
     count = len(drawn.rows)
     starts = range(0, count, config.prompts_per_batch)
     kept: list[dict[str, Any]] = []
-    means, best = [], []
+    earned, best = [], []
     for step, start in enumerate(progress(starts, len(starts)), start=1):
         places = range(start, min(start + config.prompts_per_batch, count))
         found = drawn.sample(places, config.samples, start)
@@ -89,7 +89,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[
         tokens = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
         texts = [prompts.decode(drawn.tokenizer, row) for row in tokens]
         said = torch.tensor([bool(text) for text in texts])
-        means.append(found.rewards.sum().item())
+        earned.append(found.rewards.sum().item())
         best += found.rewards.view(len(places), config.samples).amax(dim=1).tolist()
         rewards = found.rewards.masked_fill(~said, -torch.inf)
         for row in best_of_each(rewards, batch.owner, config.minimum_reward).tolist():
@@ -106,7 +106,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[
     return kept, {
         "prompts": count,
         "selected": len(kept),
-        "reward": sum(means) / (count * config.samples),
+        "reward": sum(earned) / (count * config.samples),
         "reward_of_best": sum(best) / count,
     }
 
