@@ -4,8 +4,9 @@ Episode i is reset with `seed + i` and played once, in an environment of its own
 of episodes nor on how long the others last, as it would where environments are reset in place.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -66,31 +67,56 @@ def as_player(policy: Memoryless | Player) -> Player:
 class Played:
     """What E episodes came to."""
 
-    returns: NDArray[np.float64]  # (E,) undiscounted
-    lengths: NDArray[np.int64]  # (E,)
+    initial: Tensor  # (E, O) what each showed first
+    rewards: list[NDArray[np.float64]]  # E arrays, one reward a step
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """Each episode's sum of rewards, undiscounted: (E,)."""
+        return self.discounted(1.0)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Each episode's number of steps: (E,)."""
+        return np.array([len(rewards) for rewards in self.rewards])
+
+    def discounted(self, gamma: float) -> NDArray[np.float64]:
+        """Each episode's sum of gamma^t r_t, from its first step on: (E,)."""
+        return np.array([rewards @ gamma ** np.arange(len(rewards)) for rewards in self.rewards])
 
 
-def play(environment: str, player: Player, episodes: int, seed: int) -> Played:
-    """Play `episodes` whole episodes, seeded `seed`, `seed + 1`, ...; until each ends or is truncated."""
-    stage = [simulators.make(environment) for _ in range(episodes)]
-    seen = [env.reset(seed=seed + number)[0] for number, env in enumerate(stage)]
-    returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
+def play(
+    environment: str, player: Player, episodes: int, seed: int, watch: Callable[[Any], None] | None = None
+) -> Played:
+    """Play `episodes` whole episodes, seeded `seed`, `seed + 1`, ...; each until it ends or is truncated.
+
+    `watch` is shown the first episode's environment before its first step and after every one.
+    """
+    scenes = [simulators.make(environment) for _ in range(episodes)]
+    seen = [scene.reset(seed=seed + number)[0] for number, scene in enumerate(scenes)]
+    initial = _tensor(seen)
+    brought: list[list[float]] = [[] for _ in scenes]
     running = list(range(episodes))
     player.begin(episodes)
+    if watch:
+        watch(scenes[0])
     while running:
         rows = torch.tensor(running)
-        observations = torch.from_numpy(np.stack([seen[number] for number in running]).astype(np.float32))
-        actions = player.act(rows, observations).numpy()
-        rewards, left = np.zeros(len(running)), []
-        for place, (number, action) in enumerate(zip(running, actions, strict=True)):
-            seen[number], reward, terminated, truncated, _ = stage[number].step(action)
-            rewards[place] = reward
-            lengths[number] += 1
+        actions = player.act(rows, _tensor([seen[number] for number in running])).numpy()
+        left = []
+        for number, action in zip(running, actions, strict=True):
+            seen[number], reward, terminated, truncated, _ = scenes[number].step(action)
+            brought[number].append(float(reward))
+            if watch and number == 0:
+                watch(scenes[0])
             if not (terminated or truncated):
                 left.append(number)
-        returns[running] += rewards
-        player.observe(rows, torch.from_numpy(rewards.astype(np.float32)))
+        player.observe(rows, torch.tensor([brought[number][-1] for number in running]))
         running = left
-    for env in stage:
-        env.close()
-    return Played(returns, lengths)
+    for scene in scenes:
+        scene.close()
+    return Played(initial, [np.array(rewards) for rewards in brought])
+
+
+def _tensor(observations: list[NDArray[Any]]) -> Tensor:
+    return torch.from_numpy(np.stack(observations).astype(np.float32))
