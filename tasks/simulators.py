@@ -1,0 +1,143 @@
+"""Environments by name, all with one face: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
+
+Besides Gymnasium's there are two small ones of our own, whose optimum is known: `graph` and `key-to-door`.
+"""
+
+import difflib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from tasks.algorithms.offline import graph, key_to_door
+from tasks.algorithms.offline.networks import Spaces
+
+Seen = NDArray[np.float32]
+GRAPH = graph.random_graph(nodes=20, degree=3, longest=5, seed=0)
+WALK = 10  # steps until a walk in the graph is truncated
+
+
+class GraphEnv(gymnasium.Env[Seen, int]):
+    """Walks to the goal of GRAPH; the node is seen one-hot, an action is the number of an edge.
+
+    Seeds choose the start in turn, so that 19 episodes seeded in a row play every start once.
+    """
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        nodes, degree = GRAPH.successors.shape
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(0, 1, (nodes,), np.float32)
+        self.action_space = spaces.Discrete(degree)  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
+        self.node, self.moves = 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        """At a start; `options["start"]` chooses a node."""
+        super().reset(seed=seed)
+        turn = int(self.np_random.integers(len(GRAPH.starts))) if seed is None else seed % len(GRAPH.starts)
+        self.node, self.moves = int((options or {}).get("start", GRAPH.starts[turn])), 0
+        return self._observation(), {}
+
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        """Along an edge."""
+        self.node, self.moves = int(GRAPH.successors[self.node, action]), self.moves + 1
+        there = self.node == GRAPH.goal
+        return self._observation(), -1.0, there, not there and self.moves == WALK, {}
+
+    def _observation(self) -> Seen:
+        return np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
+
+
+class KeyToDoorEnv(gymnasium.Env[Seen, int]):
+    """The rooms of tasks/algorithms/offline/key_to_door.py; the third room's end is an end, not a truncation."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(0, 1, (key_to_door.SIZE,), np.float32)
+        self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]
+        self.state: key_to_door.State
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        """In the first room."""
+        super().reset(seed=seed)
+        self.state = key_to_door.begin(self.np_random)
+        return key_to_door.observe(self.state), {}
+
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        """One move."""
+        self.state, reward, ended = key_to_door.step(self.state, int(action), self.np_random)
+        return key_to_door.observe(self.state), reward, ended, False, {}
+
+
+class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Any environment with flat float32 observations and with actions 0, 1, .. or within [-1, 1], clipped to it."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.seen, self.taken = env.observation_space, env.action_space
+        self.boxed = isinstance(self.seen, spaces.Box) and len(self.seen.shape) == 1
+        size = spaces.flatdim(self.seen)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        if isinstance(self.taken, spaces.Discrete):
+            self.action_space = spaces.Discrete(int(self.taken.n))
+        else:
+            assert isinstance(self.taken, spaces.Box), "_supported"
+            self.action_space = spaces.Box(-1, 1, self.taken.shape, np.float32)
+            self.middle, self.reach = (self.taken.high + self.taken.low) / 2, (self.taken.high - self.taken.low) / 2
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        """The first observation, flat."""
+        seen, info = self.env.reset(seed=seed, options=options)
+        return self._flat(seen), info
+
+    def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        """One step of the environment with the action that `action` stands for."""
+        if isinstance(self.taken, spaces.Discrete):
+            own = int(action) + int(self.taken.start)
+        else:
+            own = self.middle + self.reach * np.clip(action, -1, 1)
+        seen, reward, terminated, truncated, info = self.env.step(own)
+        return self._flat(seen), float(reward), bool(terminated), bool(truncated), info
+
+    def _flat(self, seen: Any) -> Seen:
+        return np.asarray(seen if self.boxed else spaces.flatten(self.seen, seen), dtype=np.float32)
+
+
+OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {"graph": GraphEnv, "key-to-door": KeyToDoorEnv}
+OPTIMA = {"graph": float(-GRAPH.distances[GRAPH.starts].mean()), "key-to-door": 1.0}  # mean return of the best policy
+
+
+def make(environment: str, render_mode: str | None = None) -> Plain:
+    """The environment of that name; SystemExit with one line if there is none, or if its spaces are not supported."""
+    if environment in OWN:
+        return Plain(OWN[environment](render_mode))
+    if environment not in gymnasium.registry:
+        near = difflib.get_close_matches(environment, [*OWN, *gymnasium.registry], n=3)
+        known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
+        raise SystemExit(f"environment {environment}: unknown; {known}")
+    env = gymnasium.make(environment, render_mode=render_mode, disable_env_checker=True)
+    if not _supported(env.action_space):
+        raise SystemExit(f"environment {environment}: actions of {env.action_space} are not supported")
+    return Plain(env)
+
+
+def _supported(actions: spaces.Space[Any]) -> bool:
+    """Whether these are a finite set, or a vector with bounds."""
+    box = isinstance(actions, spaces.Box) and len(actions.shape) == 1 and actions.is_bounded()
+    return box or isinstance(actions, spaces.Discrete)
+
+
+@cache
+def spaces_of(environment: str) -> Spaces:
+    """What policies for the environment are built for."""
+    env = make(environment)
+    seen, taken = env.observation_space, env.action_space
+    env.close()
+    assert seen.shape is not None
+    if isinstance(taken, spaces.Discrete):
+        return Spaces(seen.shape[0], int(taken.n), discrete=True)
+    assert taken.shape is not None
+    return Spaces(seen.shape[0], taken.shape[0], discrete=False)
