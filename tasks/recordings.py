@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import h5py
 import numpy as np
 import torch
 from minari.serialization import serialize_space

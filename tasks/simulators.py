@@ -118,10 +118,19 @@ def make(environment: str, render_mode: str | None = None) -> Plain:
         near = difflib.get_close_matches(environment, [*OWN, *gymnasium.registry], n=3)
         known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
         raise SystemExit(f"environment {environment}: unknown; {known}")
+    if "mujoco" in str(gymnasium.spec(environment).entry_point):
+        _keep_mujoco_from_writing()
     env = gymnasium.make(environment, render_mode=render_mode, disable_env_checker=True)
     if not _supported(env.action_space):
         raise SystemExit(f"environment {environment}: actions of {env.action_space} are not supported")
     return Plain(env)
+
+
+def _keep_mujoco_from_writing() -> None:
+    """Warnings about the models that Gymnasium ships would fill a MUJOCO_LOG.TXT in whatever folder this runs in."""
+    import mujoco
+
+    mujoco.set_mju_user_warning(lambda message: None)
 
 
 def _supported(actions: spaces.Space[Any]) -> bool:
