@@ -1,0 +1,111 @@
+"""Advantage-weighted regression: clone the data's actions, the more the better they turned out (arXiv:1910.00177).
+
+Value (Algorithm 1, line 5): min_V E (R - V(s))^2; policy (line 6): max_pi E w log pi(a|s), w = min(exp(A / beta), w_max),
+A = R - V(s) and R by TD(lambda) over the recorded episodes (section 3.3). As in the authors' code, A is standardised over
+the data set first, so that beta has no unit. Unlike there, value and policy take a step in turn, and R and w are recomputed
+every `refresh_every` steps. The data set is fixed: the fully off-policy setting of section 5.4.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.critics import bellman
+from tasks.algorithms.offline.networks import Network, Spaces
+from tasks.algorithms.offline.stochastic import Categorical, Gaussian
+from tasks.algorithms.offline.transitions import Transitions
+
+CHUNK = 65_536  # observations valued at once
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices."""
+
+    gamma: float
+    lam: float  # 0: one step, then the value; 1: the recorded rewards to the end
+    beta: float  # in deviations of the advantage; small trusts the best actions only
+    max_weight: float
+    refresh_every: int  # steps
+
+
+class Agent(nn.Module):
+    """Policy and value, with what they are fitted to until the next refresh, (N,) each, and the steps done."""
+
+    returns: Tensor
+    weights: Tensor
+    done: Tensor
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], transitions: Transitions) -> None:
+        super().__init__()
+        self.policy = (Categorical if spaces.discrete else Gaussian)(spaces, hidden)
+        self.value = Network(spaces, hidden, 1)
+        for network in (self.policy, self.value):
+            network.normaliser.fit(transitions.observations)
+        self.register_buffer("returns", torch.zeros(len(transitions)))
+        self.register_buffer("weights", torch.zeros(len(transitions)))
+        self.register_buffer("done", torch.tensor(0))
+
+    @torch.no_grad()
+    def values(self, observations: Tensor) -> Tensor:
+        """V of (N, O): (N,)."""
+        return torch.cat([self.value(part).squeeze(-1) for part in observations.split(CHUNK)])
+
+
+def td_lambda(transitions: Transitions, next_values: Tensor, gamma: float, lam: float) -> Tensor:
+    """R_t = r_t + gamma ((1 - lambda) V(s_t+1) + lambda R_t+1) from V of the next observations, (N,) to (N,).
+
+    An episode's last R is r + gamma V(s') if it was truncated, r if it terminated.
+    """
+    last = transitions.timesteps + 1 == transitions.lengths[transitions.episode]
+    shares = torch.where(last, 1.0, 1 - lam)  # of the value; the rest comes from the step after
+    rewards = bellman(transitions, shares * next_values, gamma)
+    return replace(transitions, rewards=rewards).returns_to_go(gamma * lam)
+
+
+def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Tensor:
+    """min(exp(A / beta), max_weight) with A standardised: (N,) to (N,)."""
+    standard = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-5)
+    return (standard / beta).exp().clamp(max=max_weight)
+
+
+def refresh(agent: Agent, transitions: Transitions, settings: Settings) -> None:
+    """Value the data set anew."""
+    next_values = agent.values(transitions.next_observations)
+    returns = td_lambda(transitions, next_values, settings.gamma, settings.lam)
+    advantages = returns - agent.values(transitions.observations)
+    agent.returns.copy_(returns)
+    agent.weights.copy_(advantage_weights(advantages, settings.beta, settings.max_weight))
+
+
+def fit(
+    agent: Agent,
+    optimizers: Mapping[str, Adam],
+    transitions: Transitions,
+    settings: Settings,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+) -> Iterator[Mapping[str, Tensor]]:
+    """Train in place, one step of metrics at a time, without end. Optimizers: value, policy."""
+    while True:
+        if agent.done % settings.refresh_every == 0:
+            refresh(agent, transitions, settings)
+        rows = torch.randint(len(transitions), (batch_size,), generator=generator)
+        observations, weights = transitions.observations[rows], agent.weights[rows]
+        value_loss = (agent.value(observations).squeeze(-1) - agent.returns[rows]).square().mean()
+        optimizers["value"].step(value_loss)
+        log_likelihood = agent.policy.log_likelihood(observations, transitions.actions[rows])
+        policy_loss = -(weights * log_likelihood).mean()
+        optimizers["policy"].step(policy_loss)
+        agent.done += 1
+        yield {
+            "value_loss": value_loss.detach(),
+            "policy_loss": policy_loss.detach(),
+            "log_likelihood": log_likelihood.detach().mean(),
+            "weight": weights.mean(),
+            "clipped": (weights == settings.max_weight).float().mean(),
+        }

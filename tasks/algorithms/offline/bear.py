@@ -1,0 +1,136 @@
+"""Bootstrapping error accumulation reduction: Q-learning within the support of the data's actions (arXiv:1906.00949).
+
+Q (Algorithm 1): r + gamma (1 - terminated) max_j [lambda min_i Q'_i + (1 - lambda) max_i Q'_i](s', a_j), a_j ~ target
+policy; policy: max E min_i Q_i(s, a) subject to MMD(pi, behaviour) <= threshold, by a Lagrange multiplier
+that gradient ascent moves. The behaviour is a variational autoencoder's. Like the authors' code: the square root of
+the biased estimate of MMD^2, and `warmup` steps in which the policy only follows the behaviour. Unlike it: MMD
+of actions in the box, not before their tanh; played by the mean, not by the best of ten samples. Continuous actions only.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.stochastic import SquashedGaussian
+from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.vae import ActionModel
+
+Kernel = Literal["laplacian", "gaussian"]
+LOG_MULTIPLIER = (-5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices."""
+
+    gamma: float
+    lam: float  # weight of the lowest critic in the target
+    target_samples: int  # actions in the target's maximum
+    kernel: Kernel
+    bandwidth: float
+    mmd_samples: int  # actions of policy and behaviour, each
+    threshold: float
+    target_rate: float  # of the way that target critics and target policy move in a step
+    warmup: int  # steps
+
+
+class Agent(nn.Module):
+    """Policy, behaviour model, critics, the two targets, the multiplier and the steps done."""
+
+    done: Tensor
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
+        super().__init__()
+        self.policy, self.behaviour = SquashedGaussian(spaces, hidden), ActionModel(spaces, hidden)
+        self.critics = Critics(spaces, hidden, critics)
+        for network in (self.policy, self.behaviour, self.critics):
+            network.normaliser.fit(observations)
+        self.target_policy = deepcopy(self.policy).requires_grad_(False)
+        self.targets = deepcopy(self.critics).requires_grad_(False)
+        self.log_multiplier = nn.Parameter(torch.tensor(0.0))
+        self.register_buffer("done", torch.tensor(0))
+
+    def multiplier(self) -> Tensor:
+        """What a unit of MMD costs."""
+        return self.log_multiplier.exp()
+
+
+def mmd(one: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
+    """Maximum mean discrepancy of samples (n, B, A) and (m, B, A) in each state: (B,), its square estimated with bias.
+
+    Kernels exp(-|x - y|_1 / (2 bandwidth)) and exp(-|x - y|^2 / (2 bandwidth)), as in the authors' code.
+    """
+
+    def similarity(left: Tensor, right: Tensor) -> Tensor:
+        difference = left.unsqueeze(0) - right.unsqueeze(1)
+        distance = difference.abs() if kernel == "laplacian" else difference.square()
+        return (-distance.sum(-1) / (2 * bandwidth)).exp().mean((0, 1))
+
+    square = similarity(one, one) + similarity(other, other) - 2 * similarity(one, other)
+    return (square + 1e-6).sqrt()  # the root has a slope at 0
+
+
+def mix(q: Tensor, lam: float) -> Tensor:
+    """lambda times the lowest critic plus (1 - lambda) times the highest: (E, ..) to (..)."""
+    return lam * q.amin(0) + (1 - lam) * q.amax(0)
+
+
+@torch.no_grad()
+def q_targets(agent: Agent, batch: Batch, settings: Settings, generator: torch.Generator) -> Tensor:
+    """What the critics are fitted to: (B,)."""
+    actions, _ = agent.target_policy.sample(batch.next_observations, settings.target_samples, generator)
+    q = agent.targets(batch.next_observations.expand(len(actions), -1, -1), actions)
+    return bellman(batch, mix(q, settings.lam).amax(0), settings.gamma)
+
+
+def policy_loss(
+    agent: Agent, observations: Tensor, settings: Settings, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The policy's loss, a scalar with gradient, and its mean MMD to the behaviour, with gradient."""
+    actions, _ = agent.policy.sample(observations, settings.mmd_samples, generator)
+    likely = agent.behaviour.sample(observations, settings.mmd_samples, generator)
+    distance = mmd(actions, likely, settings.kernel, settings.bandwidth).mean()
+    loss = agent.multiplier().detach() * distance
+    if agent.done >= settings.warmup:
+        loss = loss - agent.critics(observations, actions[0]).amin(0).mean()
+    return loss, distance
+
+
+def fit(
+    agent: Agent,
+    optimizers: Mapping[str, Adam],
+    transitions: Transitions,
+    settings: Settings,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+) -> Iterator[Mapping[str, Tensor]]:
+    """Train in place, one step of metrics at a time, without end. Optimizers: behaviour, critics, policy, multiplier."""
+    for batch in transitions.batches(batch_size, generator):
+        behaviour_loss = agent.behaviour.loss(batch.observations, batch.actions, generator)
+        optimizers["behaviour"].step(behaviour_loss)
+        q = agent.critics(batch.observations, batch.actions)
+        critic_loss = squared_errors(q, q_targets(agent, batch, settings, generator))
+        optimizers["critics"].step(critic_loss)
+        loss, distance = policy_loss(agent, batch.observations, settings, generator)
+        optimizers["policy"].step(loss)
+        optimizers["multiplier"].step(-agent.multiplier() * (distance.detach() - settings.threshold))
+        agent.log_multiplier.data.clamp_(*LOG_MULTIPLIER)
+        follow(agent.targets, agent.critics, settings.target_rate)
+        follow(agent.target_policy, agent.policy, settings.target_rate)
+        agent.done += 1
+        yield {
+            "behaviour_loss": behaviour_loss.detach(),
+            "critic_loss": critic_loss.detach(),
+            "policy_loss": loss.detach(),
+            "mmd": distance.detach(),
+            "multiplier": agent.multiplier().detach(),
+            "q": q.detach().mean(),
+        }

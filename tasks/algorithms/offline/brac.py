@@ -1,0 +1,105 @@
+"""Behaviour-regularised actor-critic with a value penalty, BRAC-v (arXiv:1911.11361, section 4).
+
+Q: r + gamma (1 - terminated) (E min_i Q'_i(s', a') - alpha KL(s')); policy: max E min_i Q_i(s, a) - alpha KL(s), a ~ pi,
+KL = KL(pi || b) to b, a clone of the behaviour fitted by likelihood. The KL is exact for both kinds of actions, where the
+paper samples it; for discrete actions the expectation over a is exact too. Unlike there, b is fitted beside the
+others; in the first `warmup` steps the policy only follows it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.stochastic import Categorical, SquashedGaussian
+from tasks.algorithms.offline.transitions import Batch, Transitions
+
+Policy = Categorical | SquashedGaussian
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices."""
+
+    gamma: float
+    alpha: float  # value that one nat away from the behaviour costs
+    target_rate: float  # of the way that the target critics move in a step
+    warmup: int  # steps
+
+
+class Agent(nn.Module):
+    """Policy, clone of the behaviour, critics and their targets, and the steps done."""
+
+    done: Tensor
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
+        super().__init__()
+        kind = Categorical if spaces.discrete else SquashedGaussian
+        self.policy, self.clone = kind(spaces, hidden), kind(spaces, hidden)
+        self.critics = Critics(spaces, hidden, critics)
+        for network in (self.policy, self.clone, self.critics):
+            network.normaliser.fit(observations)
+        self.targets = deepcopy(self.critics).requires_grad_(False)
+        self.register_buffer("done", torch.tensor(0))
+
+
+def value(policy: Policy, critics: Critics, observations: Tensor, generator: torch.Generator) -> Tensor:
+    """E min_i Q_i(s, a) over a ~ policy: exact for discrete actions, else of one sample. (B, O) to (B,)."""
+    if isinstance(policy, Categorical):
+        return (policy(observations).softmax(-1) * critics.every(observations).amin(0)).sum(-1)
+    actions, _ = policy.sample(observations, 1, generator)
+    return critics(observations, actions[0]).amin(0)
+
+
+@torch.no_grad()
+def q_targets(agent: Agent, batch: Batch, settings: Settings, generator: torch.Generator) -> Tensor:
+    """What the critics are fitted to: (B,)."""
+    penalty = settings.alpha * agent.policy.divergence(agent.clone, batch.next_observations)
+    return bellman(
+        batch, value(agent.policy, agent.targets, batch.next_observations, generator) - penalty, settings.gamma
+    )
+
+
+def policy_loss(
+    agent: Agent, observations: Tensor, settings: Settings, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The policy's loss, a scalar with gradient, and its mean KL to the clone."""
+    divergence = agent.policy.divergence(agent.clone, observations).mean()
+    if agent.done < settings.warmup:
+        return divergence, divergence.detach()
+    gain = value(agent.policy, agent.critics, observations, generator).mean()
+    return settings.alpha * divergence - gain, divergence.detach()
+
+
+def fit(
+    agent: Agent,
+    optimizers: Mapping[str, Adam],
+    transitions: Transitions,
+    settings: Settings,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+) -> Iterator[Mapping[str, Tensor]]:
+    """Train in place, one step of metrics at a time, without end. Optimizers: clone, critics, policy."""
+    for batch in transitions.batches(batch_size, generator):
+        clone_loss = -agent.clone.log_likelihood(batch.observations, batch.actions).mean()
+        optimizers["clone"].step(clone_loss)
+        q = agent.critics(batch.observations, batch.actions)
+        critic_loss = squared_errors(q, q_targets(agent, batch, settings, generator))
+        optimizers["critics"].step(critic_loss)
+        loss, divergence = policy_loss(agent, batch.observations, settings, generator)
+        optimizers["policy"].step(loss)
+        follow(agent.targets, agent.critics, settings.target_rate)
+        agent.done += 1
+        yield {
+            "clone_loss": clone_loss.detach(),
+            "critic_loss": critic_loss.detach(),
+            "policy_loss": loss.detach(),
+            "kl": divergence,
+            "q": q.detach().mean(),
+        }

@@ -1,0 +1,130 @@
+"""Conservative Q-learning for continuous actions, on top of soft actor-critic (arXiv:2006.04779, eq. 4 and appendix F).
+
+Each critic: mean (Q(s, a) - r - gamma (1 - terminated) min_i Q'_i(s', a'))^2 + alpha (logsumexp_j [Q(s, a_j) - log q_j]
+- Q(s, a)), where the a_j are drawn with density q_j: `samples` each from the uniform one (log 0.5^d on the box), from pi(s)
+and from pi(s'), all scored at s, their log densities without gradient. As in the authors' code, no entropy in the target
+and not divided by the number of a_j, a constant. Policy: min tau log pi(a|s) - min_i Q_i(s, a) (arXiv:1801.01290), tau such
+that the entropy is -d. With a `gap`, alpha is a Lagrange multiplier that gradient ascent moves (eq. 30).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from math import log
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.stochastic import SquashedGaussian
+from tasks.algorithms.offline.transitions import Batch, Transitions
+
+LARGEST_ALPHA = 1e6
+UNIFORM = log(0.5)  # log density of a component drawn uniformly from [-1, 1]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices."""
+
+    gamma: float
+    samples: int  # of each of the three kinds of actions
+    alpha: float  # weight of the conservative term; where it starts if there is a gap
+    gap: float | None  # how far the term may rise before alpha does; None holds alpha
+    target_rate: float  # of the way that the target critics move in a step
+
+
+class Agent(nn.Module):
+    """Policy, critics, their targets, and the two numbers that are learnt beside them."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor, alpha: float) -> None:
+        super().__init__()
+        self.policy, self.critics = SquashedGaussian(spaces, hidden), Critics(spaces, hidden, critics)
+        for network in (self.policy, self.critics):
+            network.normaliser.fit(observations)
+        self.targets = deepcopy(self.critics).requires_grad_(False)
+        self.log_temperature = nn.Parameter(torch.tensor(0.0))
+        self.log_alpha = nn.Parameter(torch.tensor(log(alpha)))
+
+    def alpha(self) -> Tensor:
+        """The weight of the conservative term."""
+        return self.log_alpha.exp().clamp(max=LARGEST_ALPHA)
+
+
+@torch.no_grad()
+def q_targets(agent: Agent, batch: Batch, gamma: float, generator: torch.Generator) -> Tensor:
+    """What the critics are fitted to: (B,)."""
+    actions, _ = agent.policy.sample(batch.next_observations, 1, generator)
+    return bellman(batch, agent.targets(batch.next_observations, actions[0]).amin(0), gamma)
+
+
+@torch.no_grad()
+def proposals(
+    policy: SquashedGaussian, batch: Batch, samples: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Actions to hold down at each state, (3 samples, B, A), and their log densities, (3 samples, B)."""
+    uniform = 2 * torch.rand((samples, *batch.actions.shape), generator=generator) - 1
+    density = torch.full(uniform.shape[:-1], UNIFORM * uniform.shape[-1])
+    now, now_density = policy.sample(batch.observations, samples, generator)
+    after, after_density = policy.sample(batch.next_observations, samples, generator)
+    return torch.cat([uniform, now, after]), torch.cat([density, now_density, after_density])
+
+
+def conservative(q_proposed: Tensor, densities: Tensor, q: Tensor) -> Tensor:
+    """logsumexp_j [Q(s, a_j) - log q_j] - Q(s, a), a mean for each critic: (E, J, B), (J, B), (E, B) to (E,)."""
+    return ((q_proposed - densities).logsumexp(1) - q).mean(-1)
+
+
+def critic_loss(
+    agent: Agent, batch: Batch, settings: Settings, generator: torch.Generator
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """The critics' loss, a scalar with gradient, the mean conservative term, and metrics."""
+    targets = q_targets(agent, batch, settings.gamma, generator)
+    actions, densities = proposals(agent.policy, batch, settings.samples, generator)
+    actions = torch.cat([batch.actions.unsqueeze(0), actions])
+    every = agent.critics(batch.observations.expand(len(actions), -1, -1), actions)  # (E, 1 + J, B)
+    q = every[:, 0]
+    error, terms = squared_errors(q, targets), conservative(every[:, 1:], densities, q)
+    loss = error + (agent.alpha().detach() * terms).sum()
+    term = terms.detach().mean()
+    return loss, term, {"td_error": error.detach(), "conservative": term, "q": q.detach().mean()}
+
+
+def policy_loss(agent: Agent, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The policy's loss, a scalar with gradient, and its mean log density."""
+    actions, densities = agent.policy.sample(observations, 1, generator)
+    gain = agent.critics(observations, actions[0]).amin(0)
+    loss = (agent.log_temperature.exp().detach() * densities[0] - gain).mean()
+    return loss, densities.detach().mean()
+
+
+def fit(
+    agent: Agent,
+    optimizers: Mapping[str, Adam],
+    transitions: Transitions,
+    settings: Settings,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+) -> Iterator[Mapping[str, Tensor]]:
+    """Train in place, one step of metrics at a time, without end. Optimizers: policy, critics, temperature, alpha."""
+    for batch in transitions.batches(batch_size, generator):
+        loss, density = policy_loss(agent, batch.observations, generator)
+        optimizers["policy"].step(loss)
+        target_entropy = -transitions.actions.shape[1]
+        optimizers["temperature"].step(-agent.log_temperature.exp() * (density + target_entropy))
+        q_loss, term, metrics = critic_loss(agent, batch, settings, generator)
+        optimizers["critics"].step(q_loss)
+        if settings.gap is not None:
+            optimizers["alpha"].step(-agent.alpha() * (term - settings.gap))
+        follow(agent.targets, agent.critics, settings.target_rate)
+        yield {
+            "loss": q_loss.detach(),
+            "policy_loss": loss.detach(),
+            "entropy": -density,
+            "temperature": agent.log_temperature.detach().exp(),
+            "alpha": agent.alpha().detach(),
+            **metrics,
+        }
