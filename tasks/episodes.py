@@ -7,6 +7,7 @@ after the last action, truncated or not. Ours also has each episode's `return`, 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,15 +20,23 @@ FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 class Episode:
     """T steps. `total` is the return as whoever recorded the episode noted it, if they did."""
 
-    observations: NDArray[np.float32]  # (T + 1, O)
-    actions: NDArray[np.float32] | NDArray[np.int64]  # (T, A) continuous, or (T,) discrete
-    rewards: NDArray[np.float32]  # (T,)
+    observations: NDArray[np.floating]  # (T + 1, O)
+    actions: NDArray[np.floating] | NDArray[np.integer]  # (T, A) continuous, or (T,) discrete
+    rewards: NDArray[np.floating]  # (T,)
     terminations: NDArray[np.bool_]  # (T,)
     truncations: NDArray[np.bool_]  # (T,)
     total: float | None = None
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+
+def episode(observations: Sequence[Any], actions: Sequence[Any], rewards: Sequence[float], terminated: bool) -> Episode:
+    """What was seen, done and earned, step by step, as an episode that was terminated or else truncated at its end."""
+    last = np.arange(len(rewards)) == len(rewards) - 1
+    return Episode(
+        np.stack(observations), np.stack(actions), np.array(rewards), last & terminated, last & (not terminated)
+    )
 
 
 class BadEpisode(ValueError):
@@ -46,7 +55,9 @@ def write(episodes: Sequence[Episode], file: Path) -> None:
             group.attrs["total_steps"] = len(episode)
             group.attrs["return"] = float(episode.rewards.sum(dtype=np.float64))
             for field in FIELDS:
-                group.create_dataset(field, data=getattr(episode, field), track_times=False)
+                values = getattr(episode, field)
+                kept = values.astype(np.float32) if values.dtype.kind == "f" else values
+                group.create_dataset(field, data=kept, track_times=False)
 
 
 def read(file: Path) -> Iterator[Episode]:
@@ -56,12 +67,12 @@ def read(file: Path) -> Iterator[Episode]:
             group = source.get(f"episode_{number}")
             if group is None:
                 raise BadEpisode(number, "group", f"missing, of {len(source)} episodes")
-            parts = [_field(group, number, field) for field in FIELDS]
+            fields = {field: _field(group, number, field) for field in FIELDS}
             total = group.attrs.get("return")
-            yield Episode(*parts, total=None if total is None else float(total))
+            yield Episode(**fields, total=None if total is None else float(total))
 
 
-def _field(group: h5py.Group, number: int, field: str) -> NDArray[np.generic]:
+def _field(group: h5py.Group, number: int, field: str) -> Any:
     found = group.get(field)
     if not isinstance(found, h5py.Dataset):
         raise BadEpisode(number, field, "missing")

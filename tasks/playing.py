@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks import simulators
+from tasks.episodes import Episode, episode
 
 
 class Memoryless(Protocol):
@@ -67,8 +68,17 @@ def as_player(policy: Memoryless | Player) -> Player:
 class Played:
     """What E episodes came to."""
 
-    initial: Tensor  # (E, O) what each showed first
-    rewards: list[NDArray[np.float64]]  # E arrays, one reward a step
+    episodes: list[Episode]
+
+    @property
+    def initial(self) -> Tensor:
+        """What each episode showed first: (E, O)."""
+        return _tensor([episode.observations[0] for episode in self.episodes])
+
+    @property
+    def rewards(self) -> list[NDArray[np.floating]]:
+        """E arrays, one reward a step."""
+        return [episode.rewards for episode in self.episodes]
 
     @property
     def returns(self) -> NDArray[np.float64]:
@@ -78,11 +88,11 @@ class Played:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Each episode's number of steps: (E,)."""
-        return np.array([len(rewards) for rewards in self.rewards])
+        return np.array([len(episode) for episode in self.episodes])
 
     def discounted(self, gamma: float) -> NDArray[np.float64]:
         """Each episode's sum of gamma^t r_t, from its first step on: (E,)."""
-        return np.array([rewards @ gamma ** np.arange(len(rewards)) for rewards in self.rewards])
+        return np.array([episode.rewards @ gamma ** np.arange(len(episode)) for episode in self.episodes])
 
 
 def play(
@@ -93,20 +103,24 @@ def play(
     `watch` is shown the first episode's environment before its first step and after every one.
     """
     scenes = [simulators.make(environment) for _ in range(episodes)]
-    seen = [scene.reset(seed=seed + number)[0] for number, scene in enumerate(scenes)]
-    initial = _tensor(seen)
+    seen = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(scenes)]
+    done: list[list[Any]] = [[] for _ in scenes]
     brought: list[list[float]] = [[] for _ in scenes]
+    ends = [False] * episodes  # by termination
     running = list(range(episodes))
     player.begin(episodes)
     if watch:
         watch(scenes[0])
     while running:
         rows = torch.tensor(running)
-        actions = player.act(rows, _tensor([seen[number] for number in running])).numpy()
+        actions = player.act(rows, _tensor([seen[number][-1] for number in running])).numpy()
         left = []
         for number, action in zip(running, actions, strict=True):
-            seen[number], reward, terminated, truncated, _ = scenes[number].step(action)
-            brought[number].append(float(reward))
+            observation, reward, terminated, truncated, _ = scenes[number].step(action)
+            seen[number].append(observation)
+            done[number].append(action)
+            brought[number].append(reward)
+            ends[number] = terminated
             if watch and number == 0:
                 watch(scenes[0])
             if not (terminated or truncated):
@@ -115,7 +129,7 @@ def play(
         running = left
     for scene in scenes:
         scene.close()
-    return Played(initial, [np.array(rewards) for rewards in brought])
+    return Played([episode(*parts) for parts in zip(seen, done, brought, ends, strict=True)])
 
 
 def _tensor(observations: list[NDArray[Any]]) -> Tensor:

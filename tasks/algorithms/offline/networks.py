@@ -29,12 +29,12 @@ def spaces(transitions: Transitions, actions: int) -> Spaces:
     return Spaces(transitions.observations.shape[1], actions, transitions.discrete)
 
 
-def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
-    """Linear layers with ReLU between them."""
+def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """Linear layers with activations between them."""
     sizes = [inputs, *hidden]
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
-        layers += [nn.Linear(before, after), nn.ReLU()]
+        layers += [nn.Linear(before, after), activation()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
 
 
