@@ -13,12 +13,16 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.stochastic import Categorical, Gaussian, SquashedGaussian
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BUILDERS: dict[str, Callable[..., Any]] = {  # called with the spaces and the sizes
     "Preferences": Preferences,
     "QValues": QValues,
     "MeanAction": MeanAction,
+    "Categorical": Categorical,
+    "Gaussian": Gaussian,
+    "SquashedGaussian": SquashedGaussian,
 }
 
 

@@ -5,12 +5,16 @@ import torch
 
 from tasks import players
 from tasks.algorithms.offline.networks import MeanAction, Network, Preferences, QValues, Spaces
+from tasks.algorithms.offline.stochastic import Categorical, Gaussian, SquashedGaussian
 
 DISCRETE, CONTINUOUS = Spaces(4, 3, discrete=True), Spaces(4, 2, discrete=False)
 POLICIES = {
     "Preferences": lambda: Preferences(DISCRETE, [8, 8]),
     "QValues": lambda: QValues(DISCRETE, [8], gamma=0.97),
     "MeanAction": lambda: MeanAction(CONTINUOUS, [5]),
+    "Categorical": lambda: Categorical(DISCRETE, [8]),
+    "Gaussian": lambda: Gaussian(CONTINUOUS, [8]),
+    "SquashedGaussian": lambda: SquashedGaussian(CONTINUOUS, [8]),
 }
 
 

@@ -1,4 +1,4 @@
-"""Adam at a constant rate, as the small networks of offline methods are trained, with a state that a checkpoint can keep."""
+"""Adam and AdamW, as offline methods' networks are trained, with a state that a checkpoint can keep."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,7 +13,7 @@ class Adam:
 
     def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float, clip: float | None = None) -> None:
         self.parameters, self.clip = list(parameters), clip
-        self.adam = torch.optim.Adam(self.parameters, learning_rate, fused=True)
+        self.adam: torch.optim.Optimizer = torch.optim.Adam(self.parameters, learning_rate, fused=True)
 
     def step(self, loss: Tensor) -> None:
         """Minimise the scalar `loss` by one step; gradients of these parameters that stood before do not count."""
@@ -30,3 +30,30 @@ class Adam:
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Take up what `state_dict` gave."""
         load_moments([self.adam], state)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (arXiv:1711.05101), its rate growing linearly over the first `warmup` steps."""
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], learning_rate: float, *, clip: float, weight_decay: float, warmup: int
+    ) -> None:
+        super().__init__(parameters, learning_rate, clip)
+        self.adam = torch.optim.AdamW(self.parameters, learning_rate, weight_decay=weight_decay, fused=True)
+        self.learning_rate, self.warmup, self.done = learning_rate, warmup, 0
+
+    def step(self, loss: Tensor) -> None:
+        """Minimise the scalar `loss` by one step at the rate of that step."""
+        self.done += 1
+        for group in self.adam.param_groups:
+            group["lr"] = self.learning_rate * min(1.0, self.done / max(1, self.warmup))
+        super().step(loss)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The moments, flat, and the number of steps done."""
+        return {"done": torch.tensor(self.done), **super().state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Take up what `state_dict` gave."""
+        super().load_state_dict({key: value for key, value in state.items() if key != "done"})
+        self.done = int(state["done"])

@@ -9,6 +9,7 @@ others; in the first `warmup` steps the policy only follows it.
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +40,7 @@ class Agent(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
         super().__init__()
-        kind = Categorical if spaces.discrete else SquashedGaussian
+        kind: type[Any] = Categorical if spaces.discrete else SquashedGaussian
         self.policy, self.clone = kind(spaces, hidden), kind(spaces, hidden)
         self.critics = Critics(spaces, hidden, critics)
         for network in (self.policy, self.clone, self.critics):
