@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
 from tasks.algorithms.offline.stochastic import Categorical, Gaussian, SquashedGaussian
+from tasks.algorithms.offline.tabular_q import QTable
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 BUILDERS: dict[str, Callable[..., Any]] = {  # called with the spaces and the sizes
@@ -23,6 +24,7 @@ BUILDERS: dict[str, Callable[..., Any]] = {  # called with the spaces and the si
     "Categorical": Categorical,
     "Gaussian": Gaussian,
     "SquashedGaussian": SquashedGaussian,
+    "QTable": QTable,
 }
 
 

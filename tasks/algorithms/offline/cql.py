@@ -1,0 +1,21 @@
+"""Conservative Q-learning for discrete actions: DQN, held down where the data has no actions.
+
+L(theta) = alpha mean [log sum_a exp Q_theta(s, a) - Q_theta(s, a_data)] + L_DQN(theta), CQL(H) of Kumar et al. 2020
+(arXiv:2006.04779, eq. 4); its loop is that of dqn.py.
+"""
+
+from torch import Tensor
+
+from tasks.algorithms.offline.dqn import Values, errors, penalty
+from tasks.algorithms.offline.transitions import Batch
+
+
+def loss(
+    online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool, alpha: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss, a scalar with gradient, and its metrics; `conservative` is the gap that `alpha` weighs."""
+    values, taken, error = errors(online, target, batch, gamma, double)
+    gap = (values.logsumexp(dim=1) - taken).mean()
+    value = penalty(error, huber) + alpha * gap
+    metrics = {"loss": value, "q": taken.mean(), "td_error": error.abs().mean(), "conservative": gap}
+    return value, {name: metric.detach() for name, metric in metrics.items()}

@@ -1,0 +1,64 @@
+"""Deep Q-learning from transitions, with a target network theta' and double selection.
+
+L(theta) = mean l(Q_theta(s, a) - y), y = r + gamma (1 - terminated) Q_theta'(s', argmax_a' Q_theta(s', a')): the online network
+selects, the target network evaluates (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4). Without `double` the target
+network does both (Mnih et al. 2015, and the lecture). l is half the square, or Huber's: linear beyond 1.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.critics import bellman
+from tasks.algorithms.offline.networks import QValues
+from tasks.algorithms.offline.target import Target
+from tasks.algorithms.offline.transitions import Batch
+
+Values = Callable[[Tensor], Tensor]  # (B, O) normalised observations to (B, A)
+Loss = Callable[[Values, Values, Batch], tuple[Tensor, dict[str, Tensor]]]
+
+
+def errors(online: Values, target: Values, batch: Batch, gamma: float, double: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Q of all actions (B, A) and of the data's (B,), and the latter less y (B,), which has no gradient."""
+    with torch.no_grad():
+        evaluated = target(batch.next_observations)
+        selecting = online(batch.next_observations) if double else evaluated
+        following = evaluated.gather(1, selecting.argmax(dim=1, keepdim=True)).squeeze(1)
+        goals = bellman(batch, following, gamma)
+    values = online(batch.observations)
+    taken = values.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+    return values, taken, taken - goals
+
+
+def penalty(error: Tensor, huber: bool) -> Tensor:
+    """The mean of l over the batch."""
+    return functional.huber_loss(error, torch.zeros_like(error)) if huber else 0.5 * error.square().mean()
+
+
+def loss(
+    online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss, a scalar with gradient, and its metrics."""
+    _, taken, error = errors(online, target, batch, gamma, double)
+    value = penalty(error, huber)
+    return value, {"loss": value.detach(), "q": taken.detach().mean(), "td_error": error.detach().abs().mean()}
+
+
+def fit(
+    policy: QValues, target: Target, optimizer: Adam, batches: Iterable[Batch], starts: Tensor, objective: Loss
+) -> Iterator[Mapping[str, Tensor]]:
+    """Train in place, one step of metrics a batch. `batches` and `starts`, initial observations, are normalised already.
+
+    `initial_value`, the mean of max_a Q at `starts`, is what the policy believes to earn: beside its discounted returns
+    it makes over-estimation visible.
+    """
+    for batch in batches:
+        value, metrics = objective(policy.layers, target, batch)
+        optimizer.step(value)
+        target.update(policy.layers)
+        with torch.no_grad():
+            metrics["initial_value"] = policy.layers(starts).amax(dim=1).mean()
+        yield metrics

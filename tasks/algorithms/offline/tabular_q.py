@@ -1,0 +1,103 @@
+"""Tabular Q-learning from counts, swept to convergence: dynamic programming on the Markov chain that the data shows.
+
+Q(s, a) <- 1 / N(s, a) sum_i (r_i + gamma (1 - terminated_i) V(s'_i)) over the N(s, a) transitions from (s, a), then
+V(s) <- max_a Q(s, a) over the actions that the data has in s (Watkins 1989; the lecture's batch form). States are the
+distinct observations. It stitches: the best path may consist of pieces of many episodes.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.transitions import Transitions
+
+
+class QTable(nn.Module):
+    """Q-values of the distinct observations of a data set; -inf for an action that the data never took there.
+
+    Greedy among the actions seen. In a state that the data never left, it does what the data did most often anywhere.
+    """
+
+    states: Tensor  # (S, O) float, those seen and those only arrived at
+    q: Tensor  # (S, A) double
+    commonest: Tensor  # () long, the data's commonest action
+    lowest: Tensor  # () double, the value of a state that the data never left
+
+    def __init__(self, spaces: Spaces, states: int, gamma: float) -> None:
+        super().__init__()
+        self.spaces, self.gamma = spaces, gamma
+        self.register_buffer("states", torch.zeros(states, spaces.observation))
+        self.register_buffer("q", torch.full((states, spaces.action), -torch.inf, dtype=torch.double))
+        self.register_buffer("commonest", torch.zeros((), dtype=torch.long))
+        self.register_buffer("lowest", torch.zeros((), dtype=torch.double))
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What it is made from beside its spaces (tasks/players.py)."""
+        return {"states": len(self.states), "gamma": self.gamma}
+
+    @cached_property
+    def _numbers(self) -> dict[bytes, int]:
+        return {state.tobytes(): number for number, state in enumerate(self.states.numpy())}
+
+    def act(self, observations: Tensor) -> Tensor:
+        """(M, O) to (M,) long."""
+        rows, known = self._rows(observations)
+        return torch.where(known, rows.argmax(dim=1), self.commonest)
+
+    def values(self, observations: Tensor) -> Tensor:
+        """max Q over the actions seen: (M, O) to (M,)."""
+        rows, known = self._rows(observations)
+        return torch.where(known, rows.amax(dim=1), self.lowest).float()
+
+    def _rows(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Q of each observation's state (M, A), and whether the data has any action there (M,)."""
+        numbers = [self._numbers.get(seen.tobytes(), -1) for seen in observations.numpy()]
+        rows = self.q[numbers]
+        return rows, torch.tensor(numbers).ge(0) & rows.isfinite().any(dim=1)
+
+
+class TooManyStates(ValueError):
+    """The data set has more distinct observations than a table is made for."""
+
+
+def table(data: Transitions, spaces: Spaces, gamma: float, most: int) -> tuple[QTable, Tensor, Tensor]:
+    """An empty table, and the states (N,) and next states (N,) of the transitions in it; TooManyStates beyond `most`."""
+    both = torch.cat([data.observations, data.next_observations])
+    states, numbers = both.unique(dim=0, return_inverse=True)
+    if len(states) > most:
+        raise TooManyStates(f"{len(states)} distinct observations, and a table has at most {most}")
+    made = QTable(spaces, len(states), gamma)
+    made.states.copy_(states)
+    made.commonest.copy_(torch.bincount(data.actions, minlength=spaces.action).argmax())
+    made.lowest.copy_(data.rewards.double().min().clamp(max=0) / (1 - gamma))
+    return made, numbers[: len(data)], numbers[len(data) :]
+
+
+def fit(
+    made: QTable, data: Transitions, here: Tensor, there: Tensor, tolerance: float
+) -> Iterator[Mapping[str, float]]:
+    """Sweep until no value changes by more than `tolerance`; a row of metrics a sweep. `here`, `there`: as `table` gives them.
+
+    A state that the data only arrives at, being truncated there, is worth the least that rewards like the data's can come to:
+    with the lecture's V = 0 it would be the best of all wherever rewards are negative. gamma < 1 makes the sweeps converge.
+    """
+    cells, actions = made.q.numel(), made.spaces.action
+    cell = here * actions + data.actions
+    counts = torch.bincount(cell, minlength=cells)
+    seen = counts.view(made.q.shape) > 0
+    rewards, going_on = data.rewards.double(), made.gamma * (~data.terminated).double()
+    value = torch.where(seen.any(dim=1), 0.0, made.lowest)
+    change = torch.inf
+    while change > tolerance:
+        sums = torch.zeros(cells, dtype=torch.double).index_add_(0, cell, rewards + going_on * value[there])
+        means = (sums / counts).view(made.q.shape)
+        made.q.copy_(torch.where(seen, means, -torch.inf))
+        updated = torch.where(seen.any(dim=1), made.q.amax(dim=1), made.lowest)
+        change = (updated - value).abs().max().item()
+        value = updated
+        yield {"change": change, "initial_value": value[here[data.starts]].mean().item()}

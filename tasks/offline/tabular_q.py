@@ -1,0 +1,49 @@
+"""Tabular Q-learning from a data set of few distinct observations."""
+
+from pathlib import Path
+
+import pandas as pd
+from pydantic import Field
+
+from tasks import players
+from tasks.algorithms.offline import tabular_q
+from tasks.learning import EVALUATION_SEED
+from tasks.playing import as_player, play
+from tasks.recordings import read
+from tasks.stage import Config, Metrics, main
+from tasks.tracking import track
+
+VARIANT = "Q-learning"
+
+
+class TabularQConfig(Config):
+    """What is converged to, and how closely. Nothing here is random, so there is one seed."""
+
+    gamma: float = Field(ge=0, lt=1)
+    tolerance: float = Field(gt=0)  # sweeps end when no value changes by more
+    states: int = Field(ge=1)  # distinct observations, at most
+    evaluate_episodes: int = Field(ge=1)
+
+
+def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:
+    """Sweep to convergence; the table, its curve and the mean return of some episodes go to `out`."""
+    recording = read(transitions)
+    if not recording.spaces.discrete:
+        raise SystemExit(f"data set {recording.name}: actions are continuous; a table needs a finite set")
+    try:
+        policy, here, there = tabular_q.table(recording.transitions, recording.spaces, config.gamma, config.states)
+    except tabular_q.TooManyStates as error:
+        raise SystemExit(f"data set {recording.name}: {error} (tabular_q.states); dqn has no such limit") from None
+    sweeps = list(tabular_q.fit(policy, recording.transitions, here, there, config.tolerance))
+    rows = [{"step": number, **row} for number, row in enumerate(track(sweeps, len(sweeps)), 1)]
+    players.save(policy, out / VARIANT / "seed-0")
+    played = play(recording.environment, as_player(policy), config.evaluate_episodes, EVALUATION_SEED)
+    tag = {"variant": VARIANT, "seed": 0}
+    pd.DataFrame([{**tag, **row} for row in rows]).to_csv(out / "curves.csv", index=False)
+    ended = {**tag, "step": len(rows), "return": played.returns.mean()}
+    pd.DataFrame([ended]).to_csv(out / "returns.csv", index=False)
+    return {VARIANT: {**rows[-1], "return": played.returns.mean(), "states": len(policy.states)}}
+
+
+if __name__ == "__main__":
+    main(run)

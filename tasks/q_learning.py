@@ -1,0 +1,68 @@
+"""What the stages that learn Q-values of discrete actions share: settings, and a learner from a data set."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tasks.algorithms.offline import dqn
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks import Normaliser, QValues
+from tasks.algorithms.offline.target import Target
+from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.learning import Learner, LearnerConfig
+from tasks.recordings import Recording
+
+STARTS = 32  # initial observations, at most, whose value is followed while learning
+
+
+class QConfig(LearnerConfig):
+    """The network, how it is fitted, and how its target network follows it."""
+
+    hidden: list[int]
+    learning_rate: float = Field(gt=0)
+    gamma: float = Field(ge=0, le=1)
+    loss: Literal["huber", "squared"]
+    target_every: int = Field(ge=1)  # steps between two updates of the target network
+    target_rate: float = Field(gt=0, le=1)  # how far it then moves: 1 all the way, less is Polyak averaging
+
+
+def network(config: QConfig, recording: Recording) -> QValues:
+    """A new network for the environment; SystemExit with one line if its actions are not a finite set."""
+    if not recording.spaces.discrete:
+        raise SystemExit(
+            f"data set {recording.name}: actions are continuous; Q-values of every action need a finite set"
+        )
+    return QValues(recording.spaces, config.hidden, config.gamma)
+
+
+def offline(config: QConfig, objective: dqn.Loss, recording: Recording, generator: torch.Generator) -> Learner:
+    """Learns from the data set alone."""
+    policy = network(config, recording)
+    policy.normaliser.fit(recording.transitions.observations)
+    data = _normalised(policy.normaliser, recording.transitions)
+    return learner(config, objective, policy, data.batches(config.batch_size, generator), first(data))
+
+
+def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch], starts: Tensor) -> Learner:
+    """Learns from these batches; their observations and the `starts` (M, O) are normalised as the policy does it."""
+    target = Target(policy.layers, every=config.target_every, rate=config.target_rate)
+    optimizer = Adam(policy.parameters(), config.learning_rate)
+    steps = dqn.fit(policy, target, optimizer, batches, starts, objective)
+    return Learner(policy, {"policy": policy, "target": target, "optimizer": optimizer}, steps)
+
+
+def first(data: Transitions) -> Tensor:
+    """Initial observations of episodes spread over the data set: (M, O), M at most STARTS."""
+    every = max(1, len(data.lengths) // STARTS)
+    return data.observations[data.starts[::every][:STARTS]]
+
+
+def _normalised(normaliser: Normaliser, data: Transitions) -> Transitions:
+    """Once for all, which costs less than in each step."""
+    return replace(
+        data, observations=normaliser(data.observations), next_observations=normaliser(data.next_observations)
+    )
