@@ -16,9 +16,9 @@ class Adam:
         self.adam: torch.optim.Optimizer = torch.optim.Adam(self.parameters, learning_rate, fused=True)
 
     def step(self, loss: Tensor) -> None:
-        """Minimise the scalar `loss` by one step; gradients of these parameters that stood before do not count."""
+        """Minimise the scalar `loss` by one step, these parameters only; gradients that stood before do not count."""
         self.adam.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward(inputs=self.parameters)
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
         self.adam.step()
