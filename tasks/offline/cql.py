@@ -1,0 +1,74 @@
+"""Conservative Q-learning from a data set: on double DQN for discrete actions, on soft actor-critic for continuous ones."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from pydantic import Field
+
+from tasks import learning, q_learning
+from tasks.algorithms.offline import cql, cql_continuous
+from tasks.algorithms.offline.adam import Adam
+from tasks.learning import Learner
+from tasks.q_learning import QConfig
+from tasks.recordings import Recording
+from tasks.stage import Config, Metrics, main
+
+
+class Weight(Config):
+    """One row of the table: the weight of the conservative term."""
+
+    discrete: float = Field(ge=0)
+    continuous: float = Field(gt=0)
+
+
+class ContinuousConfig(Config):
+    """What soft actor-critic needs besides."""
+
+    gap: float | None  # how far the conservative term may rise before its weight does; null holds the weight
+    samples: int = Field(ge=1)  # of each of the three kinds of actions that are held down
+    critics: int = Field(ge=1)
+    policy_learning_rate: float = Field(gt=0)  # and of the temperature and the weight; `learning_rate` is the critics'
+    target_rate: float = Field(gt=0, le=1)  # of the way that the target critics move in each step
+
+
+class CqlConfig(QConfig):
+    """How conservative, and how the networks learn; the loss and the target network are DQN's, for discrete actions."""
+
+    alphas: dict[str, Weight] = Field(min_length=1)  # by variant
+    continuous: ContinuousConfig
+
+
+def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:
+    """Learn with every weight and seed; policies and curves go to `out`."""
+    variants: dict[str, Callable[[Recording, int, torch.Generator], Learner]] = {
+        name: partial(_build, config, alpha) for name, alpha in config.alphas.items()
+    }
+    return learning.run("cql", config, transitions, out, variants)
+
+
+def _build(config: CqlConfig, alpha: Weight, recording: Recording, seed: int, generator: torch.Generator) -> Learner:
+    if not recording.spaces.discrete:
+        return _continuous(config, alpha.continuous, recording, generator)
+    huber = config.loss == "huber"
+    objective = partial(cql.loss, gamma=config.gamma, double=True, huber=huber, alpha=alpha.discrete)
+    return q_learning.offline(config, objective, recording, generator)
+
+
+def _continuous(config: CqlConfig, alpha: float, recording: Recording, generator: torch.Generator) -> Learner:
+    own, data = config.continuous, recording.transitions
+    agent = cql_continuous.Agent(recording.spaces, config.hidden, own.critics, data.observations, alpha)
+    optimizers = {
+        "critics": Adam(agent.critics.parameters(), config.learning_rate),
+        "policy": Adam(agent.policy.parameters(), own.policy_learning_rate),
+        "temperature": Adam([agent.log_temperature], own.policy_learning_rate),
+        "alpha": Adam([agent.log_alpha], own.policy_learning_rate),
+    }
+    settings = cql_continuous.Settings(config.gamma, own.samples, alpha, own.gap, own.target_rate)
+    steps = cql_continuous.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
+    return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
+
+
+if __name__ == "__main__":
+    main(run)
