@@ -22,7 +22,7 @@ import pandas as pd
 import pandera.errors
 from safetensors import SafetensorError, safe_open
 
-from tasks import schemas
+from tasks import schemas, scores
 
 # By folder and name, where a stage's tables differ, or by name alone.
 TABLES: dict[str, type[schemas.Table]] = {
@@ -38,6 +38,9 @@ TABLES: dict[str, type[schemas.Table]] = {
     "responses.parquet": schemas.Responses,
     "annotations.parquet": schemas.Annotations,
     "generations.parquet": schemas.Generations,
+    scores.EPISODES: scores.Episodes,
+    scores.VALUES: scores.Values,
+    scores.STARTS: scores.Starts,
 }
 NUMPY_DTYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 SHOWN = 5  # failures of one table that are told one by one

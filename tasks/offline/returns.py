@@ -1,0 +1,240 @@
+"""What the policies of one method, trained on one data set, really bring: whole episodes of every variant and seed.
+
+A policy that can be asked for a return is played with each of its targets. What Q-values claim and what fitted-Q evaluation
+estimates from the data alone stand beside the discounted return that was reached, and the best policy is filmed.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import Field
+
+from tasks import artifacts, players, rendering, scores
+from tasks.algorithms.offline import fitted_q
+from tasks.algorithms.offline.critics import Critics
+from tasks.playing import Played, Player, as_player, play
+from tasks.recordings import Recording, read
+from tasks.simulators import GRAPH
+from tasks.stage import Config, Metrics, main
+from tasks.tracking import progress
+
+
+class Measured(Config):
+    """Whose policies these are."""
+
+    method: str
+    dataset: str
+
+
+class FittedQConfig(Config):
+    """How the off-policy estimate is fitted (tasks/algorithms/offline/fitted_q.py)."""
+
+    steps: int = Field(ge=0)  # 0: no estimate
+    batch_size: int = Field(ge=1)
+    hidden: list[int]
+    learning_rate: float = Field(gt=0)
+    target_rate: float = Field(gt=0, le=1)
+
+
+class ReturnsConfig(Config):
+    """What is measured, and how thoroughly."""
+
+    policies: dict[str, Measured]
+    seed: int = Field(ge=0)  # of the first episode; the next one's is one more
+    episodes: int = Field(ge=1)
+    gamma: float = Field(ge=0, le=1)  # of the off-policy estimate, for policies without a discount of their own
+    fitted_q: FittedQConfig
+
+
+@dataclass(frozen=True)
+class Line:
+    """One trained policy with one target, and what it did."""
+
+    variant: str
+    seed: int
+    target: float  # NaN: cannot be asked
+    policy: Any
+    player: Player
+    played: Played
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What its rows are found by."""
+        return {"variant": self.variant, "seed": self.seed, "target": self.target}
+
+
+def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> Metrics:
+    """Measure all policies under `policies`, which were trained on `transitions`; the metrics are means over seeds."""
+    recording = read(transitions)
+    found = sorted(
+        policies.glob("*/seed-*/"), key=lambda path: (path.parent.name, int(path.name.removeprefix("seed-")))
+    )
+    if not found:
+        raise SystemExit(f"{policies}: no policies here (<variant>/seed-<n>)")
+    lines = [line for path in progress(found, len(found)) for line in _lines(config, recording.environment, path)]
+    artifacts.write(scores.Episodes, _episodes(lines), out / scores.EPISODES)
+    artifacts.write(scores.Values, _values(config, recording, lines), out / scores.VALUES)
+    artifacts.write(scores.Starts, _starts(recording, lines), out / scores.STARTS)
+    for name in (scores.CURVES, scores.PROGRESS):
+        copyfile(policies / name, out / name)
+    picture = _film(config, recording, lines, out / scores.PICTURE)
+    described = _describe(config.policies[out.name], recording, lines, pd.read_csv(out / scores.CURVES))
+    (out / scores.DESCRIPTION).write_text(json.dumps({**described, "picture": picture}, indent=2) + "\n")
+    return _metrics(recording, lines)
+
+
+def _lines(config: ReturnsConfig, environment: str, path: Path) -> Iterator[Line]:
+    """The policy at `path`, played with each of its targets."""
+    policy = players.load(path)
+    variant, seed = path.parent.name, int(path.name.removeprefix("seed-"))
+    asked = {target: policy.with_target(target) for target in getattr(policy, "targets", [])}
+    for target, player in (asked or {float("nan"): as_player(policy)}).items():
+        played = play(environment, player, config.episodes, config.seed)
+        yield Line(variant, seed, target, policy, player, played)
+
+
+def _episodes(lines: list[Line]) -> pd.DataFrame:
+    return pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "episode": range(len(line.played.rewards)),
+                    "total": line.played.returns,
+                    "length": line.played.lengths,
+                }
+            ).assign(**line.key)
+            for line in lines
+        ],
+        ignore_index=True,
+    )
+
+
+def _values(config: ReturnsConfig, recording: Recording, lines: list[Line]) -> pd.DataFrame:
+    """Beliefs about memoryless policies only: the others' actions depend on more than a state."""
+    rows = []
+    for line in lines:
+        if not np.isnan(line.target):
+            continue
+        gamma = getattr(line.policy, "gamma", config.gamma)
+        key = {"variant": line.variant, "seed": line.seed, "gamma": gamma}
+        truth = line.played.discounted(gamma).mean()
+        if hasattr(line.policy, "values"):
+            value = line.policy.values(line.played.initial).mean().item()
+            rows.append({**key, "source": scores.CLAIMED, "value": value, "truth": truth})
+        if config.fitted_q.steps:
+            value = _fitted(config.fitted_q, line, gamma, recording)
+            rows.append({**key, "source": scores.FITTED, "value": value, "truth": truth})
+    kinds = {"variant": str, "seed": int, "source": str, "gamma": float, "value": float, "truth": float}
+    return pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
+
+
+def _fitted(config: FittedQConfig, line: Line, gamma: float, recording: Recording) -> float:
+    torch.manual_seed(line.seed)
+    critic = Critics(recording.spaces, config.hidden, 1)
+    steps = fitted_q.fit(
+        critic,
+        line.policy,
+        recording.transitions,
+        gamma=gamma,
+        learning_rate=config.learning_rate,
+        target_rate=config.target_rate,
+        batch_size=config.batch_size,
+        generator=torch.Generator().manual_seed(line.seed),
+    )
+    for _ in islice(steps, config.steps):
+        pass
+    return fitted_q.estimate(critic, line.policy, recording.transitions)
+
+
+def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
+    """Each start of the graph beside the shortest path and the best recorded walk; no rows for other environments."""
+    tables = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
+    if recording.environment == "graph":
+        data = recording.transitions
+        walks = pd.Series(data.returns.double().numpy()).groupby(data.observations[data.starts].argmax(1).numpy()).max()
+        for line in lines:
+            starts = line.played.initial.argmax(1).numpy()
+            total = pd.Series(line.played.returns).groupby(starts).mean()
+            table = pd.DataFrame({"start": total.index, "total": total.to_numpy(), **line.key})
+            table["optimum"] = -GRAPH.distances[table["start"]].astype(float)
+            table["recorded"] = table["start"].map(walks).astype(float)
+            tables.append(table)
+    kinds = {
+        "variant": str,
+        "seed": int,
+        "target": float,
+        "start": int,
+        "optimum": float,
+        "recorded": float,
+        "total": float,
+    }
+    return pd.concat(tables[1:] or tables, ignore_index=True).astype(kinds)
+
+
+def _film(config: ReturnsConfig, recording: Recording, lines: list[Line], path: Path) -> dict[str, Any]:
+    """The best policy's episode of median return, played once more alone; what it shows."""
+    best = max(lines, key=lambda line: line.played.returns.mean())
+    returns = best.played.returns
+    episode = int(returns.argsort(kind="stable")[(len(returns) - 1) // 2])
+    picture, played = rendering.film(recording.environment, best.player, config.seed + episode)
+    path.write_bytes(picture)
+    return {**_jsonable(best.key), "return": float(played.returns[0]), "steps": int(played.lengths[0])}
+
+
+def _describe(own: Measured, recording: Recording, lines: list[Line], curves: pd.DataFrame) -> dict[str, Any]:
+    """Everything else that the report says of these policies and their data."""
+    returns = recording.transitions.returns.double()
+    steps = curves.groupby("variant")["step"].max()
+    policies = {line.variant: line.policy for line in lines}
+    return {
+        "method": own.method,
+        "dataset": own.dataset,
+        "environment": recording.environment,
+        "reference": asdict(recording.reference),
+        "d4rl": asdict(recording.d4rl) if recording.d4rl else None,
+        "data": {
+            "episodes": len(returns),
+            "transitions": len(recording.transitions),
+            "mean": returns.mean().item(),
+            "best": returns.max().item(),
+        },
+        "cost": {
+            variant: {"steps": int(steps[variant]), "parameters": sum(p.numel() for p in policy.parameters())}
+            for variant, policy in policies.items()
+        },
+    }
+
+
+def _metrics(recording: Recording, lines: list[Line]) -> Metrics:
+    """By variant, or variant and target: the mean return and length, and the normalised scores."""
+    groups: dict[str, list[Played]] = {}
+    for line in lines:
+        name = line.variant if np.isnan(line.target) else f"{line.variant} asked for {line.target:g}"
+        groups.setdefault(name, []).append(line.played)
+    metrics = {}
+    for name, all_played in groups.items():
+        mean = float(np.mean([played.returns.mean() for played in all_played]))
+        metrics[name] = {
+            "return": mean,
+            "length": float(np.mean([played.lengths.mean() for played in all_played])),
+            "score": recording.reference.score(mean),
+        }
+        if recording.d4rl:
+            metrics[name]["d4rl_score"] = recording.d4rl.score(mean)
+    return metrics
+
+
+def _jsonable(key: dict[str, Any]) -> dict[str, Any]:
+    return {**key, "target": None if np.isnan(key["target"]) else key["target"]}
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,254 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tasks import artifacts, players, recordings, scores
+from tasks.algorithms.offline.networks import Preferences, QValues, Spaces
+from tasks.offline import returns
+from tasks.offline.bc import BcConfig
+from tasks.offline.bc import run as clone
+from tasks.offline.returns import FittedQConfig, ReturnsConfig, run
+from tasks.playing import as_player, play
+from tasks.recordings import Reference
+from tasks.simulators import GRAPH
+from tests.tasks.offline.worlds import record
+
+FITTED = FittedQConfig(steps=20, batch_size=32, hidden=[8], learning_rate=0.01, target_rate=0.1)
+CONFIG = ReturnsConfig(
+    policies={
+        "bc-cart": {"method": "bc", "dataset": "CartPole-v1-random"},
+        "q-graph": {"method": "tabular_q", "dataset": "graph-30"},
+    },
+    seed=50,
+    episodes=6,
+    gamma=0.9,
+    fitted_q=FITTED,
+)
+BC = BcConfig(
+    seeds=[0, 1],
+    steps=20,
+    batch_size=32,
+    log_every=10,
+    evaluate_every=1,
+    evaluate_episodes=2,
+    shares={"BC": 1.0, "10%BC": 0.1},
+    hidden=[8],
+    learning_rate=0.01,
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A cloned policy of CartPole, with what was measured of it."""
+    home = tmp_path_factory.mktemp("returns")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        data = record(home / "transitions" / "CartPole-v1-random", "CartPole-v1", 12, Reference(20.0, 500.0))
+        clone(BC, data, home / "bc" / data.name)
+        (home / "metrics.json").write_text(
+            json.dumps(run(CONFIG, home / "bc" / data.name, data, home / "returns" / "bc-cart"))
+        )
+    return home
+
+
+@pytest.fixture(scope="module")
+def found(home):
+    return scores.read(home / "returns" / "bc-cart")
+
+
+def test_every_variant_and_seed_plays_whole_episodes(home, found):
+    counts = found.episodes.groupby(["variant", "seed"]).size()
+    assert counts.to_dict() == {(variant, seed): 6 for variant in BC.shares for seed in BC.seeds}
+    assert found.episodes["target"].isna().all()
+    policy = players.load(home / "bc" / "CartPole-v1-random" / "10%BC" / "seed-1")
+    played = play("CartPole-v1", as_player(policy), 6, 50)
+    rows = found.episodes.query("variant == '10%BC' and seed == 1").sort_values("episode")
+    assert rows["total"].tolist() == played.returns.tolist()
+    assert rows["length"].tolist() == played.lengths.tolist()
+
+
+def test_metrics_are_means_over_seeds_with_scores(home, found):
+    metrics = json.loads((home / "metrics.json").read_text())
+    mean = found.episodes.query("variant == 'BC'")["total"].mean()
+    assert metrics["BC"]["return"] == pytest.approx(mean)
+    assert metrics["BC"]["score"] == pytest.approx(100 * (mean - 20) / 480)
+    assert "d4rl_score" not in metrics["BC"]  # D4RL has no CartPole
+
+
+def test_the_description_tells_of_data_and_cost(home, found):
+    recording = recordings.read(home / "transitions" / "CartPole-v1-random")
+    described = found.description
+    assert described["method"] == "bc"
+    assert described["environment"] == "CartPole-v1"
+    assert described["reference"] == {"minimum": 20.0, "maximum": 500.0}
+    assert described["data"]["mean"] == pytest.approx(recording.transitions.returns.mean().item())
+    assert described["data"]["best"] == recording.transitions.returns.max().item()
+    parameters = 4 * 8 + 8 + 8 * 2 + 2
+    assert described["cost"] == {name: {"steps": 20, "parameters": parameters} for name in BC.shares}
+
+
+def test_the_picture_shows_the_best_policys_median_episode(found):
+    assert found.picture.startswith(b"GIF89a")
+    shown = found.description["picture"]
+    means = found.episodes.groupby(["variant", "seed"])["total"].mean()
+    assert means[shown["variant"], shown["seed"]] == means.max()
+    assert shown["target"] is None
+    of_best = found.episodes.query(f"variant == {shown['variant']!r} and seed == {shown['seed']}")
+    assert shown["return"] == sorted(of_best["total"])[2]
+
+
+def test_same_policies_same_bytes(home, tmp_path):
+    again = tmp_path / "bc-cart"
+    run(CONFIG, home / "bc" / "CartPole-v1-random", home / "transitions" / "CartPole-v1-random", again)
+    for file in sorted((home / "returns" / "bc-cart").iterdir()):
+        assert file.read_bytes() == (again / file.name).read_bytes(), file.name
+
+
+def test_logits_claim_nothing_and_the_estimate_stands_beside_the_discounted_return(home, found):
+    assert set(found.values["source"]) == {scores.FITTED}
+    assert (found.values["gamma"] == 0.9).all()
+    policy = players.load(home / "bc" / "CartPole-v1-random" / "BC" / "seed-0")
+    truth = play("CartPole-v1", as_player(policy), 6, 50).discounted(0.9).mean()
+    row = found.values.query("variant == 'BC' and seed == 0").iloc[0]
+    assert row["truth"] == pytest.approx(truth)
+    assert row["value"] != pytest.approx(truth)  # 20 steps fit nothing
+
+
+class Obedient(Preferences):
+    """Goes to the left until as many steps were made as it was asked for, then stays up: a policy with targets."""
+
+    targets = (3.0, 1.0)
+
+    def with_target(self, target):
+        return Leaning(target)
+
+
+class Leaning:
+    def __init__(self, target):
+        self.target = target
+
+    def begin(self, episodes):
+        self.steps = 0
+
+    def act(self, running, observations):
+        self.steps += 1
+        lean = 3 * observations[:, 2] + observations[:, 3] > 0
+        return (lean if self.steps > self.target else ~lean).long()
+
+    def observe(self, running, rewards):
+        pass
+
+
+def saved(path, policy, monkeypatch, kind=None):
+    """The policy as a method's folder of one variant and seed."""
+    if kind:
+        monkeypatch.setitem(players.BUILDERS, kind.__name__, kind)
+    players.save(policy, path / "it" / "seed-0")
+    pd.DataFrame({"variant": ["it"], "seed": [0], "step": [7], "loss": [0.5]}).to_csv(path / scores.CURVES, index=False)
+    pd.DataFrame({"variant": ["it"], "seed": [0], "step": [7], "return": [1.0]}).to_csv(
+        path / scores.PROGRESS, index=False
+    )
+    return path
+
+
+def test_every_target_is_played_and_nothing_is_believed_of_a_policy_that_remembers(home, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    made = saved(tmp_path / "dt", Obedient(Spaces(4, 2, discrete=True), [8]), monkeypatch, Obedient)
+    metrics = run(CONFIG, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
+    found = scores.read(tmp_path / "bc-cart")
+    assert found.episodes.groupby("target").size().to_dict() == {1.0: 6, 3.0: 6}
+    assert list(metrics) == ["it asked for 3", "it asked for 1"]
+    assert found.values.empty
+    means = found.episodes.groupby("target")["total"].mean()
+    assert found.description["picture"]["target"] == means.idxmax()
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("graph") / "graph-30", "graph", 30, Reference(-10.0, -3.0))
+
+
+def shortest():
+    """Q-values of the graph by dynamic programming, as a network that has them in its weights."""
+    policy = QValues(Spaces(20, 3, discrete=True), [], gamma=1.0)
+    with torch.no_grad():
+        policy.layers[0].weight.copy_(torch.tensor(-1.0 - GRAPH.distances[GRAPH.successors]).T)
+        policy.layers[0].bias.zero_()
+    return policy
+
+
+def test_the_graph_is_told_by_start(graph, tmp_path, monkeypatch):
+    made = saved(tmp_path / "tabular", shortest(), monkeypatch)
+    config = CONFIG.model_copy(update={"episodes": 38})
+    run(config, made, graph, tmp_path / "q-graph")
+    found = scores.read(tmp_path / "q-graph")
+    assert sorted(found.starts["start"]) == list(GRAPH.starts)
+    assert (found.starts["total"] == found.starts["optimum"]).all()
+    data = recordings.read(graph).transitions
+    first = data.observations[data.starts].argmax(1)
+    for row in found.starts.to_dict("records"):
+        assert row["optimum"] == -GRAPH.distances[row["start"]]
+        walks = data.returns[first == row["start"]]
+        assert row["recorded"] == walks.max() if len(walks) else np.isnan(row["recorded"])
+    claimed = found.values[found.values["source"] == scores.CLAIMED].iloc[0]
+    assert claimed["value"] == pytest.approx(claimed["truth"])  # the exact Q claims what is reached
+    assert claimed["gamma"] == 1.0  # the policy's own
+
+
+def test_one_clear_line_where_nothing_was_trained(home, tmp_path):
+    with pytest.raises(SystemExit, match=r"bc/none: no policies here \(<variant>/seed-<n>\)"):
+        run(CONFIG, home / "bc" / "none", home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
+
+
+def test_seeds_are_counted_not_spelled(monkeypatch, home, tmp_path):
+    """Seed 10 comes after seed 2."""
+    policy = QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9)
+    made = saved(tmp_path / "q", policy, monkeypatch)
+    for seed in (10, 2):
+        players.save(policy, made / "it" / f"seed-{seed}")
+    config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"steps": 0})})
+    run(config, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
+    found = scores.read(tmp_path / "bc-cart")
+    assert list(dict.fromkeys(found.episodes["seed"])) == [0, 2, 10]
+    assert set(found.values["source"]) == {scores.CLAIMED}  # no steps, no estimate
+
+
+BAD = {
+    "twice the same episode": (lambda frame: pd.concat([frame, frame.tail(1)]), "stands once"),
+    "no steps": (lambda frame: frame.assign(length=0), "length"),
+    "no return": (lambda frame: frame.assign(total=np.nan), "total"),
+    "another column": (lambda frame: frame.assign(luck=1.0), "luck"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_episodes_are_refused(what, found, tmp_path):
+    spoil, told = BAD[what]
+    with pytest.raises(SystemExit, match=told):
+        artifacts.write(scores.Episodes, spoil(found.episodes), tmp_path / scores.EPISODES)
+    assert not (tmp_path / scores.EPISODES).exists()
+
+
+def test_better_than_optimal_is_refused():
+    row = {"variant": ["it"], "seed": [0], "target": [np.nan], "start": [3], "optimum": [-2.0], "recorded": [-2.0]}
+    good = pd.DataFrame({**row, "total": [-2.0]})
+    assert len(scores.Starts.validate(good)) == 1
+    for bad in (good.assign(total=-1.0), good.assign(recorded=-1.0)):
+        with pytest.raises(Exception, match="nothing is better than the optimum"):
+            scores.Starts.validate(bad)
+
+
+def test_bad_values_are_refused():
+    good = {"variant": ["it"], "seed": [0], "source": [scores.CLAIMED], "gamma": [0.9], "value": [1.0], "truth": [1.0]}
+    assert len(scores.Values.validate(pd.DataFrame(good))) == 1
+    for column, value in (("source", "guessed"), ("gamma", 1.1), ("truth", np.nan)):
+        with pytest.raises(Exception, match=column):
+            scores.Values.validate(pd.DataFrame({**good, column: [value]}))
+
+
+def test_the_stage_measures_at_least_one_episode():
+    with pytest.raises(ValueError, match="episodes"):
+        returns.ReturnsConfig.model_validate({**CONFIG.model_dump(), "episodes": 0})

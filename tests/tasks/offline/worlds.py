@@ -1,0 +1,39 @@
+"""Small data sets of random play, and policies of them, for the tests of what comes after training."""
+
+import numpy as np
+
+from tasks import recordings, simulators
+from tasks.episodes import Episode
+from tasks.recordings import Reference
+
+
+def episode(environment, rng, seed):
+    """One episode of random actions."""
+    scene = simulators.make(environment)
+    seen, actions, rewards, ends = [scene.reset(seed=seed)[0]], [], [], []
+    while not ends or not (ends[-1][0] or ends[-1][1]):
+        spaces = simulators.spaces_of(environment)
+        action = rng.integers(spaces.action) if spaces.discrete else rng.uniform(-1, 1, spaces.action)
+        observation, reward, terminated, truncated, _ = scene.step(action)
+        seen.append(observation)
+        actions.append(action)
+        rewards.append(reward)
+        ends.append((terminated, truncated))
+    scene.close()
+    terminations, truncations = np.array(ends).T
+    return Episode(
+        np.array(seen, dtype=np.float32),
+        np.array(actions, dtype=np.int64 if spaces.discrete else np.float32),
+        np.array(rewards, dtype=np.float32),
+        terminations,
+        truncations,
+    )
+
+
+def record(path, environment, episodes, reference=None):
+    """A data set of `episodes` random episodes in the folder `path`; a random policy scores 0, 100 is at `reference`."""
+    rng = np.random.default_rng(0)
+    played = [episode(environment, rng, seed) for seed in range(episodes)]
+    lowest = float(np.mean([one.rewards.sum() for one in played]))
+    recordings.write(path, environment, played, reference or Reference(lowest, lowest + 100), {})
+    return path
