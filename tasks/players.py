@@ -12,6 +12,7 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
+from tasks import trunks
 from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
 from tasks.algorithms.offline.stochastic import Categorical, Gaussian, SquashedGaussian
 from tasks.algorithms.offline.tabular_q import QTable
@@ -25,6 +26,7 @@ BUILDERS: dict[str, Callable[..., Any]] = {  # called with the spaces and the si
     "Gaussian": Gaussian,
     "SquashedGaussian": SquashedGaussian,
     "QTable": QTable,
+    "DecisionTransformer": trunks.decision_transformer,
 }
 
 

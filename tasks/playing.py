@@ -59,8 +59,21 @@ class Forgetful:
         """Nothing to remember."""
 
 
-def as_player(policy: Memoryless | Player) -> Player:
-    """The policy itself if it remembers what it plays, else with a memory of nothing."""
+@runtime_checkable
+class Targeted(Protocol):
+    """A policy that is asked for a return, and plays as well as it is asked to."""
+
+    targets: list[float]
+
+    def with_target(self, target: float) -> Player:
+        """A player that is asked for this return."""
+        ...
+
+
+def as_player(policy: Memoryless | Player | Targeted) -> Player:
+    """The policy itself if it remembers what it plays, asked for its first target if it has any, else with no memory."""
+    if isinstance(policy, Targeted):
+        return policy.with_target(policy.targets[0])
     return policy if isinstance(policy, Player) else Forgetful(policy)
 
 

@@ -1,0 +1,56 @@
+"""Windows of K steps of a data set's episodes, as the Decision Transformer reads them.
+
+Windows are padded on the right: attention that sees the past only needs no mask then, and a step stands where it stands in play.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.offline.transitions import Transitions
+
+
+@dataclass(frozen=True)
+class Windows:
+    """B windows of K steps."""
+
+    returns_to_go: Tensor  # (B, K) float, not scaled
+    observations: Tensor  # (B, K, O) float
+    actions: Tensor  # (B, K) long, or (B, K, A) float
+    timesteps: Tensor  # (B, K) long, from 0 at the start of the episode
+    valid: Tensor  # (B, K) bool, False on padding
+
+
+class Episodes:
+    """A data set on `device`, ready to be cut: returns-to-go and the steps left in each episode are computed once."""
+
+    def __init__(self, transitions: Transitions, context: int, device: str = "cpu") -> None:
+        self.longest = int(transitions.lengths.max())
+        self.context = min(context, self.longest)  # more would be padding in every window
+        self.returns_to_go = transitions.returns_to_go().to(device)
+        self.observations, self.actions = transitions.observations.to(device), transitions.actions.to(device)
+        self.timesteps = transitions.timesteps.to(device)
+        self.left = transitions.lengths[transitions.episode].to(device) - self.timesteps  # (N,) this step included
+
+    def cut(self, starts: Tensor) -> Windows:
+        """The windows that begin with these transitions (B,); they end with their episode, the rest is padding.
+
+        What stands in the padding is the episode's last step, repeated: any real numbers would do.
+        """
+        ahead = torch.arange(self.context, device=starts.device)
+        left = self.left[starts, None]
+        rows = starts[:, None] + ahead.minimum(left - 1)
+        return Windows(
+            self.returns_to_go[rows], self.observations[rows], self.actions[rows], self.timesteps[rows], ahead < left
+        )
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Windows]:
+        """Without end: `size` windows each. Each transition is as likely a start as any other.
+
+        That draws an episode in proportion to its length and then a start in it uniformly, as the paper does.
+        """
+        count, device = len(self.left), self.left.device
+        while True:
+            yield self.cut(torch.randint(count, (size,), generator=generator).to(device))

@@ -1,0 +1,207 @@
+"""Decision Transformer: a policy that is asked for a return, from random weights, a language model's or synthetic text's."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from tasks import artifacts, learning, trunks
+from tasks.algorithms.offline import decision_transformer as dt
+from tasks.algorithms.offline import text
+from tasks.algorithms.offline.adam import AdamW
+from tasks.algorithms.offline.transformer import Transformer
+from tasks.algorithms.offline.windows import Episodes
+from tasks.learning import Learner, LearnerConfig
+from tasks.recordings import Recording
+from tasks.schemas import Documents
+from tasks.stage import Config, Metrics, main
+
+Init = Literal["random", "language", "synthetic"]
+
+
+class Asked(Config):
+    """What is asked of policies in one environment."""
+
+    targets: list[float] = Field(min_length=1)  # returns; the first one is asked for while training goes on
+    scale: float = Field(gt=0)  # that returns are divided by before the model sees them
+
+
+class LanguageConfig(Config):
+    """The language model that trunks with init: language start from; with any of those, all trunks have its sizes."""
+
+    source: Literal["directory", "hub"]
+    path: str  # directory: model and tokenizer in Hugging Face layout
+    hub_id: str
+    hub_revision: str
+
+
+class TextConfig(Config):
+    """Next-token prediction beside that of actions."""
+
+    weight: float = Field(ge=0)  # lambda; 0 reads no text
+    path: str  # a folder with corpus.parquet, as the stage corpus writes it, or with .txt files
+    rows: int = Field(ge=1)  # a step
+    length: int = Field(ge=2)  # tokens a row
+
+
+class SyntheticConfig(Config):
+    """What trunks with init: synthetic learn first: next states of a random Markov chain."""
+
+    states: int = Field(ge=2)
+    steps: int = Field(ge=1)
+    rows: int = Field(ge=1)
+    length: int = Field(ge=2)
+    learning_rate: float = Field(gt=0)
+
+
+class DecisionTransformerConfig(LearnerConfig):
+    """The model, how it is trained, and which returns are asked for."""
+
+    inits: dict[str, Init] = Field(min_length=1)  # variant -> what its trunk starts from
+    context: int = Field(ge=1)  # K, steps the model sees
+    width: int = Field(ge=1)
+    layers: int = Field(ge=1)
+    heads: int = Field(ge=1)
+    dropout: float = Field(ge=0, lt=1)
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+    warmup: int = Field(ge=0)  # steps
+    clip: float = Field(gt=0)
+    bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
+    environments: dict[str, Asked]
+    language: LanguageConfig
+    text: TextConfig
+    synthetic: SyntheticConfig
+
+
+def run(config: DecisionTransformerConfig, transitions: Path, language: Path, texts: Path, out: Path) -> Metrics:
+    """Train every init with every seed; policies and curves go to `out`."""
+    variants = {name: partial(_build, config, init, language, texts) for name, init in config.inits.items()}
+    return learning.run("decision_transformer", config, transitions, out, variants)
+
+
+def _build(
+    config: DecisionTransformerConfig,
+    init: Init,
+    language: Path,
+    texts: Path,
+    recording: Recording,
+    seed: int,
+    generator: torch.Generator,
+) -> Learner:
+    device = artifacts.device()
+    trunk, words = _trunk(config, init, language, generator)
+    episodes = Episodes(recording.transitions, config.context, device)
+    asked = _asked(config, recording)
+    model = dt.DecisionTransformer(
+        recording.spaces,
+        trunk,
+        context=config.context,
+        timesteps=episodes.longest,
+        scale=asked.scale,
+        targets=asked.targets,
+    )
+    model.normaliser.fit(recording.transitions.observations)
+    learned, auxiliary = nn.ModuleList([model]), None
+    if config.text.weight:
+        stream, vocabulary = _stream(config, language, texts)
+        words = words or text.new(vocabulary, trunk.width, config.text.length)
+        learned.append(words)
+        rows = text.cuttings(stream, config.text.rows, config.text.length, generator)
+        auxiliary = partial(_next_loss, words, trunk, rows, device)
+    learned.to(device)
+    optimizer = _optimizer(config, learned, config.learning_rate, config.warmup)
+    batches = episodes.batches(config.batch_size, generator)
+    steps = dt.fit(model, optimizer, batches, auxiliary=auxiliary, weight=config.text.weight, bfloat16=config.bfloat16)
+    return Learner(model, {"model": learned, "optimizer": optimizer}, steps)
+
+
+def _asked(config: DecisionTransformerConfig, recording: Recording) -> Asked:
+    if recording.environment not in config.environments:
+        raise SystemExit(
+            f"params.yaml: decision_transformer.environments: no targets for {recording.environment}, "
+            f"which {recording.name} is from"
+        )
+    return config.environments[recording.environment]
+
+
+def _trunk(
+    config: DecisionTransformerConfig, init: Init, language: Path, generator: torch.Generator
+) -> tuple[Any, text.Text | None]:
+    """The trunk with its first weights, and the language model's token embeddings where it came with some."""
+    if "language" not in config.inits.values():
+        trunk: Any = Transformer(config.width, config.layers, config.heads, config.dropout)
+    else:
+        model = _language_model(config, language)
+        if init == "language":
+            return model.trunk, model.text(config.text.length)
+        trunk = trunks.build(model.trunk.sizes)
+    if init == "synthetic":
+        _pretrain(config, trunk, generator)
+    return trunk, None
+
+
+def _language_model(config: DecisionTransformerConfig, directory: Path) -> trunks.LanguageModel:
+    source, revision = _source(config, directory)
+    model = trunks.language_model(source, revision)
+    needed = max(3 * config.context, config.text.length if config.text.weight else 0)
+    if model.positions is not None and needed > model.longest:
+        raise SystemExit(f"{source}: made for {model.longest} tokens, but context and text need {needed}")
+    return model
+
+
+def _source(config: DecisionTransformerConfig, directory: Path) -> tuple[str | Path, str | None]:
+    chosen = config.language
+    return (directory, None) if chosen.source == "directory" else (chosen.hub_id, chosen.hub_revision)
+
+
+def _optimizer(config: DecisionTransformerConfig, learned: nn.Module, learning_rate: float, warmup: int) -> AdamW:
+    parameters = [p for p in learned.parameters() if p.requires_grad]
+    return AdamW(parameters, learning_rate, clip=config.clip, weight_decay=config.weight_decay, warmup=warmup)
+
+
+def _pretrain(config: DecisionTransformerConfig, trunk: Any, generator: torch.Generator) -> None:
+    """Teach the trunk to predict a Markov chain; the embeddings that served for it are forgotten."""
+    how, device = config.synthetic, artifacts.device()
+    learned = nn.ModuleList([trunk, text.new(how.states, trunk.width, how.length)]).to(device)
+    optimizer = _optimizer(config, learned, how.learning_rate, 0)
+    for rows in islice(text.chain(how.states, how.rows, how.length, generator), how.steps):
+        optimizer.step(learned[1].loss(trunk, rows.to(device)))
+
+
+def _next_loss(words: text.Text, trunk: Any, rows: Iterator[Tensor], device: str) -> Tensor:
+    return words.loss(trunk, next(rows).to(device))
+
+
+def _stream(config: DecisionTransformerConfig, language: Path, texts: Path) -> tuple[Tensor, int]:
+    """All text as one row of tokens, and the size of their vocabulary."""
+    from transformers import AutoTokenizer
+
+    source, revision = _source(config, language)
+    at: dict[str, Any] = {"local_files_only": True} if revision is None else {"revision": revision}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **at)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{source}: no tokenizer can be loaded: {' '.join(str(error).split())[:200]}") from None
+    table = texts / "corpus.parquet"
+    if table.is_file():
+        documents = artifacts.read(Documents, table)["text"].tolist()
+    else:
+        documents = [file.read_text() for file in sorted(texts.glob("*.txt"))]
+    lines = [line for document in documents for line in document.splitlines(keepends=True)]
+    ids = tokenizer(lines, add_special_tokens=False)["input_ids"] if lines else []
+    stream = torch.tensor([token for line in ids for token in line])
+    if len(stream) < config.text.length:
+        raise SystemExit(
+            f"{texts}: {len(stream)} tokens of text; decision_transformer.text.length asks for more in a row"
+        )
+    return stream, len(tokenizer)
+
+
+if __name__ == "__main__":
+    main(run)
