@@ -1,0 +1,172 @@
+"""d3rlpy's side of comparisons: a script for a Python that has d3rlpy, and imports nothing of this repository.
+
+It reads one command as JSON from each line of standard input and answers each with a line of JSON. Arrays pass through NPZ
+files, weights as the list `weight_0`, `weight_1`, .. in the order of `parameters()`. benchmarks/offline_peer.py talks to it.
+"""
+
+import json
+import sys
+import time
+
+import d3rlpy
+import numpy as np
+import torch
+from d3rlpy import algos, optimizers
+from d3rlpy.dataset import MDPDataset, TransitionMiniBatch
+from d3rlpy.logging import NoopAdapterFactory
+from d3rlpy.models.encoders import VectorEncoderFactory
+from d3rlpy.preprocessing import StandardObservationScaler
+
+
+def configuration(settings):
+    """The algorithm's config, unbuilt; d3rlpy's default stands wherever `settings` has nothing to say."""
+    small = VectorEncoderFactory(settings.get("hidden", [settings.get("width")]))
+    kind = {"adam": optimizers.AdamFactory, "sgd": optimizers.SGDFactory}[settings["optimizer"]]
+    common = {"batch_size": settings["batch_size"]}
+    rate = settings["learning_rate"]
+    if "mean" in settings:
+        mean, deviation = np.array(settings["mean"]), np.array(settings["deviation"])
+        common["observation_scaler"] = StandardObservationScaler(mean=mean, std=deviation, eps=settings["scaler_eps"])
+    method, discrete = settings["method"], settings["discrete"]
+    if method == "decision_transformer":
+        common |= {"num_heads": settings["heads"], "num_layers": settings["layers"]}
+        common |= {"context_size": settings["context"], "max_timestep": settings["timesteps"]}
+        common |= {f"{part}_dropout": settings["dropout"] for part in ("attn", "resid", "embed")}
+        common |= {
+            "encoder_factory": small,
+            "optim_factory": kind(clip_grad_norm=settings["clip"]),
+            "learning_rate": rate,
+        }
+        return (algos.DiscreteDecisionTransformerConfig if discrete else algos.DecisionTransformerConfig)(**common)
+    if method == "cql_continuous":
+        common |= {f"{part}_encoder_factory": small for part in ("actor", "critic")}
+        common |= {f"{part}_optim_factory": kind() for part in ("actor", "critic", "temp", "alpha")}
+        common |= {f"{part}_learning_rate": rate for part in ("actor", "critic", "temp")}
+        common |= {"gamma": settings["gamma"], "tau": settings["target_rate"], "n_action_samples": settings["samples"]}
+        held = {"alpha_learning_rate": 0.0, "initial_alpha": 1.0, "alpha_threshold": 0.0}  # alpha does not move
+        return algos.CQLConfig(**common, **held, conservative_weight=settings["alpha"])
+    common |= {"encoder_factory": small, "optim_factory": kind(), "learning_rate": rate}
+    if method == "bc":
+        return algos.DiscreteBCConfig(**common, beta=settings["beta"]) if discrete else algos.BCConfig(**common)
+    common |= {"gamma": settings["gamma"], "target_update_interval": settings["target_every"]}
+    return (
+        algos.DoubleDQNConfig(**common)
+        if method == "dqn"
+        else algos.DiscreteCQLConfig(**common, alpha=settings["alpha"])
+    )
+
+
+def dataset(data, actions, discrete, keep_last):
+    """An MDPDataset of whole episodes; their observations are those before each action, as many as there are actions.
+
+    d3rlpy drops a truncated episode's last transition, since it has no next observation. `keep_last` gives it one, by an
+    idle step after it, which is then the one that is dropped.
+    """
+    columns = {name: [] for name in ("observations", "actions", "rewards", "terminals", "timeouts")}
+    for start, length in zip(np.cumsum(data["lengths"]) - data["lengths"], data["lengths"], strict=True):
+        rows = slice(start, start + length)
+        terminated = bool(data["terminated"][start + length - 1])
+        idle = 1 if keep_last and not terminated else 0
+        last = data["next_observations"][start + length - 1][None]
+        columns["observations"].append(np.concatenate([data["observations"][rows], last[:idle]]))
+        for name in ("actions", "rewards"):
+            values = data[name][rows]
+            columns[name].append(np.concatenate([values, np.zeros_like(values[:idle])]))
+        ends = np.arange(length + idle) == length + idle - 1
+        columns["terminals"].append(ends & terminated)
+        columns["timeouts"].append(ends & (not terminated))
+    joined = {name: np.concatenate(parts) for name, parts in columns.items()}
+    space = d3rlpy.constants.ActionSpace.DISCRETE if discrete else d3rlpy.constants.ActionSpace.CONTINUOUS
+    joined |= {name: joined[name].astype(np.float32) for name in ("terminals", "timeouts")}
+    return MDPDataset(**joined, action_space=space, action_size=actions)
+
+
+def minibatch(data, rows):
+    """These transitions as d3rlpy takes them."""
+    columns = {name: data[name][rows].astype(np.float32) for name in ("observations", "next_observations")}
+    for name in ("actions", "rewards", "terminated"):
+        columns[name] = data[name][rows].astype(np.float32).reshape(len(rows), -1)
+    columns["terminals"] = columns.pop("terminated")
+    ones = np.ones((len(rows), 1), np.float32)
+    return TransitionMiniBatch(**columns, next_actions=columns["actions"], intervals=ones, transitions=[])
+
+
+class Side:
+    """One algorithm and its data; each method is a command."""
+
+    def make(self, settings, data, observation, action, seed):
+        """Build the algorithm, with weights of its own."""
+        torch.set_num_threads(1)
+        d3rlpy.seed(seed)
+        self.settings, self.data = settings, dict(np.load(data))
+        self.algo = configuration(settings).create(device="cpu:0")
+        self.algo.create_impl((observation,), action)
+        self.actions, self.buffer = action, None
+        return {"versions": f"d3rlpy {d3rlpy.__version__} with torch {torch.__version__}"}
+
+    def load(self, path, targets=None):
+        """Take weights from NPZ files; the target networks become copies of the online ones where none are given."""
+        modules = self.algo.impl.modules
+        _fill(self._parameters(), path)
+        if hasattr(modules, "targ_q_funcs"):
+            modules.targ_q_funcs.load_state_dict(modules.q_funcs.state_dict())
+            if targets:
+                _fill(modules.targ_q_funcs.parameters(), targets)
+        return {}
+
+    def fit(self, count):
+        """Train as users do, on batches that d3rlpy draws; the seconds that it took."""
+        if self.buffer is None:
+            self.buffer = dataset(self.data, self.actions, self.settings["discrete"], self.settings["keep_last"])
+        quiet = {"show_progress": False, "logger_adapter": NoopAdapterFactory()}
+        began = time.perf_counter()
+        self.algo.fit(self.buffer, n_steps=count, n_steps_per_epoch=count, **quiet)
+        return {"seconds": time.perf_counter() - began}
+
+    def update(self, rows):
+        """Train on these transitions, (K, B) row numbers in an NPZ file: what d3rlpy says the losses are."""
+        return {"losses": [self.algo.update(minibatch(self.data, chosen)) for chosen in np.load(rows)["rows"]]}
+
+    def record(self, rows):
+        """As `update`, with the actions at which the critics were asked for values, in order; continuous CQL only."""
+        asked, forwarder = [], self.algo.impl._q_func_forwarder
+        expected = forwarder.compute_expected_q
+
+        def witness(x, action, reduction="mean"):
+            asked.append(action.detach().numpy().tolist())
+            return expected(x, action, reduction)
+
+        forwarder.compute_expected_q = witness
+        return self.update(rows) | {"asked": asked}
+
+    def save(self, path):
+        """Write the weights, and the gradients of the last update."""
+        arrays = {f"weight_{number}": p.detach().numpy() for number, p in enumerate(self._parameters())}
+        arrays |= {f"gradient_{n}": p.grad.numpy() for n, p in enumerate(self._parameters()) if p.grad is not None}
+        np.savez(path, **arrays)
+        return {}
+
+    def _parameters(self):
+        modules = self.algo.impl.modules
+        named = ("imitator", "transformer", "policy", "q_funcs")
+        return [p for name in named if hasattr(modules, name) for p in getattr(modules, name).parameters()]
+
+
+def _fill(parameters, path):
+    arrays = np.load(path)
+    with torch.no_grad():
+        for number, parameter in enumerate(parameters):
+            parameter.copy_(torch.from_numpy(arrays[f"weight_{number}"]))
+
+
+def main():
+    """Answer until standard input ends. d3rlpy prints its log to standard output: it goes to standard error."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    side = Side()
+    for line in sys.stdin:
+        command, given = json.loads(line)
+        print(json.dumps(getattr(side, command)(**given)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

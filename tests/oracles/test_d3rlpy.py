@@ -1,0 +1,213 @@
+"""Losses, gradients and whole runs of updates against d3rlpy, which runs in a Python of its own and gets weights and batches.
+
+Skipped without it; benchmarks/offline_peer.py says how to make it. What d3rlpy does otherwise on purpose stands in the tests.
+"""
+
+import os
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks import offline_peer as peer
+from tasks.algorithms.offline import bc, cql, cql_continuous, dqn
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.target import Target
+from tasks.algorithms.offline.transitions import Transitions
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path(os.environ.get(peer.VARIABLE, "none")).is_file(), reason=peer.HOW),
+]
+DISCRETE, CONTINUOUS = Spaces(5, 3, discrete=True), Spaces(5, 2, discrete=False)
+HIDDEN, SIZE, GAMMA, EVERY, RATE = [16, 16], 32, 0.9, 5, 0.01
+COMMON = {"hidden": HIDDEN, "batch_size": SIZE, "learning_rate": RATE, "gamma": GAMMA, "target_every": EVERY}
+
+
+def transitions(spaces):
+    """Twelve episodes of twenty steps: every third terminates, the others are truncated. Rewards leave Huber's square."""
+    g = torch.Generator().manual_seed(1)
+    lengths = torch.full((12,), 20)
+    count = int(lengths.sum())
+    terminated = torch.zeros(count, dtype=torch.bool)
+    terminated[19::60] = True
+    seen = torch.randn(count, 2, spaces.observation, generator=g)
+    actions = torch.randint(spaces.action, (count,), generator=g)
+    moves = 0.9 * (2 * torch.rand(count, spaces.action, generator=g) - 1)
+    rewards = 3 * torch.randn(count, generator=g)
+    return Transitions(seen[:, 0], actions if spaces.discrete else moves, rewards, seen[:, 1], terminated, lengths)
+
+
+def batches(count):
+    """Row numbers of that many batches (count, B): in each are a terminated episode's end, a truncated one's, and others."""
+    rows = torch.randint(240, (count, SIZE), generator=torch.Generator().manual_seed(2))
+    rows[:, 0], rows[:, 1] = 19, 39
+    return rows
+
+
+@pytest.fixture(scope="module")
+def theirs(one_thread):
+    """One process for all tests: importing d3rlpy takes seconds."""
+    with peer.Peer() as process:
+        yield process
+
+
+class Told(NamedTuple):
+    losses: list[dict[str, float]]
+    weights: list[Tensor]
+    gradients: list[Tensor]
+    answer: dict
+
+
+@pytest.fixture
+def told(theirs, tmp_path):
+    """Losses, weights and gradients of d3rlpy's updates from our weights on our batches."""
+
+    def tell(spaces, weights, rows, targets=None, command="update", **settings):
+        data = peer.write(transitions(spaces), tmp_path / "data.npz")
+        theirs.make(data, spaces.action, spaces.observation, 0, discrete=spaces.discrete, **COMMON | settings)
+        given = {"targets": peer.write_weights(targets, tmp_path / "targets.npz")} if targets else {}
+        theirs.ask("load", path=peer.write_weights(weights, tmp_path / "weights.npz"), **given)
+        answer = theirs.ask(command, rows=peer.write_rows(rows, tmp_path / "rows.npz"))
+        after = tmp_path / "after.npz"
+        theirs.ask("save", path=after)
+        return Told(answer["losses"], *(peer.read_arrays(after, kind) for kind in ("weight", "gradient")), answer)
+
+    return tell
+
+
+def same(ours, theirs, **close):
+    assert len(ours) == len(theirs) > 0
+    for mine, its in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, its, **{"rtol": 1e-4, "atol": 1e-6, **close})
+
+
+def weights(network):
+    return list(network.parameters())
+
+
+def gradients(network):
+    return [p.grad for p in network.parameters()]
+
+
+@pytest.mark.parametrize("kind", [Preferences, MeanAction])
+def test_behaviour_cloning(told, kind):
+    spaces = DISCRETE if kind is Preferences else CONTINUOUS
+    torch.manual_seed(3)
+    policy = kind(spaces, HIDDEN)
+    rows = batches(1)
+    # d3rlpy's discrete BC adds half the mean squared log probability by default; `beta` 0 takes it away.
+    judged = told(spaces, weights(policy), rows, method="bc", optimizer="sgd", learning_rate=0.0)
+    value, _ = bc.loss(policy, transitions(spaces).rows(rows[0]))
+    value.backward()
+    assert value.item() == pytest.approx(judged.losses[0]["loss"], rel=1e-5)
+    same(gradients(policy), judged.gradients)
+
+
+def objective(alpha, **changes):
+    """d3rlpy's losses: always double, always Huber."""
+    settings = {"gamma": GAMMA, "double": True, "huber": True, **changes}
+    if alpha is None:
+        return lambda *given: dqn.loss(*given, **settings)
+    return lambda *given: cql.loss(*given, **settings, alpha=alpha)
+
+
+def networks():
+    torch.manual_seed(4)
+    return QValues(DISCRETE, HIDDEN, GAMMA), QValues(DISCRETE, HIDDEN, GAMMA)
+
+
+@pytest.mark.parametrize("alpha", [None, 0.5], ids=["double DQN", "CQL"])
+def test_value_losses(told, alpha):
+    online, target = networks()
+    rows = batches(1)
+    batch = transitions(DISCRETE).rows(rows[0])
+    assert batch.terminated.tolist()[:2] == [True, False]
+    settings = {"method": "dqn"} if alpha is None else {"method": "cql", "alpha": alpha}
+    judged = told(DISCRETE, weights(online), rows, weights(target), optimizer="sgd", learning_rate=0.0, **settings)
+    [theirs] = judged.losses
+    value, metrics = objective(alpha)(online, target, batch)
+    value.backward()
+    assert value.item() == pytest.approx(theirs["loss"], rel=1e-5)
+    if alpha is not None:
+        assert metrics["conservative"].item() == pytest.approx(theirs["conservative_loss"], rel=1e-5)
+    same(gradients(online), judged.gradients)
+    for other in ({"double": False}, {"huber": False}, {"gamma": 0.8}):
+        assert objective(alpha, **other)(online, target, batch)[0].item() != pytest.approx(theirs["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [None, 0.5], ids=["double DQN", "CQL"])
+def test_value_updates(told, alpha):
+    """Adam, its defaults, and three changes of the target network give the same weights after 13 updates."""
+    online, _ = networks()
+    rows = batches(13)
+    settings = {"method": "dqn"} if alpha is None else {"method": "cql", "alpha": alpha}
+    judged = told(DISCRETE, weights(online), rows, **settings)
+    target = Target(online.layers, every=EVERY, rate=1.0)
+    target.updates += (
+        EVERY - 1
+    )  # d3rlpy's target follows after the first update, the sixth, ..; ours after the fifth, ..
+    data = transitions(DISCRETE)
+    steps = dqn.fit(
+        online,
+        target,
+        Adam(online.parameters(), RATE),
+        (data.rows(r) for r in rows),
+        data.observations,
+        objective(alpha),
+    )
+    found = [row["loss"].item() for row in islice(steps, len(rows))]
+    assert found == pytest.approx([losses["loss"] for losses in judged.losses], rel=1e-3)
+    same(weights(online), judged.weights, rtol=1e-3, atol=1e-4)
+
+
+def split(tensors):
+    """A policy's tensors with the last layer cut in two, mean and log deviation: d3rlpy has a layer for each."""
+    *first, weight, bias = tensors
+    (mean, log_deviation), (mean_bias, log_deviation_bias) = weight.chunk(2), bias.chunk(2)
+    return [*first, mean, mean_bias, log_deviation, log_deviation_bias]
+
+
+def test_continuous_cql(told, monkeypatch):
+    """Critics' and policy's loss and gradient, with the random numbers that d3rlpy drew.
+
+    d3rlpy values the mean action in the Bellman target, not a sampled one: the noise of our sample is 0 here.
+    """
+    samples, alpha = 3, 0.7
+    torch.manual_seed(5)
+    data, rows = transitions(CONTINUOUS), batches(1)
+    batch = data.rows(rows[0])
+    agent = cql_continuous.Agent(CONTINUOUS, HIDDEN, 2, 3 * data.observations + 1, alpha)
+    with torch.no_grad():
+        for parameter in agent.targets.parameters():
+            parameter.mul_(1.1)
+    scaler = {"mean": agent.policy.normaliser.mean.tolist(), "deviation": agent.policy.normaliser.deviation.tolist()}
+    mine = split(weights(agent.policy)) + weights(agent.critics)
+    settings = {"samples": samples, "alpha": alpha, "target_rate": 0.005, "scaler_eps": 0.0, **scaler}
+    kind = {"method": "cql_continuous", "command": "record", "optimizer": "sgd", "learning_rate": 0.0}
+    judged = told(CONTINUOUS, mine, rows, weights(agent.targets), **kind, **settings)
+    now, after, uniform, _, chosen = (
+        torch.tensor(actions).unflatten(0, (SIZE, -1)).transpose(0, 1) for actions in judged.answer["asked"]
+    )
+
+    def noise(actions, observations):
+        mean, log_deviation = agent.policy.gaussian(observations)
+        return ((actions.atanh() - mean) / log_deviation.exp()).detach()
+
+    drawn = [torch.zeros(1, SIZE, 2), noise(now, batch.observations), noise(after, batch.next_observations)]
+    drawn.append(noise(chosen, batch.observations))
+    monkeypatch.setattr(torch, "rand", lambda shape, generator: (uniform + 1) / 2)
+    monkeypatch.setattr(torch, "randn", lambda shape, generator: drawn.pop(0))
+    own = cql_continuous.Settings(GAMMA, samples, alpha, None, 0.005)
+    loss, term, _ = cql_continuous.critic_loss(agent, batch, own, torch.Generator())
+    policy_loss, _ = cql_continuous.policy_loss(agent, batch.observations, torch.Generator())
+    [theirs] = judged.losses
+    assert loss.item() == pytest.approx(theirs["critic_loss"], rel=1e-4)
+    assert 2 * alpha * term.item() == pytest.approx(theirs["conservative_loss"], rel=1e-4)
+    assert policy_loss.item() == pytest.approx(theirs["actor_loss"], rel=1e-4)
+    (loss + policy_loss).backward()  # d3rlpy's critics too have gradients of both when an update is over
+    same(split(gradients(agent.policy)) + gradients(agent.critics), judged.gradients, rtol=1e-3, atol=1e-5)
