@@ -1,7 +1,7 @@
 """What the offline learners share: every variant and seed of a method trained in turn, its curve and its policies kept.
 
 `out` gets curves.csv (a row a variant, seed and `log_every` steps), returns.csv (of the evaluations on the way) and a folder
-<variant>/seed-<n> for each policy (tasks/players.py).
+<variant>/seed-<n> for each policy (tasks/saved.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tasks import players
+from tasks import saved
 from tasks.algorithms.offline import means
 from tasks.playing import as_player, play
 from tasks.recordings import Recording, read
@@ -40,7 +40,7 @@ class LearnerConfig(Config):
 class Learner:
     """One variant of a method with one seed: the policy, all that a step changes, and the steps, without end."""
 
-    policy: Any  # saved by players.save
+    policy: Any  # saved by saved.save
     state: State
     steps: Iterable[Mapping[str, Tensor]]
 
@@ -95,5 +95,5 @@ def _train(
 
     with resumable(f"{stage}-{name.replace('/', '-')}", config, data) as training:
         rows = training.run(fit, {**learner.state, "batches": generator}, total)
-        players.save(learner.policy, out / name)
+        saved.save(learner.policy, out / name)
     return [{metric.removeprefix(f"{name}/"): value for metric, value in row.items()} for row in rows]

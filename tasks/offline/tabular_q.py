@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 from pydantic import Field
 
-from tasks import players
+from tasks import saved
 from tasks.algorithms.offline import tabular_q
 from tasks.learning import EVALUATION_SEED
 from tasks.playing import as_player, play
@@ -36,7 +36,7 @@ def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:
         raise SystemExit(f"data set {recording.name}: {error} (tabular_q.states); dqn has no such limit") from None
     sweeps = list(tabular_q.fit(policy, recording.transitions, here, there, config.tolerance))
     rows = [{"step": number, **row} for number, row in enumerate(track(sweeps, len(sweeps)), 1)]
-    players.save(policy, out / VARIANT / "seed-0")
+    saved.save(policy, out / VARIANT / "seed-0")
     played = play(recording.environment, as_player(policy), config.evaluate_episodes, EVALUATION_SEED)
     tag = {"variant": VARIANT, "seed": 0}
     pd.DataFrame([{**tag, **row} for row in rows]).to_csv(out / "curves.csv", index=False)

@@ -3,8 +3,8 @@ import json
 import pytest
 import torch
 
-from tasks import players
-from tasks.algorithms.offline.networks import MeanAction, Network, Preferences, QValues, Spaces
+from tasks import players, saved
+from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
 from tasks.algorithms.offline.stochastic import Categorical, Gaussian, SquashedGaussian
 
 DISCRETE, CONTINUOUS = Spaces(4, 3, discrete=True), Spaces(4, 2, discrete=False)
@@ -23,7 +23,7 @@ def test_a_saved_policy_acts_as_before(kind, tmp_path):
     torch.manual_seed(0)
     policy = POLICIES[kind]()
     policy.normaliser.fit(3 + 2 * torch.randn(50, 4))
-    players.save(policy, tmp_path / "policy")
+    saved.save(policy, tmp_path / "policy")
     loaded = players.load(tmp_path / "policy")
     observations = torch.randn(40, 4)
     assert type(loaded) is type(policy)
@@ -37,8 +37,8 @@ def test_a_saved_policy_acts_as_before(kind, tmp_path):
 def test_same_policy_same_bytes(tmp_path):
     for name in ("one", "two"):
         torch.manual_seed(3)
-        players.save(Preferences(DISCRETE, [8]), tmp_path / name)
-    for file in (players.CONFIG, players.WEIGHTS):
+        saved.save(Preferences(DISCRETE, [8]), tmp_path / name)
+    for file in (saved.CONFIG, saved.WEIGHTS):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
@@ -46,19 +46,21 @@ def test_values_are_the_highest_of_q_and_know_their_discount(tmp_path):
     policy = QValues(DISCRETE, [8], gamma=0.97)
     observations = torch.randn(5, 4)
     assert torch.equal(policy.values(observations), policy(observations).max(dim=1).values)
-    players.save(policy, tmp_path)
+    saved.save(policy, tmp_path)
     assert players.load(tmp_path).gamma == 0.97
 
 
-def test_a_policy_that_could_not_be_loaded_is_not_saved(tmp_path):
-    with pytest.raises(ValueError, match="Network has no entry"):
-        players.save(Network(DISCRETE, [8], 1), tmp_path / "policy")
-    assert not (tmp_path / "policy").exists()
+def test_a_policy_is_known_by_its_weights(tmp_path):
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        torch.manual_seed(seed)
+        saved.save(Preferences(DISCRETE, [8]), tmp_path / name)
+    one, same, other = (saved.digest(tmp_path / name) for name in ("one", "same", "other"))
+    assert one == same != other
 
 
 def test_one_clear_line_where_there_is_no_policy(tmp_path):
     with pytest.raises(SystemExit, match=r"no policy here \(config.json is missing\)"):
         players.load(tmp_path)
-    (tmp_path / players.CONFIG).write_text(json.dumps({"kind": "Oracle"}))
+    (tmp_path / saved.CONFIG).write_text(json.dumps({"kind": "Oracle"}))
     with pytest.raises(SystemExit, match=r"config.json: no policy of a known kind \(Preferences, "):
         players.load(tmp_path)

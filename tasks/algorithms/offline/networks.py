@@ -71,7 +71,7 @@ class Network(nn.Module):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What it is made from beside its spaces, as JSON has it: all that tasks/players.py needs to load it."""
+        """What it is made from beside its spaces, as JSON has it: all that tasks/saved.py needs to load it."""
         return {"hidden": list(self.hidden)}
 
     def forward(self, observations: Tensor) -> Tensor:

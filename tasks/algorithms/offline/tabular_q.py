@@ -37,7 +37,7 @@ class QTable(nn.Module):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What it is made from beside its spaces (tasks/players.py)."""
+        """What it is made from beside its spaces (tasks/saved.py)."""
         return {"states": len(self.states), "gamma": self.gamma}
 
     @cached_property

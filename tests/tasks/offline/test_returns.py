@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tasks import artifacts, players, recordings, scores
+from tasks import artifacts, players, recordings, saved, scores
 from tasks.algorithms.offline.networks import Preferences, QValues, Spaces
 from tasks.offline import returns
 from tasks.offline.bc import BcConfig
@@ -142,11 +142,11 @@ class Leaning:
         pass
 
 
-def saved(path, policy, monkeypatch, kind=None):
+def kept(path, policy, monkeypatch, kind=None):
     """The policy as a method's folder of one variant and seed."""
     if kind:
         monkeypatch.setitem(players.BUILDERS, kind.__name__, kind)
-    players.save(policy, path / "it" / "seed-0")
+    saved.save(policy, path / "it" / "seed-0")
     pd.DataFrame({"variant": ["it"], "seed": [0], "step": [7], "loss": [0.5]}).to_csv(path / scores.CURVES, index=False)
     pd.DataFrame({"variant": ["it"], "seed": [0], "step": [7], "return": [1.0]}).to_csv(
         path / scores.PROGRESS, index=False
@@ -156,7 +156,7 @@ def saved(path, policy, monkeypatch, kind=None):
 
 def test_every_target_is_played_and_nothing_is_believed_of_a_policy_that_remembers(home, tmp_path, monkeypatch):
     torch.manual_seed(0)
-    made = saved(tmp_path / "dt", Obedient(Spaces(4, 2, discrete=True), [8]), monkeypatch, Obedient)
+    made = kept(tmp_path / "dt", Obedient(Spaces(4, 2, discrete=True), [8]), monkeypatch, Obedient)
     metrics = run(CONFIG, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
     found = scores.read(tmp_path / "bc-cart")
     assert found.episodes.groupby("target").size().to_dict() == {1.0: 6, 3.0: 6}
@@ -181,7 +181,7 @@ def shortest():
 
 
 def test_the_graph_is_told_by_start(graph, tmp_path, monkeypatch):
-    made = saved(tmp_path / "tabular", shortest(), monkeypatch)
+    made = kept(tmp_path / "tabular", shortest(), monkeypatch)
     config = CONFIG.model_copy(update={"episodes": 38})
     run(config, made, graph, tmp_path / "q-graph")
     found = scores.read(tmp_path / "q-graph")
@@ -206,9 +206,9 @@ def test_one_clear_line_where_nothing_was_trained(home, tmp_path):
 def test_seeds_are_counted_not_spelled(monkeypatch, home, tmp_path):
     """Seed 10 comes after seed 2."""
     policy = QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9)
-    made = saved(tmp_path / "q", policy, monkeypatch)
+    made = kept(tmp_path / "q", policy, monkeypatch)
     for seed in (10, 2):
-        players.save(policy, made / "it" / f"seed-{seed}")
+        saved.save(policy, made / "it" / f"seed-{seed}")
     config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"steps": 0})})
     run(config, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
     found = scores.read(tmp_path / "bc-cart")
