@@ -25,13 +25,15 @@ from flows.engine.state import PlannedStage, StageResult
 from flows.summary import Screen, relative, show_plan, show_results
 from flows.validation import ParameterError
 
-FLOWS = {"language": "flows.language_model"}  # what to run -> the module with its TARGETS and its run()
+# What to run -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
+FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
 RARELY = (100_000, 50, 50)  # looking for garbage among what Prefect and MLflow import costs a run two seconds
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-Targets = Annotated[list[str] | None, typer.Argument(metavar="[language|STAGE...]", help="A flow or stages.")]
+Part = tuple[str, list[PlannedStage]]  # a flow, and what it has to bring up to date
+Targets = Annotated[list[str] | None, typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.")]
 
 
 class WrongUseError(Exception):
@@ -72,7 +74,7 @@ def _wrong(message: str) -> int:
 
 @app.callback()
 def _help() -> None:
-    """Language-model post-training as one reproducible, auditable pipeline."""
+    """Language-model post-training and offline reinforcement learning as one reproducible, auditable pipeline."""
 
 
 @app.command()
@@ -92,37 +94,26 @@ def run(
 ) -> int:
     """Run what is out of date, and nothing else."""
     root = find_root()
-    stream = sys.stderr if json_ else sys.stdout
-    console = Screen(stream)
-    flow, stages = _stages(targets)
+    console = Screen(sys.stderr if json_ else sys.stdout)
+    results: dict[str, StageResult] = {}
     with _settings(root, set_ or [], keep=not dry_run) as changes:
-        planned = _plan(root, stages, force or [])
+        parts = _plan(root, targets, force or [])
         for change in changes:
             console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
-        unchanged = all(stage.reason is None for stage in planned)
-        shown = unchanged and not run_page.is_old(root, planned)
-        if unchanged:
-            taken = time.monotonic() - STARTED
-            console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
-            with _plan_errors():
-                results = _unchanged(root, planned) if json_ or not shown else []
-        elif dry_run:
-            show_plan(console, planned)
-            results = [_foreseen(stage) for stage in planned]
-        else:
-            results = _execute(root, console, flow, planned, jobs)
-    if not dry_run and not shown:
-        for page in run_page.write_pages(root, planned, results):
-            console.print(f"report: {relative(page, root)}", markup=False)
+        for flow, planned in _told(console, parts):
+            ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, json_)
+            results = {**{result.stage: result for result in ended}, **results}
     if json_:
-        print(json.dumps({result.stage: _facts(result) for result in results}))
-    return int(any(result.state in ("failed", "skipped") for result in results))
+        print(json.dumps({name: _facts(result) for name, result in results.items()}))
+    return int(any(result.state in ("failed", "skipped") for result in results.values()))
 
 
 @app.command()
 def status(targets: Targets = None) -> int:
     """Each stage: up to date, or why not."""
-    show_plan(Screen(), _plan(find_root(), _stages(targets)[1], []))
+    console = Screen()
+    for _, planned in _told(console, _plan(find_root(), targets, [])):
+        show_plan(console, planned)
     return 0
 
 
@@ -173,13 +164,6 @@ def find_root() -> Path:
     raise WrongUseError(f"dvc.yaml: not found in {here} or above; run posttrain inside the repository")
 
 
-def _stages(targets: Sequence[str] | None) -> tuple[str, list[str]]:
-    """The flow to record the run under, and the stages that the targets stand for."""
-    named = targets or ["language"]
-    flow = next((name for name in named if name in FLOWS), "language")
-    return flow, [stage for name in named for stage in (_module(name).TARGETS if name in FLOWS else [name])]
-
-
 def _module(flow: str) -> Any:
     return importlib.import_module(FLOWS[flow])
 
@@ -194,16 +178,34 @@ def _plan_errors() -> Iterator[None]:
         raise WrongUseError(str(error)) from None
 
 
-def _plan(root: Path, stages: Sequence[str], force: Sequence[str]) -> list[PlannedStage]:
+def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> list[Part]:
+    """What the targets stand for: each flow that they name, then the stages, under the flow that these belong to."""
     from flows.engine.plan import plan
 
     parameters.check(root)
+    named = targets or ["language"]
+    parts: list[Part] = []
     with _plan_errors():
-        planned = plan(root, stages, force)
+        for flow in dict.fromkeys(name for name in named if name in FLOWS):
+            parts.append((flow, plan(root, _module(flow).TARGETS, force)))
+        stages = [name for name in named if name not in FLOWS]
+        if stages:
+            planned = plan(root, stages, force)
+            belongs = (flow for flow in FLOWS if f" tasks.{flow}." in planned[-1].cmd)
+            parts.append((next(belongs, "language"), planned))
+    names = {stage.name for _, planned in parts for stage in planned}
     for name in force:
-        if not any(stage.name.split("@")[0] == name or stage.name == name for stage in planned):
-            raise WrongUseError(f"--force {name}: not among the stages that {', '.join(stages)} needs")
-    return planned
+        if name not in names | {stage.split("@")[0] for stage in names}:
+            raise WrongUseError(f"--force {name}: not among the stages that {', '.join(named)} needs")
+    return parts
+
+
+def _told(console: Console, parts: list[Part]) -> Iterator[Part]:
+    """The parts, each under the name of its flow if there are several."""
+    for flow, planned in parts:
+        if len(parts) > 1:
+            console.print(f"{flow}:")
+        yield flow, planned
 
 
 @contextmanager
@@ -221,13 +223,35 @@ def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[
             parameters.write(root / "params.yaml", before)
 
 
-def _execute(
-    root: Path, console: Console, flow: str, planned: Sequence[PlannedStage], jobs: int | None
+def _bring_up_to_date(
+    root: Path,
+    console: Console,
+    flow: str,
+    planned: Sequence[PlannedStage],
+    jobs: int | None,
+    dry_run: bool,
+    with_runs: bool,
 ) -> list[StageResult]:
-    display = watcher(console, planned, root)
-    with display, _plan_errors():
-        results = _module(flow).run(root, planned, jobs=jobs, watch=display)
-    show_results(console, results, root, time.monotonic() - STARTED)
+    """Run what is out of date, or show it, and write the flow's pages; the results, which no one needs if all is well."""
+    unchanged = all(stage.reason is None for stage in planned)
+    shown = unchanged and not run_page.is_old(root, planned)
+    results: list[StageResult] = []
+    if unchanged:
+        taken = time.monotonic() - STARTED
+        console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
+        with _plan_errors():
+            results = _unchanged(root, planned) if with_runs or not shown else []
+    elif dry_run:
+        show_plan(console, planned)
+        results = [_foreseen(stage) for stage in planned]
+    else:
+        display = watcher(console, planned, root)
+        with display, _plan_errors():
+            results = _module(flow).run(root, planned, jobs=jobs, watch=display)
+        show_results(console, results, root, time.monotonic() - STARTED)
+    if not dry_run and not shown:
+        for page in run_page.write_pages(root, planned, results):
+            console.print(f"report: {relative(page, root)}", markup=False)
     return results
 
 

@@ -12,8 +12,6 @@ from flows.engine.state import PlannedStage, StageResult, Watcher
 TARGETS = ("report",)
 
 
-def run(
-    root: Path, planned: Sequence[PlannedStage], *, jobs: int | None, watch: Watcher, flow_name: str = "language"
-) -> list[StageResult]:
+def run(root: Path, planned: Sequence[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
     """Execute a plan; every stage's result, in the plan's order."""
-    return run_flow(root, planned, flow_name=flow_name, jobs=jobs, watch=watch)
+    return run_flow(root, planned, flow_name="language", jobs=jobs, watch=watch)

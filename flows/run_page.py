@@ -1,7 +1,8 @@
-"""How the report was made: the part of report.html and report.md that differs from run to run.
+"""How a report was made: the part of its pages that differs from run to run.
 
-The report stage writes deterministic pages into data/report, since nothing in an out may vary. After a run they are
-copied to the repository's root, and the marker in them becomes the graph, the runs, the exact params and the versions.
+A report stage writes deterministic pages, data/<stage>/<stage>.html and .md, since nothing in an out may vary. After a
+run they are copied to the repository's root, and the marker in them becomes the graph, the runs, the exact params and
+the versions.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from flows.parameters import write
 from flows.summary import WORDS, duration, tally
 
 MARKER = "<!-- posttrain:run -->"
-STAGE, PAGES = "report", Path("data/report")
+REPORTS = ("report", "offline_report")  # the stages that write pages, one a flow
 COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "ran": ("#dff3e3", "#1f8a3b"),
     "restored": ("#e0ecfb", "#2a6fc9"),
@@ -36,29 +37,43 @@ STYLE = """
 
 
 def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> list[Path]:
-    """If the run brought the report up to date, write report.html and report.md to the root; returns what it wrote."""
-    if not any(result.stage == STAGE and result.state in ("ran", "restored", "up-to-date") for result in results):
-        return []
-    params = (root / "params.yaml").read_text()
-    sections = {
-        "report.html": _html(planned, results, params, provenance(root)),
-        "report.md": _markdown(planned, results, params, provenance(root)),
-    }
+    """Write the pages of each report that the run brought up to date to the root; returns what it wrote."""
+    good = {result.stage for result in results if result.state in ("ran", "restored", "up-to-date")}
     written = []
-    for name, section in sections.items():
-        source = root / PAGES / name
-        if source.is_file():
-            write(root / name, source.read_text().replace(MARKER, section, 1).encode())
-            written.append(root / name)
+    for report in good.intersection(REPORTS):
+        needed = _needed(planned, report)
+        ended = [result for result in results if any(result.stage == stage.name for stage in needed)]
+        params = (root / "params.yaml").read_text()
+        for kind, section in (("html", _html), ("md", _markdown)):
+            source, target = _pages(root, report, kind)
+            if source.is_file():
+                text = source.read_text().replace(MARKER, section(needed, ended, params, provenance(root)), 1)
+                write(target, text.encode())
+                written.append(target)
     return written
 
 
 def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
-    """Whether the report in the root is missing, or older than what plain `dvc repro` has made since."""
-    made, shown = root / PAGES / "report.html", root / "report.html"
-    if not made.is_file() or all(stage.name != STAGE for stage in planned):
-        return False
-    return not shown.is_file() or shown.stat().st_mtime < made.stat().st_mtime
+    """Whether a report in the root is missing, or older than what plain `dvc repro` has made since."""
+    pages = [_pages(root, stage.name, "html") for stage in planned if stage.name in REPORTS]
+    return any(
+        made.is_file() and not (shown.is_file() and shown.stat().st_mtime >= made.stat().st_mtime)
+        for made, shown in pages
+    )
+
+
+def _pages(root: Path, report: str, kind: str) -> tuple[Path, Path]:
+    """Where a report's page is made, and where it is shown."""
+    return root / f"data/{report}/{report}.{kind}", root / f"{report}.{kind}"
+
+
+def _needed(planned: Sequence[PlannedStage], report: str) -> list[PlannedStage]:
+    """The report's stage and all that it needs, in the plan's order."""
+    needed = {report}
+    for stage in reversed(planned):
+        if stage.name in needed:
+            needed.update(stage.upstream)
+    return [stage for stage in planned if stage.name in needed]
 
 
 def provenance(root: Path) -> dict[str, str]:

@@ -1,7 +1,10 @@
-"""What is derived from the code: each stage's code deps in dvc.yaml, and params.schema.json from the Configs.
+"""What is derived from the code: each stage's code deps and params in dvc.yaml, and params.schema.json from the Configs.
 
 `python -m tasks.contract` rewrites both; a test computes them and fails on a difference. An import that is missing from a
 stage's deps is the commonest way for "only what changed" to lie.
+
+A stage with `foreach: ${section.dictionary}` has a branch for each key of that dictionary. If the section is its own, a
+branch depends on its own entry and on what stands beside the dictionary, so that another entry re-runs nothing.
 """
 
 import importlib
@@ -18,12 +21,24 @@ from tasks.stage import Config
 WITHOUT_INFLUENCE = {
     "tasks.tracking",  # records and shows rows; never alters them
 }
+BRANCH = "^[A-Za-z0-9_-]+$"  # what DVC takes as the name of a branch, and a folder can have
 DVC_YAML, SCHEMA = Path("dvc.yaml"), Path("params.schema.json")
+
+
+def definition(stage: dict[str, Any]) -> dict[str, Any]:
+    """What dvc.yaml says of a stage, or of each branch of a stage with `foreach`."""
+    return stage.get("do", stage)
+
+
+def dictionaries(pipeline: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Name of a stage with `foreach` -> section and key of the dictionary that it has a branch for each key of."""
+    texts = {name: stage["foreach"] for name, stage in pipeline["stages"].items() if "foreach" in stage}
+    return {name: tuple(text.removeprefix("${").removesuffix("}").split(".")) for name, text in texts.items()}
 
 
 def stage_modules(pipeline: dict[str, Any]) -> dict[str, str]:
     """Stage name -> module, read off the command `python -m <module> ...`."""
-    return {name: stage["cmd"].split()[2] for name, stage in pipeline["stages"].items()}
+    return {name: definition(stage)["cmd"].split()[2] for name, stage in pipeline["stages"].items()}
 
 
 def code_deps(modules: dict[str, str]) -> dict[str, list[str]]:
@@ -40,11 +55,31 @@ def code_deps(modules: dict[str, str]) -> dict[str, list[str]]:
 def with_code_deps(pipeline: dict[str, Any]) -> dict[str, Any]:
     """The pipeline with every stage's `*.py` deps replaced by the computed ones; in place."""
     for name, files in code_deps(stage_modules(pipeline)).items():
-        deps = pipeline["stages"][name]["deps"]
+        deps = definition(pipeline["stages"][name])["deps"]
         for index in reversed(range(len(deps))):
             if deps[index].endswith(".py"):
                 del deps[index]
         deps.extend(files)
+    return pipeline
+
+
+def params(pipeline: dict[str, Any]) -> dict[str, list[str]]:
+    """Stage name -> its `params`: its whole section, or all keys of it and of the `foreach` dictionary its own entry."""
+    own = {name: key for name, (section, key) in dictionaries(pipeline).items() if section == name}
+    wanted = {name: [name] for name in pipeline["stages"]}
+    for name, config in config_types(pipeline).items():
+        if name in own:
+            entry = {own[name]: own[name] + ".${key}"}
+            wanted[name] = [f"{name}.{entry.get(field, field)}" for field in config.model_fields]
+    return wanted
+
+
+def with_params(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """The pipeline with every stage's `params` replaced by the computed ones where they differ; in place."""
+    for name, keys in params(pipeline).items():
+        stage = definition(pipeline["stages"][name])
+        if stage["params"] != keys:
+            stage["params"] = keys
     return pipeline
 
 
@@ -59,6 +94,8 @@ def config_types(pipeline: dict[str, Any]) -> dict[str, type[Config]]:
 def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
     """JSON schema of the whole params.yaml: one required section a stage, nothing else."""
     sections = {name: config.model_json_schema() for name, config in config_types(pipeline).items()}
+    for section, key in dictionaries(pipeline).values():
+        sections[section]["properties"][key]["propertyNames"] = {"pattern": BRANCH}
     parts: dict[str, Any] = {}  # of sections, which refer to them from the root
     for section in sections.values():
         parts |= section.pop("$defs", {})
@@ -84,7 +121,7 @@ def yaml() -> YAML:
 def rewrite() -> None:
     """Write both files anew."""
     pipeline = yaml().load(DVC_YAML)
-    yaml().dump(with_code_deps(pipeline), DVC_YAML)
+    yaml().dump(with_params(with_code_deps(pipeline)), DVC_YAML)
     SCHEMA.write_text(json.dumps(schema(pipeline), indent=1) + "\n")
 
 

@@ -21,7 +21,7 @@ from tasks.algorithms.offline import means
 from tasks.playing import as_player, play
 from tasks.recordings import Recording, read
 from tasks.stage import Config, Metrics
-from tasks.tracking import Row
+from tasks.tracking import Row, part
 from tasks.training import State, resumable
 
 
@@ -57,12 +57,14 @@ def run(stage: str, config: LearnerConfig, transitions: Path, out: Path, variant
     A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from.
     """
     recording = read(transitions)
-    curves, returns, metrics = [], [], {}
+    curves, returns, metrics, done = [], [], {}, 0
     for variant, build in variants.items():
         ends = []
         for seed in config.seeds:
             name = f"{variant}/seed-{seed}"
-            rows = _train(f"{stage}-{out.name}", name, config, recording, seed, build, transitions, out)
+            with part(done, len(variants) * len(config.seeds)):
+                rows = _train(f"{stage}-{out.name}", name, config, recording, seed, build, transitions, out)
+            done += 1
             tagged = [{"variant": variant, "seed": seed, **row} for row in rows]
             returns += [{**row, "return": row[RETURN]} for row in tagged if RETURN in row]
             curves += tagged

@@ -60,11 +60,25 @@ def main(run: Callable[..., Metrics]) -> None:
     config = read_section(stage, hints["config"])
     set_threads(stage)
     gc.freeze()  # looking for garbage among all that is imported, here and at the end, costs a stage two seconds
-    with tracking.run(flow, stage, config.model_dump(), metrics_path):
+    name = metrics_path.stem  # stage@branch, where it has branches
+    with tracking.run(flow, name, own_params(config, name.partition("@")[2]), metrics_path):
         metrics = run(config, **arguments)
         metrics_path.parent.mkdir(parents=True, exist_ok=True)
         metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
     gc.freeze()
+
+
+def own_params(config: Config, branch: str) -> dict[str, Any]:
+    """The section as this branch depends on it: of a dictionary with an entry for each branch, its own entry alone."""
+    own: dict[str, Any] = {}
+    for key, value in config.model_dump().items():
+        entry = value.get(branch) if isinstance(value, dict) else None
+        own |= (
+            {f"{key}.{branch}.{name}": inner for name, inner in entry.items()}
+            if isinstance(entry, dict)
+            else {key: value}
+        )
+    return own
 
 
 def set_threads(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:
@@ -72,7 +86,8 @@ def set_threads(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return
-    resources = YAML(typ="safe").load(pipeline)["stages"][stage]["meta"]["resources"]
+    definition = YAML(typ="safe").load(pipeline)["stages"][stage]
+    resources = definition.get("do", definition)["meta"]["resources"]
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
     torch.set_num_threads(resources["cpu"])
     torch.use_deterministic_algorithms(True, warn_only=True)

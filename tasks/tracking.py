@@ -9,6 +9,7 @@ POSTTRAIN_PROGRESS (a file for one JSON line `{"step": .., "total": ..}` per rep
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ T = TypeVar("T")
 Row = Mapping[str, float]
 FLUSH_SECONDS = 5.0  # log_metric costs 21 ms a value, a batch of a thousand 60 ms
 BATCH = 1000  # MLflow's limit of metrics in one call
+NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is named 10%BC
 
 
 class Recorder:
@@ -40,7 +42,7 @@ class Recorder:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self.pending += [Metric(name, float(value), now, step) for name, value in row.items()]
+        self.pending += [Metric(NOT_IN_NAMES.sub("_", name), float(value), now, step) for name, value in row.items()]
         if time.monotonic() - self.flushed > FLUSH_SECONDS:
             self.flush()
 
@@ -52,11 +54,15 @@ class Recorder:
 
 
 _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_part: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
 
 
 @contextmanager
 def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) -> Iterator[None]:
-    """Record one execution of a stage: its params, the rows that `track` drains, and its final metrics."""
+    """Record one execution of a stage: its params, the rows that `track` drains, and its final metrics.
+
+    `stage` is its name in dvc.yaml, with the branch, if it is one of several.
+    """
     from mlflow import MlflowClient
     from mlflow.entities import Param
 
@@ -64,7 +70,8 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
     given = os.environ.get("MLFLOW_RUN_ID")
     run_id = given or _new_run(client, flow, stage)
     recorder = Recorder(client, run_id)
-    client.log_batch(run_id, params=[Param(f"{stage}.{key}", str(value)) for key, value in params.items()])
+    section = stage.partition("@")[0]
+    client.log_batch(run_id, params=[Param(f"{section}.{key}", str(value)) for key, value in params.items()])
     token = _recorder.set(recorder)
     status = "FAILED"
     try:
@@ -99,17 +106,29 @@ def track(steps: Iterable[Row], total: int, earlier: Sequence[Row] = ()) -> list
 def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0) -> Iterator[T]:
     """Pass items through, telling whoever watches how many of `total` are done; `before` of them were done before."""
     path = os.environ.get("POSTTRAIN_PROGRESS")
+    index, parts = _part.get()
     told = 0.0
     for done, item in enumerate(items, start=before + 1):
         yield item
         if _recorder.get() is not None and (time.monotonic() - told > (every if path else 20 * every) or done == total):
             told = time.monotonic()
-            line = json.dumps({"step": done, "total": total})
+            step, steps = index * total + done, parts * total
+            line = json.dumps({"step": step, "total": steps})
             if path:
                 with Path(path).open("a") as file:
                     file.write(line + "\n")
             else:
-                print(f"step {done}/{total}", file=sys.stderr, flush=True)
+                print(f"step {step}/{steps}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def part(index: int, parts: int) -> Iterator[None]:
+    """Show the progress inside as that of part `index`, from 0, of `parts` equally long ones."""
+    token = _part.set((index, parts))
+    try:
+        yield
+    finally:
+        _part.reset(token)
 
 
 def log_table(frame: "pd.DataFrame", name: str) -> None:

@@ -62,17 +62,34 @@ def paths(outs_or_deps):
 
 
 def test_file_stage_section_and_folder_have_one_name(stages):
-    files = {file.stem for file in (ROOT / "tasks/language").glob("*.py")} - {"__init__"}
+    files = {
+        file.stem: folder
+        for folder in ("language", "offline")
+        for file in (ROOT / "tasks" / folder).glob("*.py")
+        if file.stem != "__init__"
+    }
     names = {name.split("@")[0] for name in stages}
-    assert files == names == set(PIPELINE["stages"]) == set(PARAMS)
-    assert all((ROOT / f"tests/tasks/language/test_{name}.py").is_file() for name in names)
+    assert files.keys() == names == set(PIPELINE["stages"]) == set(PARAMS)
+    assert all((ROOT / f"tests/tasks/{folder}/test_{name}.py").is_file() for name, folder in files.items())
     for name, stage in stages.items():
         stem, _, item = name.partition("@")
         module, given = flags(stage.cmd)
-        assert module == f"tasks.language.{stem}"
+        assert module == f"tasks.{files[stem]}.{stem}"
         assert given["out"] == ["/".join(filter(None, ["data", stem, item]))]
         assert given["metrics"] == [f"data/metrics/{name}.json"]
-        assert [dep.params for dep in stage.deps if dep.def_path == "params.yaml"] == [[stem]], "the whole section"
+
+
+def sections(pipeline, name, item):
+    """The params that a stage of dvc.yaml, or its branch `item`, depends on."""
+    return [key.replace("${key}", item) for key in contract.params(pipeline)[name]]
+
+
+def test_a_stage_depends_on_its_whole_section_and_a_branch_on_its_own_entry_of_it(stages):
+    for name, stage in stages.items():
+        stem, _, item = name.partition("@")
+        [given] = [dep.params for dep in stage.deps if dep.def_path == "params.yaml"]
+        assert given == sections(PIPELINE, stem, item), "`make contract` rewrites dvc.yaml"
+        assert {key.split(".")[0] for key in given} == {stem}
 
 
 def test_flags_are_the_signature(stages):
@@ -106,7 +123,7 @@ def test_a_policy_waits_for_the_reward_model_only_where_its_reward_counts_it(sta
 
 
 def test_every_stage_says_what_it_takes():
-    for name, stage in PIPELINE["stages"].items():
+    for name, stage in definitions(PIPELINE).items():
         assert stage["meta"]["resources"].keys() == {"cpu", "gpu"}, name
         assert stage["desc"]
 
@@ -150,10 +167,14 @@ def test_a_wrong_preset_would_be_noticed(tmp_path):
         read_section("dpo", contract.config_types(PIPELINE)["dpo"], tmp_path / "wrong.yaml")
 
 
+def definitions(pipeline):
+    return {name: contract.definition(stage) for name, stage in pipeline["stages"].items()}
+
+
 def drift(pipeline):
     """Stages whose code deps in dvc.yaml are not the modules they import."""
     wanted = contract.code_deps(contract.stage_modules(pipeline))
-    given = {name: [dep for dep in stage["deps"] if dep.endswith(".py")] for name, stage in pipeline["stages"].items()}
+    given = {name: [dep for dep in stage["deps"] if dep.endswith(".py")] for name, stage in definitions(pipeline).items()}
     return [name for name in wanted if sorted(wanted[name]) != sorted(given[name])]
 
 
@@ -164,9 +185,9 @@ def test_code_deps_are_the_imports():
 @pytest.mark.parametrize("name", PIPELINE["stages"])
 def test_a_missing_or_needless_code_dep_is_noticed(name):
     lacking, needless = deepcopy(PIPELINE), deepcopy(PIPELINE)
-    deps = lacking["stages"][name]["deps"]
+    deps = definitions(lacking)[name]["deps"]
     deps.remove(next(dep for dep in reversed(deps) if dep.endswith(".py")))
-    needless["stages"][name]["deps"].append("tasks/check.py")
+    definitions(needless)[name]["deps"].append("tasks/check.py")
     assert drift(lacking) == drift(needless) == [name]
 
 

@@ -44,7 +44,7 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
                 cpu, gpu = _resources(stage)
                 with plain_errors():
                     reason = FORCED if name in forced else why(stage) or _upstream_reason(upstream, planned)
-                planned.append(PlannedStage(name, reason, upstream, cpu, gpu))
+                planned.append(PlannedStage(name, reason, upstream, cpu, gpu, str(stage.cmd)))
         return planned
 
 

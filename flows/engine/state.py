@@ -20,6 +20,7 @@ class PlannedStage:
     upstream: tuple[str, ...]
     cpu: int
     gpu: int
+    cmd: str = ""
 
 
 @dataclass(frozen=True)
