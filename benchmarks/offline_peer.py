@@ -39,31 +39,33 @@ class Peer:
     """A process that runs offline_d3rlpy.py; use it in a `with`."""
 
     def __init__(self) -> None:
-        quiet = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "MKL_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
+        single = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "MKL_NUM_THREADS": "1"}
+        process = subprocess.Popen(
             [python(), "-W", "ignore", str(SCRIPT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if os.environ.get(f"{VARIABLE}_LOG") is None else None,
             text=True,
-            env=os.environ | quiet,
+            env=os.environ | single,
         )
+
+        assert process.stdin
+        assert process.stdout
+        self.process, self.there, self.back = process, process.stdin, process.stdout
 
     def __enter__(self) -> "Peer":
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.there.close()
+        self.back.close()
         self.process.wait(30)
 
     def ask(self, command: str, **given: Any) -> dict[str, Any]:
         """The answer to one command of offline_d3rlpy.Side; SystemExit where the process has died."""
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps([command, given], default=str) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
+        self.there.write(json.dumps([command, given], default=str) + "\n")
+        self.there.flush()
+        line = self.back.readline()
         if not line:
             raise SystemExit(f"d3rlpy's process has ended at {command}; {VARIABLE}_LOG=1 shows what it says")
         return dict(json.loads(line))

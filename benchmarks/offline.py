@@ -1,0 +1,179 @@
+"""Gradient steps a second against d3rlpy: `python -m benchmarks.offline` writes benchmarks/offline.md.
+
+Both sides train on the same made-up data and take turns, d3rlpy in a process of its own. What a step computes is equal on
+both (tests/oracles/test_d3rlpy.py). `--quick` measures nothing worth reading: it shows that all of it runs.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import offline_peer as peer
+from benchmarks.engine import machine
+from benchmarks.offline_ours import Ours
+from benchmarks.rl_report import span
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.transitions import Transitions
+
+RESULT = Path(__file__).with_suffix(".md")
+ROUNDS, QUICK_ROUNDS = 7, 2
+LUNAR_LANDER, HOPPER = Spaces(8, 4, discrete=True), Spaces(11, 3, discrete=False)
+EPISODES, LONGEST = 100, 500  # of the made-up data: lengths are uniform up to the longest
+SMALL = {"hidden": [256, 256], "batch_size": 256, "learning_rate": 3e-4, "gamma": 0.99, "target_every": 1000}
+SEQUENCE = {"heads": 1, "context": 20, "batch_size": 64, "timesteps": LONGEST, "dropout": 0.1, "clip": 0.25}
+SEQUENCE |= {"learning_rate": 1e-4, "scale": 1000.0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A line of the table."""
+
+    name: str
+    spaces: Spaces
+    settings: dict[str, Any]
+    steps: int  # a round
+    half: bool = False  # whether it is measured in bfloat16 as well
+
+
+CASES = [
+    Case("BC", LUNAR_LANDER, {"method": "bc", **SMALL}, 400),
+    Case("double DQN", LUNAR_LANDER, {"method": "dqn", **SMALL}, 400),
+    Case("CQL, discrete", LUNAR_LANDER, {"method": "cql", "alpha": 1.0, **SMALL}, 400),
+    Case(
+        "CQL, continuous, 10 samples",
+        HOPPER,
+        {"method": "cql_continuous", "alpha": 5.0, "samples": 10, "target_rate": 0.005, **SMALL},
+        16,
+    ),
+    Case(
+        "DT, discrete, width 64, 2 layers",
+        LUNAR_LANDER,
+        {"method": "decision_transformer", "width": 64, "layers": 2, **SEQUENCE},
+        24,
+        half=True,
+    ),
+    Case(
+        "DT, continuous, width 128, 3 layers",
+        HOPPER,
+        {"method": "decision_transformer", "width": 128, "layers": 3, **SEQUENCE},
+        8,
+        half=True,
+    ),
+]
+
+
+@dataclass
+class Rates:
+    """Steps a second of the processor, one entry a round."""
+
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+    half: list[float] = field(default_factory=list)  # ours in bfloat16
+
+
+def made_up(spaces: Spaces, episodes: int) -> Transitions:
+    """Random numbers in the shape of a data set; half of the episodes terminate."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(50, LONGEST + 1, (episodes,), generator=generator)
+    count = int(lengths.sum())
+    terminated = torch.zeros(count, dtype=torch.bool)
+    terminated[(lengths.cumsum(0) - 1)[::2]] = True
+    seen = torch.randn(count, 2, spaces.observation, generator=generator)
+    moves = torch.rand(count, spaces.action, generator=generator) * 1.8 - 0.9
+    actions = torch.randint(spaces.action, (count,), generator=generator) if spaces.discrete else moves
+    return Transitions(seen[:, 0], actions, torch.randn(count, generator=generator), seen[:, 1], terminated, lengths)
+
+
+def measure(case: Case, rounds: int, steps: int, episodes: int, folder: Path) -> tuple[Rates, str]:
+    """The rates of both sides, turn about, after a round that does not count; and d3rlpy's version."""
+    data, rates = made_up(case.spaces, episodes), Rates()
+    ours = Ours(data, case.spaces, 0, case.settings)
+    half = Ours(data, case.spaces, 0, case.settings | {"bfloat16": True}) if case.half else None
+    with peer.Peer() as theirs:
+        path = peer.write(data, folder / "data.npz")
+        version = theirs.make(
+            path, case.spaces.action, case.spaces.observation, 0, discrete=case.spaces.discrete, **case.settings
+        )
+        for number in range(rounds + 1):
+            turns = [
+                (rates.ours, lambda: ours.fit(steps)),
+                (rates.theirs, lambda: float(theirs.ask("fit", count=steps)["seconds"])),
+            ]
+            if half:
+                turns.append((rates.half, lambda: half.fit(steps)))
+            for found, turn in turns[:: 1 if number % 2 == 0 else -1]:
+                seconds = turn()
+                if number:
+                    found.append(steps / seconds)
+    return rates, version
+
+
+def row(case: Case, rates: Rates) -> str:
+    """A line of the table."""
+    their = statistics.median(rates.theirs)
+    factors = [statistics.median(found) / their if found else None for found in (rates.ours, rates.half)]
+    digits = 0 if their > 50 else 1
+    parts = [span(rates.theirs, digits), span(rates.ours, digits), f"{factors[0]:.1f}"]
+    parts += [span(rates.half, digits) if rates.half else "", f"{factors[1]:.1f}" if factors[1] else ""]
+    return f"| {case.name} | {' | '.join(parts)} |"
+
+
+def introduction(version: str, rounds: int, load: float, seconds: float) -> list[str]:
+    """What was measured, on what, and how."""
+    return [
+        "# Offline methods against d3rlpy: gradient steps a second",
+        "",
+        f"Made by `python -m benchmarks.offline` in {seconds / 60:.0f} minutes on {machine('torch')}; {version}. "
+        f"bfloat16 in the processor: {'yes' if half_precision() else 'no'}. Load of the machine when it began: {load:.1f}.",
+        "",
+        "Steps in a second of processor time, one thread on either side: which is a second of the clock where nothing else "
+        f"runs. Medians of {rounds} rounds (range in brackets) after one that did not count, the sides turn about. Made-up "
+        f"data in the shape of LunarLander-v3 (8 observations, 4 actions) or Hopper-v5 (11, 3): {EPISODES} episodes of 50 to "
+        f"{LONGEST} steps. Same sizes, batch and optimizer (Adam): two layers of 256, batch 256; Decision Transformer with K 20, "
+        "batch 64, one head, dropout 0.1, clipping. d3rlpy runs as its users run it, by `fit`, without a progress bar, files or "
+        "evaluation; ours draws batches, steps and gathers metrics as the stages do. Losses and gradients of BC, DQN and CQL are "
+        "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's computes every "
+        "layer at all positions, masks its padding, and its discrete one has other position embeddings.",
+        "",
+        "| | d3rlpy | posttrain | times as fast | posttrain, bfloat16 | times as fast |",
+        "|---|---|---|---|---|---|",
+    ]
+
+
+def half_precision() -> bool:
+    """Whether this processor multiplies matrices in bfloat16 by itself."""
+    info = Path("/proc/cpuinfo")
+    return info.exists() and any(flag in info.read_text() for flag in ("avx512_bf16", "amx_bf16"))
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
+    parser.add_argument("--out", type=Path, help="where the table goes; with --quick nowhere by default")
+    given = parser.parse_args()
+    peer.python()
+    torch.set_num_threads(1)
+    load, began, version, rows = os.getloadavg()[0], time.perf_counter(), "", []
+    rounds = QUICK_ROUNDS if given.quick else ROUNDS
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            size = (2, 5) if given.quick else (case.steps, EPISODES)
+            rates, version = measure(case, rounds, *size, Path(folder))
+        rows.append(row(case, rates))
+        print(rows[-1], flush=True)
+    lines = [*introduction(version, rounds, load, time.perf_counter() - began), *rows]
+    out = given.out or (None if given.quick else RESULT)
+    if out:
+        out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

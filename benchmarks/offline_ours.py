@@ -1,0 +1,107 @@
+"""Our side of comparisons with d3rlpy: the learners that the stages run, made from the settings that d3rlpy is given too."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, means
+from tasks.algorithms.offline import decision_transformer as dt
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.target import Target
+from tasks.algorithms.offline.transformer import Transformer
+from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.windows import Episodes
+
+Steps = Iterator[Mapping[str, Tensor]]
+STARTS = 32  # initial observations whose value is followed, as in the stages
+LOG_EVERY = 100  # steps whose metrics become a row
+
+
+class Ours:
+    """One algorithm and its data, as offline_d3rlpy.Side is on the other side."""
+
+    def __init__(self, data: Transitions, spaces: Spaces, seed: int, settings: Mapping[str, Any]) -> None:
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        self.network, steps = BUILDERS[settings["method"]](data, spaces, settings, generator)
+        self.steps = steps
+
+    def fit(self, count: int) -> float:
+        """Train for so many steps; the processor's seconds that it took."""
+        began = time.process_time()
+        deque(means.rows(islice(self.steps, count), LOG_EVERY), maxlen=0)
+        return time.process_time() - began
+
+
+def _bc(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
+    policy = (Preferences if spaces.discrete else MeanAction)(spaces, given["hidden"])
+    policy.normaliser.fit(data.observations)
+    optimizer = Adam(policy.parameters(), given["learning_rate"])
+    return policy, bc.fit(policy, optimizer, data, batch_size=given["batch_size"], generator=generator)
+
+
+def _values(
+    objective: Any, data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
+    policy = QValues(spaces, given["hidden"], given["gamma"])
+    policy.normaliser.fit(data.observations)
+    normal = policy.normaliser
+    scaled = replace(data, observations=normal(data.observations), next_observations=normal(data.next_observations))
+    target = Target(policy.layers, every=given["target_every"], rate=1.0)
+    optimizer = Adam(policy.parameters(), given["learning_rate"])
+    batches, starts = scaled.batches(given["batch_size"], generator), scaled.observations[scaled.starts[:STARTS]]
+    loss = partial(objective, gamma=given["gamma"], double=True, huber=True)
+    return policy, dqn.fit(policy, target, optimizer, batches, starts, loss)
+
+
+def _dqn(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
+    return _values(dqn.loss, data, spaces, given, generator)
+
+
+def _cql(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
+    return _values(partial(cql.loss, alpha=given["alpha"]), data, spaces, given, generator)
+
+
+def _cql_continuous(
+    data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
+    agent = cql_continuous.Agent(spaces, given["hidden"], 2, data.observations, given["alpha"])
+    learned: dict[str, list[nn.Parameter]] = {
+        "policy": list(agent.policy.parameters()),
+        "critics": list(agent.critics.parameters()),
+        "temperature": [agent.log_temperature],
+    }
+    optimizers = {name: Adam(parameters, given["learning_rate"]) for name, parameters in learned.items()}
+    own = cql_continuous.Settings(given["gamma"], given["samples"], given["alpha"], None, given["target_rate"])
+    size = given["batch_size"]
+    return agent.policy, cql_continuous.fit(agent, optimizers, data, own, batch_size=size, generator=generator)
+
+
+def _decision_transformer(
+    data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
+    trunk = Transformer(given["width"], given["layers"], given["heads"], given["dropout"])
+    episodes = Episodes(data, given["context"])
+    sizes = {"context": given["context"], "timesteps": given["timesteps"], "scale": given["scale"], "targets": [0.0]}
+    model = dt.DecisionTransformer(spaces, trunk, **sizes)
+    model.normaliser.fit(data.observations)
+    optimizer = Adam(model.parameters(), given["learning_rate"], given["clip"])
+    batches = episodes.batches(given["batch_size"], generator)
+    return model, dt.fit(model, optimizer, batches, bfloat16=given.get("bfloat16", False))
+
+
+BUILDERS = {
+    "bc": _bc,
+    "dqn": _dqn,
+    "cql": _cql,
+    "cql_continuous": _cql_continuous,
+    "decision_transformer": _decision_transformer,
+}
