@@ -65,7 +65,7 @@ def _continuous(config: CqlConfig, alpha: float, recording: Recording, generator
         "temperature": Adam([agent.log_temperature], own.policy_learning_rate),
         "alpha": Adam([agent.log_alpha], own.policy_learning_rate),
     }
-    settings = cql_continuous.Settings(config.gamma, own.samples, alpha, own.gap, own.target_rate)
+    settings = cql_continuous.Settings(config.gamma, own.samples, own.gap, own.target_rate)
     steps = cql_continuous.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
     return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 

@@ -31,13 +31,12 @@ class Settings:
 
     gamma: float
     samples: int  # of each of the three kinds of actions
-    alpha: float  # weight of the conservative term; where it starts if there is a gap
-    gap: float | None  # how far the term may rise before alpha does; None holds alpha
+    gap: float | None  # how far the conservative term may rise before alpha does; None holds alpha
     target_rate: float  # of the way that the target critics move in a step
 
 
 class Agent(nn.Module):
-    """Policy, critics, their targets, and the two numbers that are learnt beside them."""
+    """Policy, critics, their targets, and the two numbers that are learnt beside them; `alpha` is the first one's start."""
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor, alpha: float) -> None:
         super().__init__()

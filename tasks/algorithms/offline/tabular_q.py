@@ -42,7 +42,7 @@ class QTable(nn.Module):
 
     @cached_property
     def _numbers(self) -> dict[bytes, int]:
-        return {state.tobytes(): number for number, state in enumerate(self.states.numpy())}
+        return {key: number for number, key in enumerate(_keys(self.states))}
 
     def act(self, observations: Tensor) -> Tensor:
         """(M, O) to (M,) long."""
@@ -56,9 +56,14 @@ class QTable(nn.Module):
 
     def _rows(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Q of each observation's state (M, A), and whether the data has any action there (M,)."""
-        numbers = [self._numbers.get(seen.tobytes(), -1) for seen in observations.numpy()]
+        numbers = [self._numbers.get(key, -1) for key in _keys(observations)]
         rows = self.q[numbers]
         return rows, torch.tensor(numbers).ge(0) & rows.isfinite().any(dim=1)
+
+
+def _keys(observations: Tensor) -> list[bytes]:
+    """Equal for equal rows: -0 + 0 is 0."""
+    return [row.tobytes() for row in (observations + 0.0).numpy()]
 
 
 class TooManyStates(ValueError):

@@ -1,0 +1,152 @@
+from functools import partial
+from itertools import islice
+from math import exp, log
+
+import pytest
+import torch
+
+from tasks import simulators
+from tasks.algorithms.offline import cql, dqn
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks import QValues, Spaces
+from tasks.algorithms.offline.target import Target
+from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.playing import as_player, play
+from tasks.recordings import read
+from tests.tasks.offline import worlds
+
+# Two states, one-hot, and two actions. Online and target network disagree about the better action in state 1.
+ONLINE = torch.tensor([[1.0, 2.0], [5.0, 3.0]])
+TARGET = torch.tensor([[0.5, 0.0], [2.0, 10.0]])
+GAMMA = 0.5
+# From state 0 to state 1 with reward 1: going on, terminated, truncated.
+THREE = Batch(
+    observations=torch.eye(2)[[0, 0, 0]],
+    actions=torch.tensor([0, 1, 1]),
+    rewards=torch.ones(3),
+    next_observations=torch.eye(2)[[1, 1, 1]],
+    terminated=torch.tensor([False, True, False]),
+)
+
+
+def table(q):
+    return lambda observations: observations @ q
+
+
+def test_the_online_network_selects_and_the_target_network_evaluates():
+    values, taken, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=True)
+    assert values.tolist() == ONLINE[[0, 0, 0]].tolist()
+    assert taken.tolist() == [1, 2, 2]
+    # The online network prefers action 0 in state 1, which the target network values at 2: y = 1 + 0.5 * 2, or 1 at the end.
+    assert error.tolist() == [1 - 2, 2 - 1, 2 - 2]
+
+
+def test_without_double_selection_the_target_network_does_both():
+    _, _, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=False)
+    assert error.tolist() == [1 - 6, 2 - 1, 2 - 6]
+
+
+def test_the_losses_by_hand():
+    settings = {"gamma": GAMMA, "double": False}
+    squared, metrics = dqn.loss(table(ONLINE), table(TARGET), THREE, huber=False, **settings)
+    assert squared.item() == pytest.approx((25 + 1 + 16) / 2 / 3)
+    assert metrics["q"].item() == pytest.approx(5 / 3)
+    assert metrics["td_error"].item() == pytest.approx((5 + 1 + 4) / 3)
+    huber, _ = dqn.loss(table(ONLINE), table(TARGET), THREE, huber=True, **settings)
+    assert huber.item() == pytest.approx((4.5 + 0.5 + 3.5) / 3)
+
+
+def test_cql_adds_how_far_all_actions_stand_above_the_data_s():
+    settings = {"gamma": GAMMA, "double": True, "huber": False}
+    plain, _ = dqn.loss(table(ONLINE), table(TARGET), THREE, **settings)
+    value, metrics = cql.loss(table(ONLINE), table(TARGET), THREE, alpha=0.7, **settings)
+    gap = log(exp(1) + exp(2)) - (1 + 2 + 2) / 3
+    assert metrics["conservative"].item() == pytest.approx(gap)
+    assert value.item() == pytest.approx(plain.item() + 0.7 * gap)
+    assert cql.loss(table(ONLINE), table(TARGET), THREE, alpha=0.0, **settings)[0].item() == plain.item()
+
+
+def wrong(flaw):
+    """The errors with one of the usual mistakes in them."""
+    following = TARGET[1, ONLINE[1].argmax()]
+    going_on = torch.tensor([1.0, 0.0, 1.0])
+    if flaw == "the online network evaluates":
+        following = ONLINE[1].max()
+    if flaw == "bootstraps through termination":
+        going_on = torch.ones(3)
+    if flaw == "stops at truncation":
+        going_on = torch.tensor([1.0, 0.0, 0.0])
+    return ONLINE[0, THREE.actions] - (1 + GAMMA * going_on * following)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "caught"),
+    [
+        ("none", False),
+        ("the online network evaluates", True),
+        ("bootstraps through termination", True),
+        ("stops at truncation", True),
+    ],
+)
+def test_the_case_tells_the_usual_mistakes_apart(flaw, caught):
+    _, _, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=True)
+    assert torch.equal(wrong(flaw), error) != caught
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_only_the_data_s_actions_have_a_gradient(double):
+    online = ONLINE.clone().requires_grad_()
+    value, _ = dqn.loss(table(online), table(TARGET), THREE, gamma=GAMMA, double=double, huber=False)
+    value.backward()
+    assert online.grad[1].tolist() == [0, 0]  # the next state's
+    _, _, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double)
+    torch.testing.assert_close(online.grad[0], torch.stack([error[0], error[1] + error[2]]) / 3)
+
+
+DOUBLE = partial(dqn.loss, double=True, huber=True)
+CONSERVATIVE = partial(cql.loss, double=True, huber=True, alpha=0.5)
+
+
+def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=50):
+    torch.manual_seed(0)
+    policy = QValues(Spaces(data.observations.shape[1], actions, True), hidden, gamma)
+    target, optimizer = Target(policy.layers, every=every, rate=1.0), Adam(policy.parameters(), 0.003)
+    batches = data.batches(64, torch.Generator().manual_seed(0))
+    starts = data.observations[data.starts]
+    fit = dqn.fit(policy, target, optimizer, batches, starts, partial(objective, gamma=gamma))
+    return policy, list(islice(fit, steps))
+
+
+@pytest.mark.parametrize("objective", [DOUBLE, CONSERVATIVE], ids=["dqn", "cql"])
+def test_they_find_paths_that_no_walk_took(objective, one_thread, tmp_path):
+    walks = read(worlds.record(tmp_path / "walks", "graph", 200)).transitions
+    policy, _ = trained(walks, 3, objective, steps=1200, gamma=0.9)
+    starts = len(simulators.GRAPH.starts)
+    played = play("graph", as_player(policy), starts, seed=0).returns
+    assert walks.returns.mean() < -6
+    assert played.mean() >= simulators.OPTIMA["graph"] - 0.2
+
+
+def one_of_eight(episodes=60, length=10):
+    """All that the data does is action 0, for which nothing is to be had; it is truncated, and any state may follow."""
+    generator = torch.Generator().manual_seed(0)
+    count = episodes * length
+    seen = torch.randn(count + 1, 4, generator=generator)
+    nothing = torch.zeros(count)
+    return Transitions(seen[:-1], nothing.long(), nothing, seen[1:], nothing.bool(), torch.full((episodes,), length))
+
+
+def test_dqn_believes_in_actions_that_the_data_lacks_and_cql_does_not(one_thread):
+    believed = {
+        objective.func: trained(one_of_eight(), 8, objective, steps=1500, gamma=0.9)[1][-1]["initial_value"].item()
+        for objective in (DOUBLE, CONSERVATIVE)
+    }
+    assert believed[dqn.loss] > 0.3
+    assert abs(believed[cql.loss]) < 0.05
+
+
+def test_the_first_metrics_are_those_of_the_untrained_network(one_thread):
+    data = one_of_eight(episodes=4)
+    policy, rows = trained(data, 8, DOUBLE, steps=3, gamma=0.9)
+    assert set(rows[0]) == {"loss", "q", "td_error", "initial_value"}
+    assert rows[-1]["initial_value"].item() == policy.values(data.observations[data.starts]).mean().item()

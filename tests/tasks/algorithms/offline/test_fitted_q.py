@@ -1,0 +1,77 @@
+from itertools import islice
+
+import pytest
+import torch
+
+from tasks.algorithms.offline import fitted_q
+from tasks.algorithms.offline.critics import Critics
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.transitions import Transitions
+from tests.tasks.algorithms.offline.chains import dynamics, evaluated, recorded, sampled
+
+
+class Fixed:
+    """Does action i in the state whose one-hot vector has its 1 at i's place."""
+
+    def __init__(self, actions):
+        self.actions = torch.tensor(actions)
+
+    def act(self, observations):
+        return self.actions[observations.argmax(dim=1)]
+
+
+def fitted(data, policy, spaces, *, steps, gamma, hidden=(), learning_rate=0.05, target_rate=0.1, batch_size=90):
+    torch.manual_seed(0)
+    critic = Critics(spaces, hidden, count=1)
+    settings = {"learning_rate": learning_rate, "target_rate": target_rate, "batch_size": batch_size}
+    generator = torch.Generator().manual_seed(0)
+    for _ in islice(fitted_q.fit(critic, policy, data, gamma=gamma, generator=generator, **settings), steps):
+        pass
+    return critic
+
+
+def test_it_comes_to_the_policy_s_value_in_the_true_dynamics(one_thread):
+    chain, gamma, actions = dynamics(states=5, actions=3, seed=2), 0.8, [0, 2, 1, 1, 0]
+    data, policy = sampled(chain), Fixed(actions)
+    critic = fitted(data, policy, Spaces(5, 3, True), steps=2000, gamma=gamma, learning_rate=0.005, batch_size=512)
+    exact = evaluated(chain, gamma, torch.eye(3)[actions])
+    with torch.no_grad():
+        found = critic.every(torch.eye(5))[0]
+    torch.testing.assert_close(found.double(), exact, rtol=0.0, atol=0.08)
+    mine = exact[torch.arange(5), torch.tensor(actions)].mean().item()  # each state starts equally many episodes
+    assert fitted_q.estimate(critic, policy, data) == pytest.approx(mine, abs=0.05)
+    behaviour = evaluated(chain, gamma, torch.full((5, 3), 1 / 3)).mean().item()
+    assert abs(behaviour - mine) > 0.3  # what the data's own returns would say
+
+
+@pytest.mark.parametrize(("terminated", "worth"), [(False, 1 + 0.5 * 4), (True, 1.0)])
+def test_a_truncated_episode_goes_on_and_a_terminated_one_does_not(terminated, worth, one_thread):
+    data = recorded([(0, 0, 1.0, 1, terminated), (1, 0, 4.0, 1, True)], states=2, length=1)
+    critic = fitted(data, Fixed([0, 0]), Spaces(2, 2, True), steps=1500, gamma=0.5)
+    with torch.no_grad():
+        assert critic(torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(worth, abs=0.05)
+
+
+class Straight:
+    """A continuous policy: half of what it sees."""
+
+    def act(self, observations):
+        return observations / 2
+
+
+def test_continuous_actions(one_thread):
+    """One step, reward -(s - a)^2, random actions: a = s / 2 from s in [-1, 1] is worth -1/12 on average, the data's -2/3."""
+    generator = torch.Generator().manual_seed(0)
+    seen, acted = (2 * torch.rand(2000, 1, generator=generator) - 1 for _ in range(2))
+    rewards = -(seen - acted).square().squeeze(1)
+    ends = torch.ones(2000, dtype=torch.bool)
+    data = Transitions(seen, acted, rewards, seen, ends, torch.ones(2000, dtype=torch.long))
+    spaces = Spaces(1, 1, False)
+    critic = fitted(data, Straight(), spaces, steps=800, gamma=0.9, hidden=(32, 32), learning_rate=0.005)
+    assert fitted_q.estimate(critic, Straight(), data) == pytest.approx(-1 / 12, abs=0.03)
+    assert rewards.mean().item() == pytest.approx(-2 / 3, abs=0.03)
+
+
+def test_actions_are_asked_for_in_parts_and_keep_their_order():
+    seen = torch.arange(2 * fitted_q.CHUNK + 3.0).unsqueeze(1)
+    assert torch.equal(fitted_q.acted(Straight(), seen), seen / 2)
