@@ -1,0 +1,130 @@
+"""The stages awr, brac, bear and cql on small data sets: what they write, and that a killed training goes on as it was."""
+
+from itertools import islice
+
+import pandas as pd
+import pytest
+import torch
+
+from tasks import learning, players, recordings
+from tasks.offline import awr, bear, brac, cql
+from tests.tasks.offline.worlds import record
+
+LEARNER = {"steps": 7, "batch_size": 16, "log_every": 3, "evaluate_every": 3, "evaluate_episodes": 1, "hidden": [8]}
+CRITICS = {
+    "gamma": 0.9,
+    "target_rate": 0.1,
+    "critics": 2,
+    "learning_rate": 0.01,
+    "critic_learning_rate": 0.01,
+    "warmup": 2,
+}
+BEAR = {
+    "lam": 0.75,
+    "target_samples": 3,
+    "kernel": "laplacian",
+    "bandwidth": 1.0,
+    "mmd_samples": 3,
+    "threshold": 0.1,
+    "multiplier_learning_rate": 0.1,
+}
+AWR = {
+    "gamma": 0.9,
+    "lam": 0.9,
+    "beta": 1.0,
+    "max_weight": 20.0,
+    "refresh_every": 3,
+    "learning_rate": 0.01,
+    "value_learning_rate": 0.01,
+}
+CQL = {
+    "gamma": 0.9,
+    "learning_rate": 0.01,
+    "loss": "squared",
+    "target_every": 1,
+    "target_rate": 0.1,
+    "alphas": {"CQL": {"discrete": 1.0, "continuous": 1.0}},
+    "continuous": {"gap": 1.0, "samples": 2, "critics": 2, "policy_learning_rate": 0.01, "target_rate": 0.1},
+}
+STAGES = {
+    "awr": (awr.run, awr.AwrConfig, AWR, "AWR"),
+    "brac": (brac.run, brac.BracConfig, {**CRITICS, "alpha": 0.1}, "BRAC-v"),
+    "bear": (bear.run, bear.BearConfig, {**CRITICS, **BEAR}, "BEAR"),
+    "cql": (cql.run, cql.CqlConfig, CQL, "CQL"),
+}
+ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+CASES = [("awr", "discrete"), ("brac", "discrete"), *((stage, "continuous") for stage in STAGES)]
+
+
+def config(stage, seeds=(0, 1)):
+    _, kind, own, _ = STAGES[stage]
+    return kind(seeds=list(seeds), **LEARNER, **own)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with the data sets `discrete` and `continuous`."""
+    home = tmp_path_factory.mktemp("data")
+    for name, environment in ENVIRONMENTS.items():
+        record(home / name, environment, 3)
+    return home
+
+
+@pytest.mark.parametrize(("stage", "actions"), CASES)
+def test_every_seed_leaves_a_policy_that_plays_and_its_curve(stage, actions, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run, _, _, variant = STAGES[stage]
+    metrics = run(config(stage), data / actions, tmp_path / "out")
+    curves = pd.read_csv(tmp_path / "out" / "curves.csv")
+    assert curves.groupby("seed")["step"].apply(list).to_dict() == {0: [3, 6, 7], 1: [3, 6, 7]}
+    assert curves.notna().all(axis=None)
+    assert set(metrics) == set(curves["variant"]) == {variant}
+    recording = recordings.read(data / actions)
+    for seed in (0, 1):
+        policy = players.load(tmp_path / "out" / variant / f"seed-{seed}")
+        acted = policy.act(recording.transitions.observations)
+        assert acted.shape == recording.transitions.actions.shape
+        if actions == "continuous":
+            assert acted.abs().max() <= 1
+    run(config(stage), data / actions, tmp_path / "again" / "out")
+    for file in sorted(path for path in (tmp_path / "out").rglob("*") if path.is_file()):
+        again = tmp_path / "again" / "out" / file.relative_to(tmp_path / "out")
+        assert file.read_bytes() == again.read_bytes(), file
+
+
+@pytest.mark.parametrize(("stage", "actions"), CASES)
+def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions, data, monkeypatch):
+    """Cut between two valuations of the data set (AWR) and after the warm-up (BEAR, BRAC)."""
+    run, _, _, variant = STAGES[stage]
+    builders = {}
+    monkeypatch.setattr(learning, "run", lambda name, config, transitions, out, variants: builders.update(variants))
+    run(config(stage), data / actions, data / "out")
+    recording = recordings.read(data / actions)
+
+    def started(seed):
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        learner = builders[variant](recording, seed, generator)
+        return learner, generator
+
+    whole, _ = started(0)
+    expected = list(islice(whole.steps, 7))[4:]
+    first, generator = started(0)
+    list(islice(first.steps, 4))
+    kept = {
+        name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
+        for name, part in first.state.items()
+    }
+    drawn = generator.get_state()
+    second, generator = started(1)
+    for name, part in second.state.items():
+        part.load_state_dict(kept[name])
+    generator.set_state(drawn)
+    assert list(islice(second.steps, 3)) == expected
+
+
+def test_bear_says_that_it_is_for_continuous_actions(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"^bear: data set discrete: .* continuous actions"):
+        bear.run(config("bear"), data / "discrete", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
