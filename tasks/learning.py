@@ -51,10 +51,13 @@ EVALUATION_SEED = 1_000_000  # of the episodes played on the way; the stage `ret
 Build = Callable[[Recording, int, torch.Generator], Learner]
 
 
-def run(stage: str, config: LearnerConfig, transitions: Path, out: Path, variants: Mapping[str, Build]) -> Metrics:
+def run(
+    stage: str, config: LearnerConfig, transitions: Path, out: Path, variants: Mapping[str, Build], *others: Path
+) -> Metrics:
     """Train every variant with every seed on the data set at `transitions`; the metrics are means over seeds of each last row.
 
-    A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from.
+    A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from. `others` are
+    the files besides the data set that it reads.
     """
     recording = read(transitions)
     curves, returns, metrics, done = [], [], {}, 0
@@ -63,20 +66,27 @@ def run(stage: str, config: LearnerConfig, transitions: Path, out: Path, variant
         for seed in config.seeds:
             name = f"{variant}/seed-{seed}"
             with part(done, len(variants) * len(config.seeds)):
-                rows = _train(f"{stage}-{out.name}", name, config, recording, seed, build, transitions, out)
+                rows = _train(f"{stage}-{out.name}", name, config, recording, seed, build, [transitions, *others], out)
             done += 1
             tagged = [{"variant": variant, "seed": seed, **row} for row in rows]
             returns += [{**row, "return": row[RETURN]} for row in tagged if RETURN in row]
             curves += tagged
             ends.append(rows[-1])
-        metrics[variant] = pd.DataFrame(ends).mean().to_dict()
+        metrics[variant] = {str(name): float(mean) for name, mean in pd.DataFrame(ends).mean().items()}
     pd.DataFrame(curves).drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
     pd.DataFrame(returns)[["variant", "seed", "step", "return"]].to_csv(out / "returns.csv", index=False)
     return metrics
 
 
 def _train(
-    stage: str, name: str, config: LearnerConfig, recording: Recording, seed: int, build: Build, data: Path, out: Path
+    stage: str,
+    name: str,
+    config: LearnerConfig,
+    recording: Recording,
+    seed: int,
+    build: Build,
+    inputs: list[Path],
+    out: Path,
 ) -> list[Row]:
     """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name."""
     torch.manual_seed(seed)
@@ -95,7 +105,7 @@ def _train(
                 row[RETURN] = played.returns.mean()
             yield {f"{name}/{metric}": value for metric, value in row.items()}
 
-    with resumable(f"{stage}-{name.replace('/', '-')}", config, data) as training:
+    with resumable(f"{stage}-{name.replace('/', '-')}", config, *inputs) as training:
         rows = training.run(fit, {**learner.state, "batches": generator}, total)
         saved.save(learner.policy, out / name)
     return [{metric.removeprefix(f"{name}/"): value for metric, value in row.items()} for row in rows]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from tasks import artifacts, learning, trunks
@@ -78,11 +78,17 @@ class DecisionTransformerConfig(LearnerConfig):
     text: TextConfig
     synthetic: SyntheticConfig
 
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> "DecisionTransformerConfig":
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        return self
+
 
 def run(config: DecisionTransformerConfig, transitions: Path, language: Path, texts: Path, out: Path) -> Metrics:
     """Train every init with every seed; policies and curves go to `out`."""
     variants = {name: partial(_build, config, init, language, texts) for name, init in config.inits.items()}
-    return learning.run("decision_transformer", config, transitions, out, variants)
+    return learning.run("decision_transformer", config, transitions, out, variants, language, texts)
 
 
 def _build(
@@ -168,10 +174,10 @@ def _optimizer(config: DecisionTransformerConfig, learned: nn.Module, learning_r
 def _pretrain(config: DecisionTransformerConfig, trunk: Any, generator: torch.Generator) -> None:
     """Teach the trunk to predict a Markov chain; the embeddings that served for it are forgotten."""
     how, device = config.synthetic, artifacts.device()
-    learned = nn.ModuleList([trunk, text.new(how.states, trunk.width, how.length)]).to(device)
-    optimizer = _optimizer(config, learned, how.learning_rate, 0)
+    words = text.new(how.states, trunk.width, how.length)
+    optimizer = _optimizer(config, nn.ModuleList([trunk, words]).to(device), how.learning_rate, 0)
     for rows in islice(text.chain(how.states, how.rows, how.length, generator), how.steps):
-        optimizer.step(learned[1].loss(trunk, rows.to(device)))
+        optimizer.step(words.loss(trunk, rows.to(device)))
 
 
 def _next_loss(words: text.Text, trunk: Any, rows: Iterator[Tensor], device: str) -> Tensor:

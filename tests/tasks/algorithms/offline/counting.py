@@ -1,0 +1,55 @@
+"""A task of counting: an episode has STEPS steps, an action of 1 earns 1; nothing but the timestep is to be seen.
+
+After random play a return-to-go of R with n steps left makes 1 the likelier action if R > n / 2: who asks for R and subtracts
+what was earned gets R exactly, who never subtracts does not.
+"""
+
+from itertools import islice
+
+import torch
+
+from tasks.algorithms.offline import decision_transformer as dt
+from tasks.algorithms.offline.adam import AdamW
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.transformer import Transformer
+from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.windows import Episodes
+
+STEPS = 6
+
+
+def transitions(episodes=400, discrete=True):
+    generator = torch.Generator().manual_seed(0)
+    count = episodes * STEPS
+    actions = torch.randint(2, (count,), generator=generator)
+    ends = torch.arange(count) % STEPS == STEPS - 1
+    rewards, seen = actions.float(), torch.zeros(count, 1)
+    if not discrete:
+        actions = 2.0 * actions[:, None] - 1
+    return Transitions(seen, actions, rewards, seen, ends, torch.full((episodes,), STEPS))
+
+
+def model(discrete=True, context=STEPS, width=16, layers=2, heads=2, seed=0, observation=1):
+    torch.manual_seed(seed)
+    spaces = Spaces(observation, 2 if discrete else 1, discrete)
+    trunk = Transformer(width, layers, heads, dropout=0.0)
+    return dt.DecisionTransformer(spaces, trunk, context=context, timesteps=STEPS, scale=3.0, targets=[4.0])
+
+
+def trained(policy, steps=250, **options):
+    data = Episodes(transitions(discrete=policy.spaces.discrete), policy.context)
+    optimizer = AdamW(policy.parameters(), 0.003, clip=0.25, weight_decay=0.0, warmup=20)
+    batches = data.batches(32, torch.Generator().manual_seed(0))
+    return list(islice(dt.fit(policy, optimizer, batches, **options), steps))
+
+
+def earned(player, asked=1):
+    """What one episode earns in each of `asked` games side by side."""
+    player.begin(asked)
+    everyone, total = torch.arange(asked), torch.zeros(asked)
+    for _ in range(STEPS):
+        actions = player.act(everyone, torch.zeros(asked, 1)).reshape(asked)
+        rewards = (actions > 0).float()
+        player.observe(everyone, rewards)
+        total += rewards
+    return total.tolist()

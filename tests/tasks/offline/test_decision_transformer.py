@@ -1,0 +1,212 @@
+import hashlib
+from itertools import islice
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tasks import artifacts, learning, players, training
+from tasks.offline import decision_transformer as stage
+from tasks.playing import as_player, play
+from tests.tasks import tiny
+from tests.tasks.offline.worlds import record
+
+SMALL = {
+    "seeds": [0, 7],
+    "steps": 12,
+    "batch_size": 4,
+    "log_every": 4,
+    "evaluate_every": 2,
+    "evaluate_episodes": 3,
+    "inits": {"DT": "random"},
+    "context": 4,
+    "width": 8,
+    "layers": 2,
+    "heads": 1,
+    "dropout": 0.1,
+    "learning_rate": 0.01,
+    "weight_decay": 0.0001,
+    "warmup": 5,
+    "clip": 0.25,
+    "bfloat16": False,
+    "environments": {
+        "graph": {"targets": [-1.0, -4.0], "scale": 10.0},
+        "Reacher-v5": {"targets": [-4.0], "scale": 10.0},
+    },
+    "language": {"source": "directory", "path": "-", "hub_id": "-", "hub_revision": "-"},
+    "text": {"weight": 0.0, "path": "-", "rows": 2, "length": 6},
+    "synthetic": {"states": 5, "steps": 3, "rows": 2, "length": 6, "learning_rate": 0.01},
+}
+NOWHERE = Path("nowhere")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("data") / "graph-12", "graph", 12)
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def config(**changes):
+    return stage.DecisionTransformerConfig.model_validate({**SMALL, **changes})
+
+
+def made(data, out, language=NOWHERE, texts=NOWHERE, **changes):
+    out.mkdir(parents=True)
+    return out, stage.run(config(**changes), data, language, texts, out)
+
+
+def hashes(folder):
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_policies_know_what_may_be_asked_of_them(data, tmp_path):
+    out, metrics = made(data, tmp_path / "out")
+    for seed in (0, 7):
+        policy = players.load(out / "DT" / f"seed-{seed}")
+        assert policy.targets == [-1.0, -4.0]
+        assert (policy.scale, policy.context) == (10.0, 4)
+        returns = [play("graph", policy.with_target(target), 3, 0).returns for target in policy.targets]
+        assert [len(each) for each in returns] == [3, 3]
+        first = play("graph", policy.with_target(-1.0), 3, 5).returns
+        assert (play("graph", as_player(policy), 3, 5).returns == first).all()
+    assert metrics["DT"]["step"] == 12
+    assert set(pd.read_csv(out / "curves.csv")) == {"variant", "seed", "step", "loss", "accuracy"}
+
+
+def test_continuous_actions(tmp_path):
+    data = record(tmp_path / "Reacher-v5-random", "Reacher-v5", 3)
+    out, _ = made(data, tmp_path / "out", seeds=[0])
+    policy = players.load(out / "DT/seed-0")
+    player = policy.with_target(-4.0)
+    player.begin(2)
+    actions = player.act(torch.arange(2), torch.randn(2, policy.spaces.observation))
+    assert actions.shape == (2, 2)
+    assert actions.abs().max() <= 1
+
+
+def all_inits(home):
+    model = tiny.gpt2(vocab_size=300, bos_token_id=0, eos_token_id=0)
+    words(home / "model")
+    model.save_pretrained(home / "model")
+    (home / "text").mkdir()
+    (home / "text/a.txt").write_text("one two three\nfour five\n" * 5)
+    return {
+        "language": home / "model",
+        "texts": home / "text",
+        "inits": {"DT": "random", "DT-language": "language", "DT-synthetic": "synthetic"},
+    }
+
+
+def words(path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(SIGNS)}, merges=[]))
+    letters.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    PreTrainedTokenizerFast(tokenizer_object=letters).save_pretrained(path)
+
+
+SIGNS = ["Ġ", "Ċ", *"abcdefghijklmnopqrstuvwxyz"]
+
+
+def test_same_seed_same_bytes_for_every_init_with_text_beside(data, tmp_path):
+    options = all_inits(tmp_path) | {"text": {**SMALL["text"], "weight": 0.5}}
+    first, metrics = made(data, tmp_path / "a/graph-12", **options)
+    torch.rand(5)
+    second, _ = made(data, tmp_path / "b/graph-12", **options)
+    assert hashes(first) == hashes(second)
+    assert (
+        len({hashes(first)[f"{init}/seed-{seed}/model.safetensors"] for init in options["inits"] for seed in (0, 7)})
+        == 6
+    )
+    assert all(metrics[init]["language_loss"] > 0 for init in options["inits"])
+
+
+def trainable(folder):
+    policy = players.load(folder)
+    return sum(p.numel() for p in policy.parameters() if p.requires_grad)
+
+
+def test_all_inits_have_equal_size_and_start_from_different_trunks(data, tmp_path):
+    options = all_inits(tmp_path)
+    out, _ = made(data, tmp_path / "out", seeds=[0], **options)
+    assert len({trainable(out / init / "seed-0") for init in options["inits"]}) == 1
+    start = tiny.gpt2(vocab_size=300).transformer.h[0].mlp.c_fc.weight.flatten()
+    ends = {i: players.load(out / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten() for i in options["inits"]}
+    like = {init: torch.cosine_similarity(start, end, dim=0).item() for init, end in ends.items()}
+    assert like["DT-language"] > 0.95
+    assert abs(like["DT"]) < 0.1
+    assert abs(like["DT-synthetic"]) < 0.1
+
+
+def test_synthetic_text_teaches_our_own_trunk_as_well(data, tmp_path):
+    out, _ = made(data, tmp_path / "out", seeds=[0], inits={"DT": "random", "DT-synthetic": "synthetic"})
+    weights = [players.load(out / init / "seed-0").trunk for init in ("DT", "DT-synthetic")]
+    assert weights[0].sizes == weights[1].sizes
+    assert not torch.equal(weights[0].norm.weight, weights[1].norm.weight)
+
+
+@pytest.mark.parametrize("init", ["random", "language", "synthetic"])
+def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monkeypatch, init):
+    options = all_inits(tmp_path) | {"text": {**SMALL["text"], "weight": 0.5}, "seeds": [0], "inits": {"DT": init}}
+    whole, _ = made(data, tmp_path / "whole/graph-12", **options)
+    monkeypatch.setattr(training, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(training, "SHARE", float("inf"))
+    rows = learning.means.rows
+
+    def killed(steps, every):
+        yield from islice(rows(steps, every), 2)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learning.means, "rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            made(data, tmp_path / "killed/graph-12", **options)
+    assert list(training.FOLDER.glob("*.safetensors"))
+    resumed, _ = made(data, tmp_path / "resumed/graph-12", **options)
+    assert hashes(resumed) == hashes(whole)
+
+
+def test_an_environment_without_targets_is_named_before_anything_is_trained(data, tmp_path):
+    expected = "decision_transformer.environments: no targets for graph, which graph-12 is from"
+    with pytest.raises(SystemExit, match=expected):
+        made(data, tmp_path / "out", environments={})
+
+
+def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
+    with pytest.raises(SystemExit, match=r"made for 64 tokens, but context and text need 66"):
+        made(data, tmp_path / "out", context=22, **all_inits(tmp_path))
+
+
+def test_text_from_the_language_flows_corpus(data, tmp_path):
+    options = all_inits(tmp_path)
+    documents = pd.DataFrame({"kind": ["facts", "stories"], "text": ["one two", "three"]})
+    artifacts.write(stage.Documents, documents, tmp_path / "corpus/corpus.parquet")
+    stream, vocabulary = stage._stream(config(), options["language"], tmp_path / "corpus")
+    assert "".join(SIGNS[token] for token in stream) == "oneĠtwothree"
+    assert vocabulary == len(SIGNS)
+
+
+@pytest.mark.parametrize("missing", ["text", "model"])
+def test_text_or_tokenizer_that_is_not_there_is_named(data, tmp_path, missing):
+    all_inits(tmp_path)
+    places = {"text": tmp_path / "text", "model": tmp_path / "model", missing: tmp_path / "empty"}
+    (tmp_path / "empty").mkdir()
+    what = {"text": "0 tokens of text", "model": "no tokenizer can be loaded"}[missing]
+    with pytest.raises(SystemExit, match=f"^{tmp_path}/empty: {what}"):
+        stage._stream(config(), places["model"], places["text"])
+
+
+@pytest.mark.parametrize(
+    "change", [{"inits": {}}, {"inits": {"DT": "wiki"}}, {"clip": 0.0}, {"heads": 3}, {"dropout": 1.0}]
+)
+def test_what_makes_no_sense_is_refused(change):
+    with pytest.raises(ValidationError):
+        config(**change)
