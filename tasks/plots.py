@@ -6,6 +6,7 @@ Text stays text, in the page's own font. Colours are Okabe and Ito's, which peop
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from tasks.algorithms.estimates import Estimate
 
@@ -36,6 +38,7 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 7,
 }
+DASHES = ("--", ":", "-.")
 PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one quantity: drawn in one panel
 
 
@@ -95,6 +98,74 @@ def calibration(frame: pd.DataFrame, name: str) -> str:
         axis.scatter(frame["predicted"], frame["observed"], s=areas, color=COLOURS[0], zorder=3)
         axis.set(xlabel="predicted", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         return _svg(figure, name)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several small plots: for each label one line, or cloud of points, a seed."""
+
+    title: str
+    seeds: Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]  # label -> (xs, ys) of each seed
+    levels: Mapping[str, float]  # name -> a height to compare with, drawn across
+
+
+def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: bool = False) -> str:
+    """The panels with one legend: seeds as thin lines, their mean plainly where they share their xs.
+
+    With `diagonal` points are drawn, not lines, and x = y; heights far beyond the widths are shown on a logarithmic
+    scale from there on.
+    """
+    labels = list(dict.fromkeys(label for panel in panels for label in panel.seeds))
+    colours = dict(zip(labels, _cycle(len(labels)), strict=True))
+    levels = dict.fromkeys(named for panel in panels for named in panel.levels)
+    styles: Any = {
+        named: {"color": "#777777", "lw": 0.8, "ls": dash} for named, dash in zip(levels, DASHES, strict=False)
+    }
+    columns = min(3, len(panels))
+    rows = ceil(len(panels) / columns)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, HEIGHT * (1.4 * rows + 0.2)), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axis, panel in zip(axes, panels, strict=False):
+            for label, seeds in panel.seeds.items():
+                _seeds(axis, seeds, colours[label], diagonal)
+            for named, level in panel.levels.items():
+                axis.axhline(level, **styles[named])
+            if diagonal:
+                _diagonal(axis, panel)
+            axis.set(title=panel.title, xlabel=x)
+        for axis in axes[::columns]:
+            axis.set_ylabel(y)
+        for axis in axes[len(panels) :]:
+            axis.axis("off")
+        handles = [
+            Line2D([], [], color=colours[label], marker="o" if diagonal else "", label=label) for label in labels
+        ]
+        handles += [Line2D([], [], **style, label=name) for name, style in styles.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
+        return _svg(figure, name)
+
+
+def _seeds(axis: Axes, seeds: Sequence[tuple[Sequence[float], Sequence[float]]], colour: str, points: bool) -> None:
+    if points:
+        for xs, ys in seeds:
+            axis.plot(xs, ys, "o", color=colour, markersize=3.5, alpha=0.7, markeredgewidth=0)
+        return
+    for xs, ys in seeds:
+        axis.plot(xs, ys, color=colour, alpha=0.4, linewidth=0.6)
+    if len({tuple(xs) for xs, _ in seeds}) == 1:
+        axis.plot(seeds[0][0], np.mean([ys for _, ys in seeds], axis=0), color=colour)
+
+
+def _diagonal(axis: Axes, panel: Panel) -> None:
+    across, up = (np.concatenate([one[side] for of in panel.seeds.values() for one in of]) for side in (0, 1))
+    low, high = min(across.min(), up.min()), max(across.max(), up.max())
+    reach = max(np.abs(across).max(), 1e-9)
+    if np.abs(up).max() > 10 * reach:
+        axis.set_yscale("symlog", linthresh=reach)
+        low, high = across.min(), across.max()
+    line = np.linspace(low, high, 50)
+    axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)
 
 
 def _cycle(count: int) -> Sequence[str]:

@@ -10,15 +10,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field
 
-from tasks import artifacts, plots, schemas, scoreboard
+from tasks import artifacts, pages, plots, schemas, scoreboard
 from tasks.algorithms import estimates
 from tasks.algorithms.estimates import Estimate
 from tasks.stage import Config, Metrics, main
-
-TEMPLATES = ("report.html", "report.md")
 
 
 class ReportConfig(Config):
@@ -65,13 +62,11 @@ def run(
         "tables": scoreboard.tables(judged, config.baseline),
         "meaning": scoreboard.MEANING,
         "learning": [name for name in drawn if f"curves-{name}" in figures],
-        "figures": figures,
         "samples": _samples(answers, asked, config),
         "seed": config.seed,
         "stages": {name: list(_leaves(metrics)) for name, metrics in stages.items()},
-        "out": out.as_posix(),
     }
-    _write(view, figures, out)
+    pages.write(Path(__file__).parent / "templates", "report", view, figures, out)
     return {name: {key: vars(estimate) for key, estimate in of.items()} for name, of in wins.items()}
 
 
@@ -158,22 +153,6 @@ def _leaves(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _leaves(value, f"{prefix}{key} ")
         else:
             yield prefix + key, f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def _write(view: Mapping[str, Any], figures: Mapping[str, str], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    loader = FileSystemLoader(Path(__file__).parent / "templates")
-    for name in TEMPLATES:
-        environment = Environment(
-            loader=loader,
-            autoescape=name.endswith(".html"),
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        (out / name).write_text(environment.get_template(name + ".j2").render(view))
-    for name, svg in figures.items():
-        (out / f"{name}.svg").write_text(svg)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from tasks.algorithms.estimates import Estimate
 
 # Two-sided 95 % quantiles of Student's distribution, by degrees of freedom from 1 on.
-QUANTILES = (12.7062047, 4.3026527, 3.1824463, 2.7764451, 2.5705818, 2.4469118, 2.3646243, 2.3060041, 2.2621572, 2.2281389)
+QUANTILES = (12.70620, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216, 2.22814)
 
 
 def over_seeds(values: ArrayLike) -> Estimate:

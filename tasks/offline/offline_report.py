@@ -1,0 +1,192 @@
+"""The report of the offline flow: what each method earned on each data set, as one self-contained HTML page and as Markdown.
+
+Nothing in it varies with time or run: how the pages were made (graph, runs, times, params) is put at a marker after the run.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from tasks import pages, plots, results, scores
+from tasks.algorithms.offline.intervals import over_seeds
+from tasks.plots import Panel
+from tasks.recordings import Reference
+from tasks.results import Result, Table, Verdict
+from tasks.scores import Scores
+from tasks.stage import Config, Metrics, main
+
+
+class Expectation(Config):
+    """That one variant (or `data mean`, `data best`) scores higher than another on a data set."""
+
+    dataset: str
+    higher: str
+    lower: str
+
+
+class OfflineReportConfig(Config):
+    """What is shown, in this order, and what was expected."""
+
+    policies: list[str] = Field(min_length=1)  # of returns.policies
+    expectations: list[Expectation]
+
+
+def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
+    """Write offline_report.html, .md, plots and pictures from the folders in `returns`; the metrics are mean scores."""
+    missing = [name for name in config.policies if not (returns / name).is_dir()]
+    if missing:
+        raise SystemExit(f"params.yaml: offline_report.policies: {missing[0]} was not measured ({returns} lacks it)")
+    measured = [scores.read(returns / name) for name in config.policies]
+    found = results.results(measured)
+    first = [one for one in found if one.first]
+    data = {one.description["dataset"]: one.description for one in measured}
+    verdicts = [results.judge(one.higher, one.lower, one.dataset, first, data) for one in config.expectations]
+    beliefs = [belief for one in measured for belief in results.beliefs(one)]
+    view = {
+        "headline": headline(verdicts),
+        "verdicts": verdicts,
+        "stitched": [sentence for one in measured for sentence in results.stitched(one)],
+        "seeds": sorted({len(one.returns) for one in found}),
+        "episodes": sorted({int(one.episodes["episode"].nunique()) for one in measured}),
+        "tables": _tables(first, data),
+        "asked": sorted(
+            (one for one in found if one.can_be_asked), key=lambda one: (list(data).index(one.dataset), -one.target)
+        ),
+        "beliefs": beliefs,
+        "pictures": _pictures(measured, out),
+        "costs": _costs(measured),
+        "data": data,
+        "number": results.number,
+        "interval": results.interval,
+    }
+    pages.write(Path(__file__).parent / "templates", "offline_report", view, _figures(measured, found, data), out)
+    return _metrics(first, data)
+
+
+def headline(verdicts: Sequence[Verdict]) -> list[str]:
+    """How many expectations came out, in one sentence; none if nothing was expected."""
+    if not verdicts:
+        return []
+    counts = {came: sum(one.came == came for one in verdicts) for came in ("yes", "unclear", "no")}
+    told = [f"Of {len(verdicts)} expectations {counts['yes']} came out with the intervals apart"]
+    if counts["unclear"]:
+        told.append(f"{counts['unclear']} in the mean only")
+    told.append(f"{counts['no'] or 'none'} did not")
+    return [", ".join(told[:-1]) + f", and {told[-1]}."]
+
+
+def _tables(first: Sequence[Result], data: Mapping[str, Any]) -> list[Table]:
+    """Own scores, D4RL's where there are any, and returns."""
+    own = "100 (R - random) / (expert - random) with returns measured here; on graph and key-to-door the expert is the optimum."
+    theirs = "With D4RL's reference returns, which are of version 2 of these environments: comparable with published tables in kind only."
+    made = [
+        results.table("Score", own, first, data, "reference"),
+        results.table("D4RL score", theirs, first, data, "d4rl"),
+        results.table("Return", "Undiscounted, in the environment's own units.", first, data, None),
+    ]
+    return [one for one in made if one.rows]
+
+
+def _figures(measured: Sequence[Scores], found: Sequence[Result], data: Mapping[str, Any]) -> dict[str, str]:
+    kinds = {
+        "learning": (_learning(measured, data), "gradient steps", "score"),
+        "asked": (_asked(found, data), "return asked for", "return reached"),
+        "beliefs": (_believed(measured, data), "discounted return reached", "claimed by Q"),
+    }
+    return {
+        name: plots.multiples(panels, x, y, name, diagonal=name != "learning")
+        for name, (panels, x, y) in kinds.items()
+        if panels
+    }
+
+
+def _learning(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel]:
+    """The evaluations on the way, as scores; a method that was looked at once has no curve."""
+    panels = []
+    for dataset, described in data.items():
+        score = Reference(**described["reference"]).score
+        lines: dict[str, list[Any]] = {}
+        for one in measured:
+            if one.description["dataset"] == dataset:
+                for (variant, _), of in one.progress.groupby(["variant", "seed"], sort=False):
+                    if len(of) > 1:
+                        lines.setdefault(str(variant), []).append(
+                            (of["step"].tolist(), [score(r) for r in of["return"]])
+                        )
+        levels = {results.MEAN: score(described["data"]["mean"]), results.BEST: score(described["data"]["best"])}
+        if lines:
+            panels.append(Panel(dataset, lines, levels))
+    return panels
+
+
+def _asked(found: Sequence[Result], data: Mapping[str, Any]) -> list[Panel]:
+    panels = []
+    for dataset, described in data.items():
+        points: dict[str, list[Any]] = {}
+        for one in found:
+            if one.dataset == dataset and one.can_be_asked:
+                points.setdefault(one.variant, []).append(([one.target] * len(one.returns), list(one.returns)))
+        if points:
+            levels = {results.MEAN: described["data"]["mean"], results.BEST: described["data"]["best"]}
+            panels.append(Panel(dataset, points, levels))
+    return panels
+
+
+def _believed(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel]:
+    panels = []
+    for dataset in data:
+        points: dict[str, list[Any]] = {}
+        for one in measured:
+            if one.description["dataset"] == dataset:
+                claims = one.values[one.values["source"] == scores.CLAIMED]
+                for variant, of in claims.groupby("variant", sort=False):
+                    points.setdefault(str(variant), []).append((of["truth"].to_numpy(), of["value"].to_numpy()))
+        if points:
+            panels.append(Panel(dataset, points, {}))
+    return panels
+
+
+def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, Any]]:
+    """For each environment the film of its best policy, by score; the files go to `out`."""
+    best: dict[str, tuple[float, Scores]] = {}
+    for one in measured:
+        score = Reference(**one.description["reference"]).score
+        means = one.episodes.groupby(["variant", "seed", "target"], dropna=False)["total"].mean()
+        reached = score(float(means.max()))
+        if reached > best.get(one.description["environment"], (-float("inf"), one))[0]:
+            best[one.description["environment"]] = (reached, one)
+    out.mkdir(parents=True, exist_ok=True)
+    shown = []
+    for environment, (_, one) in best.items():
+        (out / f"{environment}.gif").write_bytes(one.picture)
+        uri = "data:image/gif;base64," + b64encode(one.picture).decode()
+        shown.append({"environment": environment, "uri": uri, **one.description, **one.description["picture"]})
+    return shown
+
+
+def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
+    """Variant, environments, gradient steps, parameters: a row for all environments where both are the same."""
+    costs: dict[tuple[str, int, int], dict[str, None]] = {}
+    for one in measured:
+        for variant, cost in one.description["cost"].items():
+            key = (variant, cost["steps"], cost["parameters"])
+            costs.setdefault(key, {})[one.description["environment"]] = None
+    return [(variant, ", ".join(where), steps, size) for (variant, steps, size), where in sorted(costs.items())]
+
+
+def _metrics(first: Sequence[Result], data: Mapping[str, Any]) -> Metrics:
+    """By data set and variant: the mean score, and the half width of its interval where there is one."""
+    metrics: dict[str, dict[str, dict[str, float]]] = {}
+    for one in first:
+        score = Reference(**data[one.dataset]["reference"]).score
+        of = over_seeds([score(value) for value in one.returns])
+        numbers = {"score": of.mean} | ({"half_width": of.high - of.mean} if len(one.returns) > 1 else {})
+        metrics.setdefault(one.dataset, {})[one.variant] = numbers
+    return metrics
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,266 @@
+"""From measured episodes to the rows and sentences of the offline report: who earned what, and whether it is as expected.
+
+All intervals are over seeds. Of two numbers one is clearly higher only where their intervals are apart.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite, isnan
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from tasks.algorithms.estimates import Estimate
+from tasks.algorithms.offline.intervals import over_seeds
+from tasks.recordings import Reference
+from tasks.scores import CLAIMED, FITTED, Scores
+
+MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
+
+
+@dataclass(frozen=True)
+class Result:
+    """One variant of a method on one data set, asked for one return if it can be asked; by seed, undiscounted."""
+
+    policy: str
+    dataset: str
+    environment: str
+    variant: str
+    target: float  # NaN: cannot be asked
+    first: bool  # whether this target stands in the tables: the first of the policy's, not the best
+    returns: tuple[float, ...]  # mean of each seed
+
+    @property
+    def estimate(self) -> Estimate:
+        """The return, with its interval."""
+        return over_seeds(self.returns)
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it has targets."""
+        return not isnan(self.target)
+
+    @property
+    def label(self) -> str:
+        """With the target, where there is one."""
+        return _label(self.variant, self.target)
+
+
+def results(measured: Iterable[Scores]) -> list[Result]:
+    """Every variant and target of every policy, in the order given."""
+    found = []
+    for scores in measured:
+        described, seen = scores.description, set[str]()
+        for variant, target, of in _groups(scores.episodes):
+            returns = tuple(of.groupby("seed", sort=False)["total"].mean())
+            first = variant not in seen
+            seen.add(variant)
+            place = (scores.name, described["dataset"], described["environment"])
+            found.append(Result(*place, variant, target, first, returns))
+    twice = pd.Series([(one.dataset, one.variant) for one in found if one.first]).value_counts()
+    if (twice > 1).any():
+        dataset, variant = twice.index[0]
+        raise SystemExit(f"{dataset}: two methods have a variant named {variant}; variants need names of their own")
+    return found
+
+
+def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, float, pd.DataFrame]]:
+    """The rows of each variant and target, in the order in which they were measured."""
+    for key, of in frame.groupby(["variant", "target"], dropna=False, sort=False):
+        variant, target = cast(tuple[str, float], key)
+        yield variant, target, of
+
+
+def _label(variant: str, target: float) -> str:
+    return variant if isnan(target) else f"{variant} asked for {target:g}"
+
+
+def scored(estimate: Estimate, reference: Mapping[str, float]) -> Estimate:
+    """A return as a normalised score."""
+    score = Reference(**reference).score
+    return Estimate(score(estimate.mean), score(estimate.low), score(estimate.high))
+
+
+def side(one: Estimate, other: Estimate) -> int:
+    """1 where the one lies wholly above the other, -1 wholly below, 0 where they overlap."""
+    return (one.low > other.high) - (one.high < other.low)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number as a table shows it; `best`: clearly above all others in its row."""
+
+    text: str = ""
+    interval: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """One row for each data set: its own mean and best, then the variants."""
+
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[tuple[str, list[Cell]]]
+
+
+def table(title: str, note: str, found: Sequence[Result], data: Mapping[str, Any], reference: str | None) -> Table:
+    """Returns, or scores by the `reference` of that name in each description; data sets without it are left out.
+
+    `data` has a description for each data set, and `found` the results that are shown (one a variant).
+    """
+    shown = [dataset for dataset, described in data.items() if not reference or described[reference]]
+    variants = list(dict.fromkeys(one.variant for one in found if one.dataset in shown))
+    rows = []
+    for dataset in shown:
+        described = data[dataset]
+        unit = partial(scored, reference=described[reference]) if reference else lambda estimate: estimate
+        own = {one.variant: unit(one.estimate) for one in found if one.dataset == dataset}
+        facts = [
+            unit(Estimate(value, value, value)).mean for value in (described["data"]["mean"], described["data"]["best"])
+        ]
+        cells = [Cell(number(value)) for value in facts]
+        for variant in variants:
+            others = [other for name, other in own.items() if name != variant]
+            cells.append(_cell(own[variant], others) if variant in own else Cell())
+        rows.append((dataset, cells))
+    return Table(title, note, [MEAN, BEST, *variants], rows)
+
+
+def _cell(estimate: Estimate, others: Sequence[Estimate]) -> Cell:
+    best = bool(others) and all(side(estimate, other) == 1 for other in others)
+    return Cell(number(estimate.mean), interval(estimate), best)
+
+
+def number(value: float) -> str:
+    """About three digits, as people read them; a true minus sign, no negative zero."""
+    digits = 0 if abs(value) >= 99.95 else 1
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def interval(estimate: Estimate) -> str:
+    """Its bounds."""
+    return f"{number(estimate.low)} to {number(estimate.high)}" if isfinite(estimate.low) else "one seed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an expectation came out: `yes`, `unclear` (the means say so, the intervals overlap) or `no`."""
+
+    came: str
+    sentence: str
+
+
+def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Any]) -> Verdict:
+    """Whether one of two variants, or the data's mean or best, scores higher on a data set, as was expected."""
+    if dataset not in data:
+        raise SystemExit(
+            f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
+        )
+    described = data[dataset]
+    known = {one.variant: scored(one.estimate, described["reference"]) for one in found if one.dataset == dataset}
+    for name, fact in ((MEAN, "mean"), (BEST, "best")):
+        value = described["data"][fact]
+        known[name] = scored(Estimate(value, value, value), described["reference"])
+    for name in (higher, lower):
+        if name not in known:
+            raise SystemExit(
+                f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(known)}"
+            )
+    one, other = known[higher], known[lower]
+    numbers = f"{dataset}: {higher} {_told(one)}, {lower} {_told(other)}"
+    doubt = "there is one seed" if not isfinite(one.low - other.low) else "the intervals overlap"
+    if one.mean <= other.mean:
+        clear = "clearly" if side(one, other) == -1 else f"but {doubt}"
+        return Verdict("no", f"{numbers}. Expected was the opposite: {higher} is not higher, {clear}.")
+    if side(one, other) == 1:
+        return Verdict("yes", f"{numbers}. As expected, {higher} is higher.")
+    return Verdict("unclear", f"{numbers}. As expected, {higher} is higher in the mean, but {doubt}.")
+
+
+def _told(estimate: Estimate) -> str:
+    return number(estimate.mean) + ("" if estimate.low == estimate.high else f" ({interval(estimate)})")
+
+
+@dataclass(frozen=True)
+class FromStarts:
+    """Of how many starts of the graph a policy (by the mean over seeds) or the data finds a shortest path, and beats the data."""
+
+    label: str
+    starts: int
+    shortest: int
+    better: int | None
+    equal: int | None
+    worse: int | None
+
+
+def from_starts(scores: Scores) -> list[FromStarts]:
+    """A row for the recorded walks and one for each variant and target; none for other environments than the graph."""
+    if scores.starts.empty:
+        return []
+    data = scores.starts.drop_duplicates("start")
+    rows = [
+        FromStarts("best recorded walk", len(data), int((data["recorded"] == data["optimum"]).sum()), None, None, None)
+    ]
+    for variant, target, of in _groups(scores.starts):
+        mean = of.groupby("start")[["total", "recorded", "optimum"]].mean()
+        walks = mean["recorded"].fillna(-np.inf)
+        counts = [
+            (mean["total"] == mean["optimum"]).sum(),
+            (mean["total"] > walks).sum(),
+            (mean["total"] == walks).sum(),
+        ]
+        counts.append((mean["total"] < walks).sum())
+        rows.append(FromStarts(_label(variant, target), len(mean), *map(int, counts)))
+    return rows
+
+
+def stitched(scores: Scores) -> list[str]:
+    """What the walks from each start show, in sentences; none for other environments than the graph."""
+    rows = from_starts(scores)
+    if not rows:
+        return []
+    dataset, (data, *policies) = scores.description["dataset"], rows
+    told = [f"{dataset}: the best recorded walk is a shortest path from {data.shortest} of {data.starts} starts."]
+    for one in policies:
+        assert one.better is not None
+        shortest = "every start" if one.shortest == one.starts else f"{one.shortest} of {one.starts} starts"
+        most = "most" if one.better > one.starts / 2 else "not most"
+        told.append(
+            f"{one.label} takes a shortest path from {shortest}, and is better than the best recorded walk from "
+            f"{one.better}, {most} of them (as good from {one.equal}, worse from {one.worse})."
+        )
+    return told
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What was believed of a variant's discounted return on a data set, and what it was; intervals over seeds."""
+
+    dataset: str
+    variant: str
+    gamma: float
+    truth: Estimate
+    claimed: Estimate | None  # by its own Q-values
+    fitted: Estimate | None  # by fitted-Q evaluation
+
+    @property
+    def verdict(self) -> str:
+        """How the claim stands to the truth."""
+        if self.claimed is None or not isfinite(self.claimed.low - self.truth.low):
+            return ""
+        return {1: "over-estimated", 0: "not clearly off", -1: "under-estimated"}[side(self.claimed, self.truth)]
+
+
+def beliefs(scores: Scores) -> list[Belief]:
+    """A row for each variant of which anything was believed."""
+    rows = []
+    for variant, of in scores.values.groupby("variant", sort=False):
+        believed = {source: over_seeds(part["value"]) for source, part in of.groupby("source")}
+        truth = over_seeds(of.groupby("seed")["truth"].first())
+        dataset, gamma = scores.description["dataset"], float(of["gamma"].iloc[0])
+        rows.append(Belief(dataset, str(variant), gamma, truth, believed.get(CLAIMED), believed.get(FITTED)))
+    return rows
