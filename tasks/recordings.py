@@ -20,21 +20,10 @@ from tasks import simulators
 from tasks.algorithms.offline.networks import Spaces
 from tasks.algorithms.offline.transitions import Transitions
 from tasks.episodes import BadEpisode, Episode
+from tasks.reference import Reference
 
 DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
 MINARI = "0.5.0"  # the format's version, as Minari names it
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Two mean returns that a score is measured between: 100 (R - minimum) / (maximum - minimum)."""
-
-    minimum: float
-    maximum: float
-
-    def score(self, value: float) -> float:
-        """The normalised score of a return."""
-        return 100 * (value - self.minimum) / (self.maximum - self.minimum)
 
 
 # The returns that D4RL's scores are measured between (its infos.py); its environments are of version 2, not 5.

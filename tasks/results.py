@@ -14,7 +14,7 @@ import pandas as pd
 
 from tasks.algorithms.estimates import Estimate
 from tasks.algorithms.offline.intervals import over_seeds
-from tasks.recordings import Reference
+from tasks.reference import Reference
 from tasks.scores import CLAIMED, FITTED, Scores
 
 MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods

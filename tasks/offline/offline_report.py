@@ -13,7 +13,7 @@ from pydantic import Field
 from tasks import pages, plots, results, scores
 from tasks.algorithms.offline.intervals import over_seeds
 from tasks.plots import Panel
-from tasks.recordings import Reference
+from tasks.reference import Reference
 from tasks.results import Result, Table, Verdict
 from tasks.scores import Scores
 from tasks.stage import Config, Metrics, main

@@ -1,0 +1,15 @@
+"""What a return is worth in its environment: its place between two known ones."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Two mean returns that a score is measured between: 100 (R - minimum) / (maximum - minimum)."""
+
+    minimum: float
+    maximum: float
+
+    def score(self, value: float) -> float:
+        """The normalised score of a return."""
+        return 100 * (value - self.minimum) / (self.maximum - self.minimum)
