@@ -31,11 +31,16 @@ class Episode:
         return len(self.rewards)
 
 
-def episode(observations: Sequence[Any], actions: Sequence[Any], rewards: Sequence[float], terminated: bool) -> Episode:
+def episode(
+    observations: Sequence[Any] | NDArray[Any],
+    actions: Sequence[Any] | NDArray[Any],
+    rewards: Sequence[float] | NDArray[Any],
+    terminated: bool,
+) -> Episode:
     """What was seen, done and earned, step by step, as an episode that was terminated or else truncated at its end."""
     last = np.arange(len(rewards)) == len(rewards) - 1
     return Episode(
-        np.stack(observations), np.stack(actions), np.array(rewards), last & terminated, last & (not terminated)
+        np.asarray(observations), np.asarray(actions), np.asarray(rewards), last & terminated, last & (not terminated)
     )
 
 

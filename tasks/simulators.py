@@ -17,7 +17,7 @@ from tasks.algorithms.offline import graph, key_to_door
 from tasks.algorithms.offline.networks import Spaces
 
 Seen = NDArray[np.float32]
-GRAPH = graph.random_graph(nodes=20, degree=3, longest=5, seed=0)
+GRAPH = graph.random_graph(nodes=20, degree=3, longest=5, seed=3)
 WALK = 10  # steps until a walk in the graph is truncated
 
 
@@ -104,6 +104,18 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _flat(self, seen: Any) -> Seen:
         return np.asarray(seen if self.boxed else spaces.flatten(self.seen, seen), dtype=np.float32)
+
+    def inward(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The environment's own actions, (T, A) or (T,), as `step` takes them."""
+        if isinstance(self.taken, spaces.Discrete):
+            return actions - int(self.taken.start)
+        return np.clip((actions - self.middle) / self.reach, -1, 1).astype(np.float32)
+
+    def flat(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """The environment's own observations, T arrays or T numbers, as `step` gives them; others stay as they are."""
+        if isinstance(self.seen, spaces.Discrete) and observations.ndim == 1:
+            return np.stack([self._flat(seen) for seen in observations.astype(np.int64)])
+        return observations.reshape(len(observations), -1)
 
 
 OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {"graph": GraphEnv, "key-to-door": KeyToDoorEnv}

@@ -22,6 +22,7 @@ from tasks.algorithms.estimates import bootstrap
 from tasks.algorithms.offline.actors import Behaviour, Sampled, Tanh
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import Settings, fit
+from tasks.behaviours import EXPERT, MEDIUM, RANDOM, REFERENCE, REPLAY
 from tasks.collecting import Collector
 from tasks.episodes import Episode
 from tasks.playing import as_player, play
@@ -29,7 +30,6 @@ from tasks.recordings import Reference
 from tasks.stage import Config, Metrics, main
 from tasks.tracking import track
 
-RANDOM, MEDIUM, EXPERT, REPLAY, REFERENCE = "random", "medium", "expert", "replay", "reference.json"
 CHOSEN_BY, MEASURED_BY = 1_000_000, 2_000_000  # seeds of episodes: those that choose a policy would flatter it
 
 

@@ -1,0 +1,31 @@
+"""What the stage `behaviour` leaves of an environment, and how it is read: policies, replayed episodes, a score's two ends."""
+
+import json
+from pathlib import Path
+
+from tasks import episodes, recordings, saved
+from tasks.algorithms.offline.actors import Behaviour
+from tasks.episodes import Episode
+from tasks.recordings import Reference
+
+RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
+REPLAY, REFERENCE = "replay", "reference.json"
+
+
+def policy(folder: Path, tier: str) -> Behaviour:
+    """One of the policies; SystemExit with one line if there is none of that tier."""
+    if not (folder / tier).is_dir():
+        raise SystemExit(f"{folder}: no {tier} policy; behaviour.environments.{folder.name}.steps is 0?")
+    return saved.load(folder / tier, {"Behaviour": Behaviour})
+
+
+def replay(folder: Path) -> list[Episode]:
+    """The episodes of the first steps of training; SystemExit with one line if none were kept."""
+    if not (folder / REPLAY).is_dir():
+        raise SystemExit(f"{folder}: no episodes of training; behaviour.environments.{folder.name}.replay is 0?")
+    return list(episodes.read(folder / REPLAY / recordings.DATA))
+
+
+def reference(folder: Path) -> Reference:
+    """The two returns that a score is measured between."""
+    return Reference(**json.loads((folder / REFERENCE).read_text()))

@@ -1,0 +1,134 @@
+"""The data sets that offline methods learn from: recorded with the behaviour policies, or imported.
+
+`random`, `medium` and `expert` are played by that policy, by chance as it was trained; `medium-expert` is one half each;
+`medium-replay` has the first episodes of its training. `minari` and `d4rl` are a folder or file below `path`, whose changes
+DVC notices; `minari-remote` is an id that Minari downloads.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from tasks import artifacts, behaviours, imports, recordings, saved, schemas
+from tasks.algorithms.offline.actors import Sampled
+from tasks.behaviours import EXPERT, MEDIUM
+from tasks.episodes import BadEpisode, Episode
+from tasks.playing import as_player, play
+from tasks.recordings import Reference
+from tasks.stage import Config, Metrics, main
+
+WAVE = 32  # episodes played side by side
+FIRST_SEED = 3_000_000  # of the episodes' seeds: no policy is evaluated on these
+IMPORTS: dict[str, Callable[[Path, str, str], list[Episode]]] = {  # of: raw folder, location, environment
+    "minari": lambda raw, location, environment: imports.minari(raw / location, environment),
+    "minari-remote": lambda raw, location, environment: imports.remote_minari(location, environment),
+    "d4rl": lambda raw, location, environment: imports.d4rl(raw / location, environment),
+}
+
+
+class Dataset(Config):
+    """One data set: whence its episodes are, and how many of them; where both limits are null, all that there are."""
+
+    environment: str
+    source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
+    location: str | None  # of an import: a folder or file below transitions.path, or Minari's id
+    steps: int | None = Field(ge=1)  # whole episodes until there are so many
+    episodes: int | None = Field(ge=1)
+
+
+class TransitionsConfig(Config):
+    """Which data sets there are."""
+
+    datasets: dict[str, Dataset]
+    path: str
+    seed: int = Field(ge=0)
+
+
+def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Metrics:
+    """Record or import the data set that `out` is named like; the metrics say how long and how good its episodes are."""
+    dataset = config.datasets[out.name]
+    reference, metadata = behaviours.reference(behaviour), dict[str, Any]()
+    try:
+        if dataset.source in IMPORTS:
+            found = IMPORTS[dataset.source](raw, _location(out.name, dataset), dataset.environment)
+            episodes = limited(found, dataset.steps, dataset.episodes)
+            metadata["location"] = dataset.location
+        else:
+            episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
+    except BadEpisode as error:
+        raise SystemExit(f"data set {out.name}: {error}") from None
+    recordings.write(out, dataset.environment, episodes, reference, {"source": dataset.source, **metadata})
+    table = _table(episodes)
+    artifacts.write(schemas.Recorded, table, out / "episodes.parquet")
+    return _metrics(table, reference)
+
+
+def limited(episodes: list[Episode], steps: int | None, count: int | None) -> list[Episode]:
+    """The first `count` of them, or those until `steps` steps, whichever is fewer; the last one is kept whole."""
+    before = np.cumsum([0, *map(len, episodes)])[:-1]  # steps before each
+    kept = len(episodes) if steps is None else int(np.searchsorted(before, steps))
+    return episodes[: kept if count is None else min(kept, count)]
+
+
+def _location(name: str, dataset: Dataset) -> str:
+    if dataset.location is None:
+        raise SystemExit(f"params.yaml: transitions.datasets.{name}.location: what is imported must be named, got null")
+    return dataset.location
+
+
+def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, Any]]:
+    """Its episodes, and who played them from which seed on."""
+    if dataset.source == "medium-replay":
+        described = json.loads((behaviour / behaviours.REPLAY / recordings.METADATA).read_text())["posttrain"]
+        return limited(behaviours.replay(behaviour), dataset.steps, dataset.episodes), {"seed": described["seed"]}
+    if dataset.steps is None and dataset.episodes is None:
+        raise SystemExit(f"params.yaml: transitions.datasets.{name}: steps or episodes must say how much to record")
+    tiers = {"medium-expert": (MEDIUM, EXPERT)}.get(dataset.source, (dataset.source,))
+    steps, count = (None if limit is None else -(-limit // len(tiers)) for limit in (dataset.steps, dataset.episodes))
+    first = FIRST_SEED + 100_000 * seed
+    episodes = [one for tier in tiers for one in record(behaviour, tier, dataset.environment, steps, count, first)]
+    policies = {tier: saved.digest(behaviour / tier) for tier in tiers}
+    return episodes, {"policies": policies, "seed": first}
+
+
+def record(
+    behaviour: Path, tier: str, environment: str, steps: int | None, count: int | None, seed: int
+) -> list[Episode]:
+    """Episodes played by one policy, seeded `seed`, `seed + 1`, ..; as `limited` has them."""
+    player = as_player(Sampled(behaviours.policy(behaviour, tier), seed))
+    episodes: list[Episode] = []
+    while (steps is None or sum(map(len, episodes)) < steps) and (count is None or len(episodes) < count):
+        episodes += play(environment, player, WAVE, seed + len(episodes)).episodes
+    return limited(episodes, steps, count)
+
+
+def _table(episodes: Sequence[Episode]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "episode": range(len(episodes)),
+            "total": [one.rewards.sum(dtype=np.float64) for one in episodes],
+            "length": [len(one) for one in episodes],
+            "terminated": [bool(one.terminations[-1]) for one in episodes],
+        }
+    )
+
+
+def _metrics(table: pd.DataFrame, reference: Reference) -> Metrics:
+    total = table["total"]
+    returns = {"mean": total.mean(), "best": total.max(), "worst": total.min()}
+    return {
+        "episodes": len(table),
+        "steps": int(table["length"].sum()),
+        "terminated": float(table["terminated"].mean()),
+        "return": {name: float(value) for name, value in returns.items()},
+        "score": {name: reference.score(value) for name, value in returns.items()},
+    }
+
+
+if __name__ == "__main__":
+    main(run)
