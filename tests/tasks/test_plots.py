@@ -2,9 +2,10 @@ import re
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from tasks.algorithms.estimates import Estimate
-from tasks.plots import calibration, curves, scatter
+from tasks.plots import Panel, calibration, curves, multiples, scatter
 
 FRAME = pd.DataFrame(
     {
@@ -53,3 +54,39 @@ def test_calibration_draws_a_point_a_row():
         calibration(frame, "calibration").partition('id="calibration-PathCollection_1"')[2].partition("<g id")[0]
     )
     assert collection.count("<path ") == 2
+
+
+def panel(title, lines, **levels):
+    return Panel(title, lines, levels)
+
+
+def test_several_panels_share_one_legend_and_one_colour_a_label():
+    one = panel("one", {"BC": [([1, 2], [3, 4]), ([1, 2], [5, 6])]}, best=7)
+    two = panel("two", {"DT": [([1, 2], [3, 4])], "BC": [([1, 2], [0, 1])]}, best=5)
+    svg = multiples([one, two], "steps", "score", "learning")
+    found = texts(svg)
+    for text in ("one", "two", "BC", "DT", "best"):
+        assert found.count(text) == 1
+    assert found.count("steps") == 2
+    assert len(re.findall(r"stroke: #0072b2", svg, re.I)) == 6  # BC: 2 seeds and a mean, 1 seed and a mean, the legend
+
+
+def test_seeds_that_share_no_steps_have_no_mean():
+    apart = panel("one", {"BC": [([1, 2], [3, 4]), ([1, 2, 3], [5, 6, 7])]})
+    assert len(re.findall(r"stroke: #0072b2", multiples([apart], "steps", "score", "learning"), re.I)) == 3
+
+
+def test_claims_far_beyond_the_truth_are_drawn_to_another_scale():
+    def heights(svg):
+        return [
+            float(y) for y in re.findall(r'<use xlink:href="[^"]+" x="[^"]+" y="([^"]+)" style="fill: #0072b2', svg)
+        ]
+
+    def drawn(*claims):
+        truths = [float(place) for place in range(1, len(claims) + 1)]
+        return heights(multiples([panel("one", {"Q": [(truths, claims)]})], "x", "y", "beliefs", diagonal=True))
+
+    bottom, middle, top, _ = drawn(1.0, 2.0, 9.0)
+    assert (bottom - middle) / (bottom - top) == pytest.approx(1 / 8, abs=0.02)
+    bottom, middle, top, _ = drawn(1.0, 2.0, 9000.0)
+    assert (bottom - middle) / (bottom - top) > 0.1  # on an even scale it would be 1 of 9,000

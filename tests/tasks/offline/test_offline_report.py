@@ -109,3 +109,142 @@ def home(tmp_path_factory):
         measure(rng, name, home / "returns" / name)
     (home / "metrics.json").write_text(json.dumps(run(CONFIG, home / "returns", home / "out")))
     return home
+
+
+class Page(HTMLParser):
+    """Collects what a page refers to, and that its tags close."""
+
+    VOID = ("meta", "br", "img", "link", "path", "use", "rect", "line")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.references, self.ids = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.references += [given[key] for key in ("src", "href", "xlink:href") if key in given]
+        self.ids += [given["id"]] if "id" in given else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def html(home):
+    return (home / "out" / "offline_report.html").read_text()
+
+
+def plain(html):
+    """The page's text, its tags gone."""
+    return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<(style|svg).*?</\1>", "", html, flags=re.S)).split())
+
+
+def test_the_page_is_whole_and_needs_nothing_else(html):
+    page = Page(html)
+    assert page.open == []
+    assert all(reference.startswith(("#", "data:image/gif;base64,")) for reference in page.references)
+    assert "url(http" not in html
+    assert len(page.ids) == len(set(page.ids))
+    assert html.count("<!-- posttrain:run -->") == 1
+
+
+def test_every_data_set_and_method_has_its_score(html, home):
+    rows = dict(re.findall(r"<tr><th>([^<]+)</th>(.*?)</tr>", html[: html.index("<h3>Return</h3>")]))
+    assert set(rows) >= set(DATA)
+    cells = [re.sub("<[^>]+>", " ", cell).split() for cell in rows["Hopper-v5-medium-expert"].split("</td>")[:-1]]
+    assert ["95.9", "92.8", "to", "98.9"] in cells  # the last table before Return is D4RL's
+    metrics = json.loads((home / "metrics.json").read_text())
+    assert metrics["LunarLander-v3-medium"]["BC"]["score"] == pytest.approx(100 * 240 / 450)
+    assert metrics["LunarLander-v3-medium"]["BC"]["half_width"] == pytest.approx(100 * 4.30265 * 5 / 3**0.5 / 450)
+    assert metrics["graph-60"] == {"Q-learning": {"score": 100.0}}
+
+
+def test_the_decision_transformer_stands_with_its_first_target_not_the_best(home):
+    metrics = json.loads((home / "metrics.json").read_text())
+    assert metrics["LunarLander-v3-medium"]["DT"]["score"] == pytest.approx(100 * (110 + 180) / 450)
+    text = (home / "out" / "offline_report.md").read_text()
+    asked = [line for line in text.splitlines() if line.startswith("| LunarLander-v3-medium | DT |")]
+    assert [line.split("|")[3].strip() for line in asked] == ["250", "200", "100"]
+    assert [line.split("|")[4].split()[0] for line in asked] == ["90.0", "110", "70.0"]
+
+
+def test_only_a_clearly_best_number_is_bold(html):
+    score = html[html.index("<h3>Score</h3>") : html.index("<h3>D4RL score</h3>")]
+    assert re.findall(r"<b>([^<]+)</b>", score) == ["96.9"]  # 10%BC on Hopper; CQL's interval touches 10%BC's
+
+
+def test_expectations_are_judged_and_counted(html):
+    text = plain(html).replace("\N{MINUS SIGN}", "-")
+    assert "Of 4 expectations 2 came out with the intervals apart, 1 in the mean only, and 1 did not." in text
+    assert (
+        "✓ LunarLander-v3-medium: data mean 57.8, DQN -26.7 (-59.8 to 6.5). As expected, data mean is higher." in text
+    )
+    assert "Expected was the opposite: DT is not higher, clearly." in text
+
+
+def test_over_estimation_is_told(home):
+    lines = (home / "out" / "offline_report.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "| 0.99 |" in line]
+    told = {(row[0], row[1]): row for row in rows}
+    assert told["LunarLander-v3-medium", "DQN"][5] == "over-estimated"
+    assert told["LunarLander-v3-medium", "CQL"][5] == "not clearly off"
+    assert told["graph-60", "Q-learning"][5] == ""  # one seed says nothing
+    assert told["LunarLander-v3-medium", "BC"][4:6] == ["", ""]  # logits claim nothing
+    assert ("LunarLander-v3-medium", "DT") not in told
+
+
+def test_each_environment_shows_its_best_policy(html, home):
+    captions = re.findall(r'<img src="data:image/gif;base64,[^"]+" alt="([^"]+)"><figcaption>([^<]+)', html)
+    assert dict(captions) == {
+        "graph": "graph: Q-learning on graph-60, seed 0. Return 123 in 40 steps.",
+        "LunarLander-v3": "LunarLander-v3: CQL on LunarLander-v3-medium, seed 0. Return 123 in 40 steps.",
+        "Hopper-v5": "Hopper-v5: BC on Hopper-v5-medium-expert, seed 0. Return 123 in 40 steps.",
+    }
+    assert (home / "out" / "Hopper-v5.gif").read_bytes() == picture()
+
+
+def test_what_stands_in_one_page_stands_in_the_other(html, home):
+    markdown = (home / "out" / "offline_report.md").read_text()
+    for heading in re.findall(r"<h[23]>([^<]+)</h[23]>", html):
+        assert re.search(rf"^##+ {re.escape(heading)}$", markdown, re.M), heading
+    for file in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", markdown):
+        assert (home / "out" / file.rsplit("/", 1)[1]).is_file()
+
+
+def test_equal_numbers_are_equal_bytes(home, tmp_path):
+    run(CONFIG, home / "returns", tmp_path / "out")
+    for file in sorted((home / "out").iterdir()):
+        if file.suffix != ".md":  # names the folder it is in
+            assert file.read_bytes() == (tmp_path / "out" / file.name).read_bytes(), file.name
+
+
+def test_what_is_not_listed_is_not_shown(home, tmp_path):
+    """An earlier run's policy may still lie in data/returns."""
+    few = CONFIG.model_copy(update={"policies": ["bc-lander"], "expectations": []})
+    metrics = run(few, home / "returns", tmp_path)
+    assert list(metrics) == ["LunarLander-v3-medium"]
+    text = (tmp_path / "offline_report.html").read_text()
+    assert "Hopper" not in text
+    assert "What was expected" not in text
+    assert "Asked for and reached" not in text
+
+
+def test_one_clear_line_for_what_was_not_measured(home, tmp_path):
+    with pytest.raises(SystemExit, match=r"offline_report\.policies: ppo-lander was not measured"):
+        run(CONFIG.model_copy(update={"policies": ["ppo-lander"]}), home / "returns", tmp_path)
+
+
+def test_the_headline_counts():
+    def told(*came):
+        return headline([Verdict(one, "") for one in came])
+
+    assert told() == []
+    assert told("yes", "yes") == ["Of 2 expectations 2 came out with the intervals apart, and none did not."]
+    assert told("no", "unclear") == [
+        "Of 2 expectations 0 came out with the intervals apart, 1 in the mean only, and 1 did not."
+    ]
