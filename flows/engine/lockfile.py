@@ -1,10 +1,12 @@
 """dvc.lock, read and written so that a kill at any moment leaves it whole.
 
-DVC writes it in place; a torn one makes every later command fail. The text is the one that DVC would have written.
+DVC writes it in place; a torn one makes every later command fail. The text is the one that DVC would have written, but
+only the entry of one stage is written anew: to parse and dump those of a hundred stages takes DVC some seconds.
 """
 
 import os
-import shutil
+from functools import lru_cache
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,30 +14,53 @@ if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
 LOCKFILE = "dvc.lock"
+NEW = "schema: '2.0'\n"
 
 
 def read_entries(root: Path) -> dict[str, Any]:
-    """What dvc.lock records of each stage: `cmd`, `deps`, `params`, `outs`."""
+    """What dvc.lock records of each stage: `cmd`, `deps`, `params`, `outs`. Not to be changed."""
+    path = root / LOCKFILE
+    if not path.exists():
+        return {}
+    facts = path.stat()
+    return dict(_parsed(str(path), facts.st_ino, facts.st_mtime_ns, facts.st_size).get("stages") or {})
+
+
+@lru_cache(maxsize=1)
+def _parsed(path: str, *_: int) -> dict[str, Any]:
+    """The file's content, parsed once as long as its facts stay the same."""
     from dvc.utils.serialize import load_yaml
 
-    path = root / LOCKFILE
-    return dict(load_yaml(str(path)).get("stages") or {}) if path.exists() else {}
+    return load_yaml(path)
 
 
 def write_entry(root: Path, stage: "PipelineStage") -> None:
     """Record a stage as DVC would, by a temporary file that replaces dvc.lock only when it is safely on disk."""
     from dvc.stage.serialize import to_lockfile
-    from dvc.utils.serialize import modify_yaml
+    from dvc.utils.serialize import dumps_yaml
 
     path, temporary = root / LOCKFILE, root / f".{LOCKFILE}.new"
-    temporary.unlink(missing_ok=True)
-    if path.exists():
-        shutil.copyfile(path, temporary)
-    with modify_yaml(str(temporary)) as content:
-        if not content:
-            content["schema"] = "2.0"
-        content.setdefault("stages", {}).update(to_lockfile(stage))
-    with temporary.open("rb") as file:
+    before = path.read_text() if path.exists() else NEW
+    entry = dumps_yaml({"stages": to_lockfile(stage)}).removeprefix("stages:\n")
+    with temporary.open("w") as file:
+        file.write(with_entry(before, entry))
+        file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
     stage.repo.scm_context.track_file(LOCKFILE)
+
+
+def with_entry(text: str, entry: str) -> str:
+    """The text of dvc.lock with a stage's entry in place of its old one, or after those of the other stages.
+
+    An entry is a line with its name, indented by two, and the lines below it that are empty or indented further.
+    """
+    lines = StringIO(text.replace("\nstages: {}\n", "\nstages:\n")).readlines()
+    if "stages:\n" not in lines:
+        lines.append("stages:\n")
+    name = entry[: entry.index("\n") + 1]
+    begin, depth = (lines.index(name), 2) if name in lines else (lines.index("stages:\n"), 0)
+    below = (at for at in range(begin + 1, len(lines)) if lines[at][: depth + 1].strip())
+    end = next(below, len(lines))
+    lines[begin if depth else end : end] = [entry]
+    return "".join(lines)

@@ -1,6 +1,6 @@
 """DVC's view of the repository, opened so that what a person may have broken is said in one line.
 
-The engine calls DVC's internal interface here and in changes, records, lockfile, runner and store;
+The engine calls DVC's internal interface here and in changes, closure, records, lockfile, runner and store;
 tests/flows/engine/test_dvc_interface.py fails when a new version of DVC moves it.
 """
 
@@ -8,13 +8,11 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
-    from dvc.stage import PipelineStage
 
 
 class PlanError(Exception):
@@ -31,17 +29,6 @@ def open_repo(root: Path) -> "Repo":
         repo = Repo(str(root), _wait_for_lock=True)
         heal_rwlock(repo)
     return repo
-
-
-def stage_graph(repo: "Repo") -> "dict[str, tuple[PipelineStage, tuple[str, ...]]]":
-    """Every stage with a command by name, in topological order, each with the names of the stages it needs."""
-    with plain_errors("dvc.yaml"):
-        graph = repo.index.graph
-    stages = {stage.name: stage for stage in graph if stage.cmd}
-    upstream = {
-        name: tuple(sorted(up.name for up in graph.successors(stage) if up.cmd)) for name, stage in stages.items()
-    }
-    return {name: (stages[name], upstream[name]) for name in TopologicalSorter(upstream).static_order()}
 
 
 def heal_rwlock(repo: "Repo") -> None:

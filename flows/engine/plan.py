@@ -4,14 +4,15 @@ Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow: with 
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import chdir, closing
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flows.engine.changes import why
-from flows.engine.pipeline import PlanError, open_repo, plain_errors, stage_graph
+from flows.engine.closure import Pipeline, params_parsed_once
+from flows.engine.pipeline import PlanError, open_repo, plain_errors
 from flows.engine.resources import cores, gpus
 from flows.engine.state import PlannedStage
 
@@ -29,26 +30,26 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
     A matrix stage `evaluate` stands for all of `evaluate@...`. Raises PlanError before anything has run.
     """
     root = root.absolute()
-    with chdir(root), closing(open_repo(root)) as repo:  # DVC names files as seen from the current folder
-        stages = stage_graph(repo)
-        wanted = {name for target in targets for name in _matching(target, stages)}
-        forced = {name for target in force for name in _matching(target, stages)}
-        for name in reversed(stages):
-            if name in wanted:
-                wanted.update(stages[name][1])
+    with (
+        chdir(root),
+        closing(open_repo(root)) as repo,
+        params_parsed_once(),
+    ):  # DVC names files as seen from the current folder
+        pipeline = Pipeline(repo)
+        wanted = {name for target in targets for name in _matching(target, pipeline.names)}
+        forced = {name for target in force for name in _matching(target, pipeline.names)}
         planned: list[PlannedStage] = []
-        outs = [Path(out.fs_path) for stage in repo.index.stages for out in stage.outs]
-        for name, (stage, upstream) in stages.items():
-            if name in wanted:
-                _check_deps(stage, outs, root)
-                cpu, gpu = _resources(stage)
-                with plain_errors():
-                    reason = FORCED if name in forced else why(stage) or _upstream_reason(upstream, planned)
-                planned.append(PlannedStage(name, reason, upstream, cpu, gpu, str(stage.cmd)))
+        closure = pipeline.closure(wanted)
+        for name, (stage, upstream) in closure.stages.items():
+            _check_deps(stage, closure.outs, root)
+            cpu, gpu = _resources(stage)
+            with plain_errors():
+                reason = FORCED if name in forced else why(stage) or _upstream_reason(upstream, planned)
+            planned.append(PlannedStage(name, reason, upstream, cpu, gpu, str(stage.cmd)))
         return planned
 
 
-def _matching(target: str, stages: Mapping[str, Any]) -> list[str]:
+def _matching(target: str, stages: Sequence[str]) -> list[str]:
     found = [name for name in stages if name == target or name.startswith(target + "@")]
     if not found:
         bases = [name.split("@")[0] for name in stages]

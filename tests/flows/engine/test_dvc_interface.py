@@ -20,7 +20,8 @@ USED = [
     ("dvc.stage.run", "get_executable", []),
     ("dvc.stage.serialize", "to_lockfile", ["stage"]),
     ("dvc.stage.serialize", "to_single_stage_lockfile", ["stage"]),
-    ("dvc.utils.serialize", "modify_yaml", ["path"]),
+    ("dvc.utils.serialize", "dumps_yaml", ["d"]),
+    ("dvc.utils.serialize", "load_yaml", ["path"]),
     ("dvc.stage", "PipelineStage.save_deps", []),
     ("dvc.stage", "PipelineStage.save_outs", []),
     ("dvc.stage", "PipelineStage.ignore_outs", []),
@@ -30,6 +31,7 @@ USED = [
     ("dvc.output", "Output.status", []),
     ("dvc.output", "Output.unprotect", []),
     ("dvc.dependency", "ParamsDependency.read_params", []),
+    ("dvc.dependency.param", "load_path", ["fs_path"]),
 ]
 
 
