@@ -52,13 +52,14 @@ def _values(
     objective: Any, data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
     policy = QValues(spaces, given["hidden"], given["gamma"])
-    policy.normaliser.fit(data.observations)
+    if given.get("normalise", True):
+        policy.normaliser.fit(data.observations)
     normal = policy.normaliser
     scaled = replace(data, observations=normal(data.observations), next_observations=normal(data.next_observations))
     target = Target(policy.layers, every=given["target_every"], rate=1.0)
     optimizer = Adam(policy.parameters(), given["learning_rate"])
     batches, starts = scaled.batches(given["batch_size"], generator), scaled.observations[scaled.starts[:STARTS]]
-    loss = partial(objective, gamma=given["gamma"], double=True, huber=True)
+    loss = partial(objective, gamma=given["gamma"], double=True, huber=given.get("huber", True))
     return policy, dqn.fit(policy, target, optimizer, batches, starts, loss)
 
 
@@ -80,7 +81,7 @@ def _cql_continuous(
         "temperature": [agent.log_temperature],
     }
     optimizers = {name: Adam(parameters, given["learning_rate"]) for name, parameters in learned.items()}
-    own = cql_continuous.Settings(given["gamma"], given["samples"], given["alpha"], None, given["target_rate"])
+    own = cql_continuous.Settings(given["gamma"], given["samples"], None, given["target_rate"])
     size = given["batch_size"]
     return agent.policy, cql_continuous.fit(agent, optimizers, data, own, batch_size=size, generator=generator)
 

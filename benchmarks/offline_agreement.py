@@ -1,0 +1,162 @@
+"""What d3rlpy and our methods learn from one data set: `python -m benchmarks.offline_agreement data/transitions/NAME`.
+
+Both train for as many steps with the same sizes, batch, rates and discount, each on batches of its own; the policies of both
+are played by our code in the same episodes. Then one thing at a time is changed. Writes benchmarks/offline_agreement.md.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import offline_peer as peer
+from benchmarks.engine import machine
+from benchmarks.offline_ours import Ours
+from tasks.algorithms.offline.intervals import over_seeds
+from tasks.playing import as_player, play
+from tasks.recordings import Recording, read
+
+RESULT = Path(__file__).with_suffix(".md")
+SEED = 7_000_000  # of the episodes played
+HIDDEN, GAMMA = [256, 256], 0.99
+SETTINGS = {"hidden": HIDDEN, "batch_size": 256, "learning_rate": 3e-4, "gamma": GAMMA, "target_every": 1000}
+METHODS = {
+    "BC": {"method": "bc"},
+    "double DQN": {"method": "dqn"},
+    "CQL, alpha 0.1": {"method": "cql", "alpha": 0.1},
+    "CQL, alpha 1": {"method": "cql", "alpha": 1.0},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One line: a method on one side, or on both."""
+
+    method: str
+    change: str = ""  # what differs from the other lines of the method
+    ours: dict[str, Any] | None = field(default_factory=dict)  # settings beside the method's; None: not on this side
+    theirs: dict[str, Any] | None = field(default_factory=dict)
+
+
+EQUAL = [Run(method) for method in METHODS]
+CHANGES = [
+    Run(method, *change)
+    for method in ("CQL, alpha 0.1", "CQL, alpha 1")
+    for change in (
+        ("d3rlpy keeps truncated episodes' last transitions", None, {"keep_last": True}),
+        ("d3rlpy scales observations its own way (deviation + 0.001)", None, {"scaler_eps": 1e-3}),
+        ("observations are not scaled", {"normalise": False}, {"normalise": False}),
+        ("squared error instead of Huber's", {"huber": False}, None),
+        ("target networks follow every 100 steps", {"target_every": 100}, {"target_every": 100}),
+        ("d3rlpy starts from our weights and takes our batches", None, {"same": True}),
+    )
+]
+
+
+class Lab:
+    """A data set and a d3rlpy; trains and plays."""
+
+    def __init__(self, recording: Recording, steps: int, episodes: int, theirs: peer.Peer, folder: Path) -> None:
+        self.recording, self.steps, self.episodes = recording, steps, episodes
+        self.theirs, self.folder = theirs, folder
+        self.data = peer.write(recording.transitions, folder / "data.npz")
+
+    def ours(self, settings: dict[str, Any], seed: int) -> float:
+        """The normalised score of our policy."""
+        side = Ours(self.recording.transitions, self.recording.spaces, seed, settings)
+        side.fit(self.steps)
+        return self._score(side.network)
+
+    def peers(self, settings: dict[str, Any], seed: int) -> float:
+        """The normalised score of d3rlpy's policy, in a network of ours that has its weights."""
+        data, spaces = self.recording.transitions, self.recording.spaces
+        side = Ours(data, spaces, seed, settings)  # an untrained one
+        scaler = side.network.normaliser
+        known = {name: value for name, value in settings.items() if name not in ("normalise", "same")}
+        if settings.get("normalise", True):
+            known |= {"mean": scaler.mean.tolist(), "deviation": scaler.deviation.tolist()}
+        self.theirs.make(self.data, spaces.action, spaces.observation, seed, **{"scaler_eps": 0.0} | known)
+        if settings.get("same"):
+            self.theirs.ask("load", path=peer.write_weights(list(side.network.parameters()), self.folder / "first.npz"))
+            rows = torch.stack(list(self._rows(seed, settings["batch_size"])))
+            self.theirs.ask("update", rows=peer.write_rows(rows, self.folder / "rows.npz"))
+        else:
+            self.theirs.ask("fit", count=self.steps)
+        self.theirs.ask("save", path=self.folder / "last.npz")
+        with torch.no_grad():
+            for parameter, value in zip(
+                side.network.parameters(), peer.read_arrays(self.folder / "last.npz", "weight"), strict=True
+            ):
+                parameter.copy_(value)
+            scaler.deviation += known.get("scaler_eps", 0.0)
+        return self._score(side.network)
+
+    def _rows(self, seed: int, size: int) -> Iterator[torch.Tensor]:
+        """The rows that our side draws with this seed (Transitions.batches)."""
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(self.steps):
+            yield torch.randint(len(self.recording.transitions), (size,), generator=generator)
+
+    def _score(self, policy: Any) -> float:
+        played = play(self.recording.environment, as_player(policy.eval()), self.episodes, SEED)
+        return self.recording.reference.score(float(played.returns.mean()))
+
+
+def line(lab: Lab, run: Run, seeds: Sequence[int]) -> str:
+    """A line of the table: mean, interval and single seeds of both sides."""
+    cells = []
+    for train, changes in ((lab.peers, run.theirs), (lab.ours, run.ours)):
+        if changes is None:
+            cells.append("")
+            continue
+        scores = [train(SETTINGS | METHODS[run.method] | changes, seed) for seed in seeds]
+        estimate = over_seeds(scores)
+        each = ", ".join(f"{score:.0f}" for score in scores)
+        cells.append(f"{estimate.mean:.0f} ({estimate.low:.0f} to {estimate.high:.0f}): {each}")
+    return f"| {run.method}{run.change and ': '}{run.change} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Train, play and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline_agreement", description=__doc__)
+    parser.add_argument("data", type=Path, help="a data set of the stage transitions, with discrete actions")
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--runs", choices=("equal", "changes", "all"), default="all")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--out", type=Path, default=RESULT)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    runs = {"equal": EQUAL, "changes": CHANGES, "all": [*EQUAL, *CHANGES]}[given.runs]
+    recording, began, rows = read(given.data), time.perf_counter(), []
+    with peer.Peer() as theirs, tempfile.TemporaryDirectory() as folder:
+        lab = Lab(recording, given.steps, given.episodes, theirs, Path(folder))
+        for run in runs:
+            if run.method in given.methods:
+                rows.append(line(lab, run, given.seeds))
+                print(rows[-1], flush=True)
+    minutes = (time.perf_counter() - began) / 60
+    lines = [
+        f"# What d3rlpy and our methods learn from {recording.name}",
+        "",
+        f"Made by `python -m benchmarks.offline_agreement` in {minutes:.0f} minutes on {machine('torch')}.",
+        "",
+        f"{given.steps} steps, two layers of 256, batch 256, Adam at 3e-4, discount {GAMMA}, target networks copied every 1,000 "
+        f"steps, observations scaled by mean and deviation of the data; {len(given.seeds)} seeds, {given.episodes} episodes each. "
+        "Normalised score: mean, 95 % interval over seeds, and each seed's.",
+        "",
+        "| | d3rlpy | posttrain |",
+        "|---|---|---|",
+        *rows,
+    ]
+    given.out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
