@@ -3,14 +3,14 @@
 `python -m tasks.contract` rewrites both; a test computes them and fails on a difference. An import that is missing from a
 stage's deps is the commonest way for "only what changed" to lie.
 
-A stage with `foreach: ${section.dictionary}` has a branch for each key of that dictionary. If the section is its own, a
-branch depends on its own entry and on what stands beside the dictionary, so that another entry re-runs nothing.
+A stage with `foreach: ${section.dictionary}` has a branch for each key of that dictionary. Of a dictionary in its own
+section, that one or one named after a field of its item, a branch depends on its own entry: another one re-runs nothing.
 """
 
 import importlib
 import json
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import grimp
 from ruamel.yaml import YAML
@@ -64,13 +64,19 @@ def with_code_deps(pipeline: dict[str, Any]) -> dict[str, Any]:
 
 
 def params(pipeline: dict[str, Any]) -> dict[str, list[str]]:
-    """Stage name -> its `params`: its whole section, or all keys of it and of the `foreach` dictionary its own entry."""
-    own = {name: key for name, (section, key) in dictionaries(pipeline).items() if section == name}
-    wanted = {name: [name] for name in pipeline["stages"]}
-    for name, config in config_types(pipeline).items():
-        if name in own:
-            entry = {own[name]: own[name] + ".${key}"}
-            wanted[name] = [f"{name}.{entry.get(field, field)}" for field in config.model_fields]
+    """Stage name -> its `params`: its whole section; of one with branches the keys, and of dictionaries the own entry."""
+    types, wanted = config_types(pipeline), {name: [name] for name in pipeline["stages"]}
+    for name, (section, key) in dictionaries(pipeline).items():
+        _, item = get_args(types[section].model_fields[key].annotation)
+        entries = {f"{field}s": f"${{item.{field}}}" for field in item.model_fields}  # environments: item.environment
+        if section == name:
+            entries[key] = "${key}"
+        fields = types[name].model_fields
+        own = {
+            field: entries[field] for field in entries.keys() & fields if get_origin(fields[field].annotation) is dict
+        }
+        if own:
+            wanted[name] = [f"{name}.{field}.{own[field]}" if field in own else f"{name}.{field}" for field in fields]
     return wanted
 
 
@@ -93,12 +99,15 @@ def config_types(pipeline: dict[str, Any]) -> dict[str, type[Config]]:
 
 def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
     """JSON schema of the whole params.yaml: one required section a stage, nothing else."""
-    sections = {name: config.model_json_schema() for name, config in config_types(pipeline).items()}
+    sections = {
+        name: config.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
+        for name, config in config_types(pipeline).items()
+    }
     for section, key in dictionaries(pipeline).values():
         sections[section]["properties"][key]["propertyNames"] = {"pattern": BRANCH}
-    parts: dict[str, Any] = {}  # of sections, which refer to them from the root
-    for section in sections.values():
-        parts |= section.pop("$defs", {})
+    parts: dict[str, Any] = {}  # of sections, which refer to them from the root; two may have one of the same name
+    for name, section in sections.items():
+        parts |= {f"{name}.{model}": part for model, part in section.pop("$defs", {}).items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
