@@ -24,11 +24,12 @@ from tasks.stage import Config, Metrics, main
 Init = Literal["random", "language", "synthetic"]
 
 
-class Asked(Config):
-    """What is asked of policies in one environment."""
+class Environment(Config):
+    """What is asked of policies in one environment, and how far back they look."""
 
     targets: list[float] = Field(min_length=1)  # returns; the first one is asked for while training goes on
     scale: float = Field(gt=0)  # that returns are divided by before the model sees them
+    context: int = Field(ge=1)  # K, the last steps that the model sees
 
 
 class LanguageConfig(Config):
@@ -63,7 +64,6 @@ class DecisionTransformerConfig(LearnerConfig):
     """The model, how it is trained, and which returns are asked for."""
 
     inits: dict[str, Init] = Field(min_length=1)  # variant -> what its trunk starts from
-    context: int = Field(ge=1)  # K, steps the model sees
     width: int = Field(ge=1)
     layers: int = Field(ge=1)
     heads: int = Field(ge=1)
@@ -73,7 +73,7 @@ class DecisionTransformerConfig(LearnerConfig):
     warmup: int = Field(ge=0)  # steps
     clip: float = Field(gt=0)
     bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
-    environments: dict[str, Asked]
+    environments: dict[str, Environment]
     language: LanguageConfig
     text: TextConfig
     synthetic: SyntheticConfig
@@ -101,16 +101,16 @@ def _build(
     generator: torch.Generator,
 ) -> Learner:
     device = artifacts.device()
+    environment = _environment(config, recording)
     trunk, words = _trunk(config, init, language, generator)
-    episodes = Episodes(recording.transitions, config.context, device)
-    asked = _asked(config, recording)
+    episodes = Episodes(recording.transitions, environment.context, device)
     model = dt.DecisionTransformer(
         recording.spaces,
         trunk,
-        context=config.context,
+        context=environment.context,
         timesteps=episodes.longest,
-        scale=asked.scale,
-        targets=asked.targets,
+        scale=environment.scale,
+        targets=environment.targets,
     )
     model.normaliser.fit(recording.transitions.observations)
     learned, auxiliary = nn.ModuleList([model]), None
@@ -127,7 +127,7 @@ def _build(
     return Learner(model, {"model": learned, "optimizer": optimizer}, steps)
 
 
-def _asked(config: DecisionTransformerConfig, recording: Recording) -> Asked:
+def _environment(config: DecisionTransformerConfig, recording: Recording) -> Environment:
     if recording.environment not in config.environments:
         raise SystemExit(
             f"params.yaml: decision_transformer.environments: no targets for {recording.environment}, "
@@ -155,7 +155,8 @@ def _trunk(
 def _language_model(config: DecisionTransformerConfig, directory: Path) -> trunks.LanguageModel:
     source, revision = _source(config, directory)
     model = trunks.language_model(source, revision)
-    needed = max(3 * config.context, config.text.length if config.text.weight else 0)
+    windows = [3 * environment.context for environment in config.environments.values()]
+    needed = max(*windows, config.text.length if config.text.weight else 0)
     if model.positions is not None and needed > model.longest:
         raise SystemExit(f"{source}: made for {model.longest} tokens, but context and text need {needed}")
     return model

@@ -21,7 +21,6 @@ SMALL = {
     "evaluate_every": 2,
     "evaluate_episodes": 3,
     "inits": {"DT": "random"},
-    "context": 4,
     "width": 8,
     "layers": 2,
     "heads": 1,
@@ -32,8 +31,8 @@ SMALL = {
     "clip": 0.25,
     "bfloat16": False,
     "environments": {
-        "graph": {"targets": [-1.0, -4.0], "scale": 10.0},
-        "Reacher-v5": {"targets": [-4.0], "scale": 10.0},
+        "graph": {"targets": [-1.0, -4.0], "scale": 10.0, "context": 4},
+        "Reacher-v5": {"targets": [-4.0], "scale": 10.0, "context": 4},
     },
     "language": {"source": "directory", "path": "-", "hub_id": "-", "hub_revision": "-"},
     "text": {"weight": 0.0, "path": "-", "rows": 2, "length": 6},
@@ -181,8 +180,9 @@ def test_an_environment_without_targets_is_named_before_anything_is_trained(data
 
 
 def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
+    long = {"graph": {"targets": [-1.0], "scale": 10.0, "context": 22}}
     with pytest.raises(SystemExit, match=r"made for 64 tokens, but context and text need 66"):
-        made(data, tmp_path / "out", context=22, **all_inits(tmp_path))
+        made(data, tmp_path / "out", environments=long, **all_inits(tmp_path))
 
 
 def test_text_from_the_language_flows_corpus(data, tmp_path):
