@@ -22,7 +22,7 @@ import pandas as pd
 import pandera.errors
 from safetensors import SafetensorError, safe_open
 
-from tasks import schemas, scores
+from tasks import episodes, schemas, scores
 
 # By folder and name, where a stage's tables differ, or by name alone.
 TABLES: dict[str, type[schemas.Table]] = {
@@ -41,6 +41,8 @@ TABLES: dict[str, type[schemas.Table]] = {
     scores.EPISODES: scores.Episodes,
     scores.VALUES: scores.Values,
     scores.STARTS: scores.Starts,
+    "measured.parquet": schemas.Measured,
+    "recorded.parquet": schemas.Recorded,
 }
 NUMPY_DTYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 SHOWN = 5  # failures of one table that are told one by one
@@ -102,11 +104,28 @@ def csv_problems(path: Path) -> Iterator[str]:
             yield f"column {column}, line {int(bad.to_numpy().argmax()) + 2}: expected a finite number, got {frame[column][bad].iloc[0]}"
 
 
+def episode_problems(path: Path) -> Iterator[str]:
+    """The first thing wrong with a data set of transitions, which metadata.json beside it describes."""
+    described = json.loads((path.parent / "metadata.json").read_text())
+    seen, taken = (json.loads(described[name]) for name in ("observation_space", "action_space"))
+    discrete = taken["type"] == "Discrete"
+    try:
+        found = list(episodes.read(path))
+        episodes.check(found, seen["shape"][0], taken["n"] if discrete else taken["shape"][0], discrete)
+    except episodes.BadEpisode as error:
+        yield str(error)
+        return
+    for name, count in (("total_episodes", len(found)), ("total_steps", sum(map(len, found)))):
+        if described[name] != count:
+            yield f"{name}: {count} here, but {described[name]} in metadata.json"
+
+
 CHECKS: dict[str, Callable[[Path], Iterator[str]]] = {
     ".parquet": table_problems,
     ".safetensors": weight_problems,
     ".json": json_problems,
     ".csv": csv_problems,
+    ".hdf5": episode_problems,
 }
 
 
@@ -119,7 +138,7 @@ def problems(path: Path) -> Iterator[str]:
             continue
         try:
             yield from (f"{file}: {problem}" for problem in check(file))
-        except (ValueError, OSError, SafetensorError) as error:  # json, csv and parquet readers raise ValueErrors
+        except (ValueError, KeyError, OSError, SafetensorError) as error:  # json, csv and parquet readers raise ValueErrors
             yield f"{file}: cannot be read: {' '.join(str(error).split())}"
 
 

@@ -17,7 +17,7 @@ from tasks.algorithms.offline import graph, key_to_door
 from tasks.algorithms.offline.networks import Spaces
 
 Seen = NDArray[np.float32]
-GRAPH = graph.random_graph(nodes=20, degree=3, longest=5, seed=3)
+GRAPH = graph.random_graph(nodes=20, degree=3, longest=4, seed=3)
 WALK = 10  # steps until a walk in the graph is truncated
 
 

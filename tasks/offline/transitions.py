@@ -20,7 +20,7 @@ from tasks.behaviours import EXPERT, MEDIUM
 from tasks.episodes import BadEpisode, Episode
 from tasks.playing import as_player, play
 from tasks.recordings import Reference
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, key_of, main
 
 WAVE = 32  # episodes played side by side
 FIRST_SEED = 3_000_000  # of the episodes' seeds: no policy is evaluated on these
@@ -34,7 +34,7 @@ IMPORTS: dict[str, Callable[[Path, str, str], list[Episode]]] = {  # of: raw fol
 class Dataset(Config):
     """One data set: whence its episodes are, and how many of them; where both limits are null, all that there are."""
 
-    environment: str
+    environment: str = key_of("behaviour.environments")
     source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
     location: str | None  # of an import: a folder or file below transitions.path, or Minari's id
     steps: int | None = Field(ge=1)  # whole episodes until there are so many
@@ -64,7 +64,7 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
         raise SystemExit(f"data set {out.name}: {error}") from None
     recordings.write(out, dataset.environment, episodes, reference, {"source": dataset.source, **metadata})
     table = _table(episodes)
-    artifacts.write(schemas.Recorded, table, out / "episodes.parquet")
+    artifacts.write(schemas.Recorded, table, out / "recorded.parquet")
     return _metrics(table, reference)
 
 
@@ -84,8 +84,9 @@ def _location(name: str, dataset: Dataset) -> str:
 def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, Any]]:
     """Its episodes, and who played them from which seed on."""
     if dataset.source == "medium-replay":
+        replayed = limited(behaviours.replay(behaviour), dataset.steps, dataset.episodes)
         described = json.loads((behaviour / behaviours.REPLAY / recordings.METADATA).read_text())["posttrain"]
-        return limited(behaviours.replay(behaviour), dataset.steps, dataset.episodes), {"seed": described["seed"]}
+        return replayed, {"seed": described["seed"]}
     if dataset.steps is None and dataset.episodes is None:
         raise SystemExit(f"params.yaml: transitions.datasets.{name}: steps or episodes must say how much to record")
     tiers = {"medium-expert": (MEDIUM, EXPERT)}.get(dataset.source, (dataset.source,))

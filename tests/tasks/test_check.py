@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -113,3 +114,34 @@ def test_it_ends_with_its_input_or_with_its_own_error(check, status):
 
 def test_every_schema_has_a_file():
     assert set(TABLES.values()) == set(schemas.Table.__subclasses__())
+
+
+def recorded(path: Path) -> Path:
+    """A small data set of transitions; the path of its HDF5 file."""
+    from tasks import recordings
+    from tasks.episodes import episode
+
+    walk = episode(np.eye(20, dtype=np.float32)[[0, 1, 2, 3]], np.array([0, 1, 2]), -np.ones(3), True)
+    recordings.write(path, "graph", [walk, walk], recordings.Reference(-10.0, -2.0), {})
+    return path / recordings.DATA
+
+
+def test_transitions(tmp_path):
+    file = recorded(tmp_path / "graph-60")
+    assert list(problems(tmp_path)) == []
+    with h5py.File(file, "a") as content:
+        content["episode_1"]["rewards"][2] = 5
+    assert list(problems(tmp_path)) == [f"{file}: episode 1: rewards: they sum to 3, but the return is -3"]
+    with h5py.File(file, "a") as content:
+        del content["episode_1"]
+    assert list(problems(tmp_path)) == [
+        f"{file}: total_episodes: 1 here, but 2 in metadata.json",
+        f"{file}: total_steps: 3 here, but 6 in metadata.json",
+    ]
+    file.write_bytes(b"torn")
+    (torn,) = problems(tmp_path)
+    assert torn.startswith(f"{file}: cannot be read: ")
+    recorded(tmp_path / "graph-60")
+    (file.parent / "metadata.json").unlink()
+    (lonely,) = problems(tmp_path)
+    assert "cannot be read: [Errno 2]" in lonely

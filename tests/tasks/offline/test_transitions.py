@@ -1,0 +1,176 @@
+import h5py
+import numpy as np
+import pytest
+
+from tasks import behaviours, check, recordings, saved, simulators
+from tasks.episodes import episode
+from tasks.offline import behaviour
+from tasks.offline.transitions import FIRST_SEED, Dataset, TransitionsConfig, limited, run
+from tests.tasks.offline.test_behaviour import CONFIG as BEHAVIOUR
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """What `behaviour` left: the graph's random policy, and CartPole's from random to expert."""
+    home = tmp_path_factory.mktemp("home") / "behaviour"
+    for environment in ("graph", "CartPole-v1", "Hopper-v5"):
+        behaviour.run(BEHAVIOUR, home / environment)
+    return home
+
+
+def record(home, out, environment, source, *, steps=None, episodes=None, location=None, seed=0, raw=None):
+    """The stage with one data set, named like the folder `out`."""
+    dataset = Dataset(environment=environment, source=source, location=location, steps=steps, episodes=episodes)
+    config = TransitionsConfig(datasets={out.name: dataset}, path="raw", seed=seed)
+    return run(config, home / environment, raw or home, out)
+
+
+def test_walks_in_the_graph(home, tmp_path):
+    metrics = record(home, tmp_path / "graph-60", "graph", "random", episodes=60)
+    found = recordings.read(tmp_path / "graph-60")
+    assert metrics["episodes"] == len(found.transitions.lengths) == 60
+    assert metrics["steps"] == len(found.transitions)
+    assert metrics["return"]["mean"] == pytest.approx(found.transitions.returns.mean().item())
+    assert metrics["score"]["mean"] == found.reference.score(metrics["return"]["mean"])
+    assert found.reference.maximum == simulators.OPTIMA["graph"]
+    assert found.metadata == {
+        "source": "random",
+        "policies": {"random": saved.digest(home / "graph" / "random")},
+        "seed": FIRST_SEED,
+    }
+    assert list(check.problems(tmp_path)) == []
+    nodes, edges = found.transitions.observations.argmax(1), found.transitions.actions
+    after = found.transitions.next_observations.argmax(1)
+    assert simulators.GRAPH.successors[nodes, edges].tolist() == after.tolist()
+
+
+def test_sixty_walks_leave_something_to_stitch_and_a_thousand_little(home, tmp_path):
+    """Starts from which some walk that began there is a shortest path: few of 60, most of 1,000."""
+    optimal = {}
+    for walks in (60, 1000):
+        record(home, tmp_path / str(walks), "graph", "random", episodes=walks)
+        data = recordings.read(tmp_path / str(walks)).transitions
+        starts = data.observations[data.starts].argmax(1).numpy()
+        arrived = data.terminated[data.starts + data.lengths - 1].numpy()
+        best = {(s, int(n)) for s, n, there in zip(starts, data.lengths, arrived, strict=True) if there}
+        optimal[walks] = sum((s, simulators.GRAPH.distances[s]) in best for s in simulators.GRAPH.starts)
+        taken = set(zip(data.observations.argmax(1).tolist(), data.actions.tolist(), strict=True))
+        assert optimal_paths_remain(taken), "dynamic programming over what was seen finds every shortest path"
+    assert optimal[60] <= 8
+    assert optimal[1000] >= 15
+
+
+def optimal_paths_remain(taken):
+    graph = simulators.GRAPH
+    return all(
+        any((node, edge) in taken for edge in np.flatnonzero(graph.distances[after] == graph.distances[node] - 1))
+        for node, after in enumerate(graph.successors)
+        if node != graph.goal
+    )
+
+
+def test_tiers_are_as_good_as_their_policies(home, tmp_path):
+    means = {}
+    for source in ("random", "medium", "expert"):
+        metrics = record(home, tmp_path / f"cart-{source}", "CartPole-v1", source, steps=3000)
+        assert 3000 <= metrics["steps"] < 3500
+        means[source] = metrics["return"]["mean"]
+    assert means["random"] < means["medium"] < means["expert"]
+    reference = behaviours.reference(home / "CartPole-v1")
+    assert means["random"] == pytest.approx(reference.minimum, rel=0.3)
+    assert means["expert"] == pytest.approx(reference.maximum, rel=0.3)
+
+
+def test_medium_expert_is_one_half_each(home, tmp_path):
+    record(home, tmp_path / "cart-medium", "CartPole-v1", "medium", steps=1000)
+    record(home, tmp_path / "cart-expert", "CartPole-v1", "expert", steps=1000)
+    record(home, tmp_path / "cart-medium-expert", "CartPole-v1", "medium-expert", steps=2000)
+    medium, expert, both = (
+        recordings.read(tmp_path / f"cart-{source}") for source in ("medium", "expert", "medium-expert")
+    )
+    lengths = [*medium.transitions.lengths.tolist(), *expert.transitions.lengths.tolist()]
+    assert both.transitions.lengths.tolist() == lengths
+    assert set(both.metadata["policies"]) == {"medium", "expert"}
+
+
+def test_medium_replay_is_training_itself(home, tmp_path):
+    record(home, tmp_path / "cart-medium-replay", "CartPole-v1", "medium-replay", steps=500)
+    replay, found = behaviours.replay(home / "CartPole-v1"), recordings.read(tmp_path / "cart-medium-replay")
+    lengths = found.transitions.lengths.tolist()
+    assert lengths == [len(one) for one in replay][: len(lengths)]
+    assert sum(lengths[:-1]) < 500 <= sum(lengths)
+
+
+def test_policies_act_by_chance(home, tmp_path):
+    """Cloning greedy actions would give more than the policy itself had: the data must hold what was sampled."""
+    record(home, tmp_path / "cart-medium", "CartPole-v1", "medium", steps=2000)
+    data = recordings.read(tmp_path / "cart-medium").transitions
+    greedy = behaviours.policy(home / "CartPole-v1", "medium").act(data.observations)
+    assert 0.6 < (greedy == data.actions).float().mean() < 0.99
+
+
+@pytest.mark.parametrize(("environment", "source"), [("graph", "random"), ("Hopper-v5", "random")])
+def test_same_seed_same_bytes(environment, source, home, tmp_path):
+    outs = [tmp_path / name / "it" for name in ("one", "same", "other")]
+    for out, seed in zip(outs, (0, 0, 1), strict=True):
+        record(home, out, environment, source, episodes=5, seed=seed)
+    one, same, other = (
+        {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*.*") if file.is_file()} for out in outs
+    )
+    assert len(one) == 3
+    assert one == same
+    assert one["data/main_data.hdf5"] != other["data/main_data.hdf5"]
+
+
+def whole(*lengths):
+    return [episode(np.zeros((n + 1, 1)), np.zeros(n), np.zeros(n), True) for n in lengths]
+
+
+@pytest.mark.parametrize(
+    ("steps", "count", "kept"),
+    [(None, None, 4), (None, 2, 2), (1, None, 1), (3, None, 1), (4, None, 2), (9, None, 3), (100, None, 4), (4, 1, 1)],
+)
+def test_limits_by_hand(steps, count, kept):
+    assert len(limited(whole(3, 4, 2, 5), steps, count)) == kept
+
+
+def d4rl(path, *, timeouts=True):
+    generator = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        file["observations"] = generator.normal(size=(9, 11))
+        file["actions"] = generator.uniform(-1, 1, (9, 3))
+        file["rewards"] = np.ones(9)
+        file["terminals"] = np.arange(9) == 3
+        if timeouts:
+            file["timeouts"] = np.arange(9) == 8
+
+
+def test_a_d4rl_file_below_the_raw_folder(home, tmp_path):
+    d4rl(tmp_path / "it.hdf5")
+    metrics = record(home, tmp_path / "hopper-d4rl", "Hopper-v5", "d4rl", location="it.hdf5", raw=tmp_path)
+    assert (metrics["episodes"], metrics["steps"], metrics["terminated"]) == (2, 8, 0.5)
+    found = recordings.read(tmp_path / "hopper-d4rl")
+    assert found.metadata == {"source": "d4rl", "location": "it.hdf5"}
+    assert found.d4rl.score(3234.3) == 100
+
+
+def test_our_own_data_set_can_be_imported_as_minaris(home, tmp_path):
+    record(home, tmp_path / "cart-random", "CartPole-v1", "random", episodes=4)
+    record(home, tmp_path / "cart-again", "CartPole-v1", "minari", location="cart-random", raw=tmp_path)
+    one, same = (recordings.read(tmp_path / name) for name in ("cart-random", "cart-again"))
+    assert one.transitions.rewards.tolist() == same.transitions.rewards.tolist()
+    assert (one.transitions.observations == same.transitions.observations).all()
+
+
+def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
+    d4rl(tmp_path / "it.hdf5", timeouts=False)
+    for arguments, told in (
+        ({"source": "d4rl", "location": "it.hdf5"}, "^data set out: episode 0: timeouts: missing"),
+        ({"source": "d4rl"}, r"^params.yaml: transitions.datasets.out.location: what is imported must be named"),
+        ({"source": "random"}, r"^params.yaml: transitions.datasets.out: steps or episodes must say how much"),
+        ({"source": "expert", "steps": 5}, r"no expert policy; behaviour.environments.Hopper-v5.steps is 0\?"),
+        ({"source": "medium-replay"}, r"no episodes of training; behaviour.environments.Hopper-v5.replay is 0\?"),
+    ):
+        with pytest.raises(SystemExit, match=told):
+            record(home, tmp_path / "out", "Hopper-v5", raw=tmp_path, **arguments)
+    assert not (tmp_path / "out").exists()
