@@ -142,8 +142,8 @@ def number(value: float) -> str:
 
 
 def interval(estimate: Estimate) -> str:
-    """Its bounds."""
-    return f"{number(estimate.low)} to {number(estimate.high)}" if isfinite(estimate.low) else "one seed"
+    """Half its width: over seeds it is symmetric."""
+    return f"± {number(estimate.high - estimate.mean)}" if isfinite(estimate.low) else "one seed"
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,9 @@ def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: 
 
 
 def _told(estimate: Estimate) -> str:
-    return number(estimate.mean) + ("" if estimate.low == estimate.high else f" ({interval(estimate)})")
+    """As a sentence has it; what has no doubt, or bounds that nobody knows, without them."""
+    known = isfinite(estimate.low) and estimate.low < estimate.high
+    return number(estimate.mean) + (f" {interval(estimate)}" if known else "")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from PIL import Image
 from tasks import artifacts, scores
 from tasks.offline.offline_report import Expectation, OfflineReportConfig, headline, run
 from tasks.results import Verdict
+from tests.conftest import PARAMS
 
 # dataset -> (environment, reference, D4RL's, mean and best of the data)
 DATA = {
@@ -157,7 +158,7 @@ def test_every_data_set_and_method_has_its_score(html, home):
     rows = dict(re.findall(r"<tr><th>([^<]+)</th>(.*?)</tr>", html[: html.index("<h3>Return</h3>")]))
     assert set(rows) >= set(DATA)
     cells = [re.sub("<[^>]+>", " ", cell).split() for cell in rows["Hopper-v5-medium-expert"].split("</td>")[:-1]]
-    assert ["95.9", "92.8", "to", "98.9"] in cells  # the last table before Return is D4RL's
+    assert ["95.9", "±", "3.1"] in cells  # the last table before Return is D4RL's
     metrics = json.loads((home / "metrics.json").read_text())
     assert metrics["LunarLander-v3-medium"]["BC"]["score"] == pytest.approx(100 * 240 / 450)
     assert metrics["LunarLander-v3-medium"]["BC"]["half_width"] == pytest.approx(100 * 4.30265 * 5 / 3**0.5 / 450)
@@ -181,9 +182,7 @@ def test_only_a_clearly_best_number_is_bold(html):
 def test_expectations_are_judged_and_counted(html):
     text = plain(html).replace("\N{MINUS SIGN}", "-")
     assert "Of 4 expectations 2 came out with the intervals apart, 1 in the mean only, and 1 did not." in text
-    assert (
-        "✓ LunarLander-v3-medium: data mean 57.8, DQN -26.7 (-59.8 to 6.5). As expected, data mean is higher." in text
-    )
+    assert "✓ LunarLander-v3-medium: data mean 57.8, DQN -26.7 ± 33.1. As expected, data mean is higher." in text
     assert "Expected was the opposite: DT is not higher, clearly." in text
 
 
@@ -248,3 +247,11 @@ def test_the_headline_counts():
     assert told("no", "unclear") == [
         "Of 2 expectations 0 came out with the intervals apart, 1 in the mean only, and 1 did not."
     ]
+
+
+def test_the_default_report_shows_all_that_the_default_flow_measures():
+    measured = PARAMS["returns"]["policies"]
+    assert PARAMS["offline_report"]["policies"] == list(measured)
+    assert {one["dataset"] for one in PARAMS["offline_report"]["expectations"]} <= {
+        one["dataset"] for one in measured.values()
+    }
