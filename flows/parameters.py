@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
-from flows.validation import PARAMS, Key, ParameterError, shown, validate
+from flows.validation import PARAMS, Key, ParameterError, free, shown, suggestion, validate
 
 SCHEMA, PRESETS = "params.schema.json", "presets"
 
@@ -52,18 +52,17 @@ def setting(argument: str) -> Edit:
 
 
 def preset(root: Path, name: str) -> list[Edit]:
-    """The edits that lay presets/NAME.yaml over params.yaml."""
+    """The edits that lay presets/NAME.yaml over params.yaml: dictionaries whose keys the user chooses as a whole."""
     path = root / PRESETS / f"{name}.yaml"
     if not path.is_file():
         names = sorted(file.stem for file in path.parent.glob("*.yaml"))
         there = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
         raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {there}")
-    source = f"{PRESETS}/{name}.yaml"
-    text = _read(path)
-    laid = _parse(text, source)
-    if not isinstance(laid, dict) or not laid:
-        raise ParameterError(f"{source}: expected sections of params.yaml with the values to change")
-    return list(_leaves(YAML(typ="safe").compose(text), laid, text, source))
+    laid = _Laid(f"{PRESETS}/{name}.yaml", _read(path), _schema(root))
+    values = _parse(laid.text, laid.source)
+    if not isinstance(values, dict) or not values:
+        raise ParameterError(f"{laid.source}: expected sections of params.yaml with the values to change")
+    return list(laid.edits(YAML(typ="safe").compose(laid.text), values))
 
 
 def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
@@ -73,10 +72,11 @@ def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
     data = _parse(text, PARAMS)
     if not isinstance(data, dict):
         raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
-    wanted, changes = deepcopy(data), {}
+    wanted, changes, schema = deepcopy(data), {}, _schema(root)
     for change in edits:
+        _has_entry(wanted, change, schema)
         _put(wanted, change)
-    validate(wanted, _schema(root), {change.key: change.source for change in edits})
+    validate(wanted, schema, {change.key: change.source for change in edits})
     for change in edits:
         old = _get(data, change.key)
         text, data = _replace(text, data, change)
@@ -133,17 +133,36 @@ def _schema(root: Path) -> dict[str, Any]:
         raise ParameterError(f"{SCHEMA}: line {error.lineno}: not valid JSON; `make contract` writes it") from None
 
 
-def _leaves(node: Node, data: Any, text: str, source: str, key: Key = ()) -> Iterator[Edit]:
-    if isinstance(node, MappingNode) and data:
-        for name, value in node.value:
-            yield from _leaves(value, data[name.value], text, source, (*key, str(name.value)))
-    else:
-        spelt = text[slice(*_span(node))] if isinstance(node, ScalarNode) else _json(data)
-        yield Edit(key, data, spelt, source)
+@dataclass(frozen=True)
+class _Laid:
+    """A preset's text, and what is needed to cut it into edits."""
+
+    source: str
+    text: str
+    schema: dict[str, Any]
+
+    def edits(self, node: Node, data: Any, key: Key = ()) -> Iterator[Edit]:
+        if isinstance(node, MappingNode) and data and not free(self.schema, key):
+            for name, value in node.value:
+                yield from self.edits(value, data[name.value], (*key, str(name.value)))
+        elif isinstance(node, ScalarNode) or (isinstance(node, MappingNode) and data):
+            margin = "\n" + " " * node.start_mark.column
+            yield Edit(key, data, self.text[slice(*_span(node))].replace(margin, "\n"), self.source)
+        else:
+            yield Edit(key, data, _json(data), self.source)
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _has_entry(data: Any, change: Edit, schema: dict[str, Any]) -> None:
+    """Raise ParameterError where a change is to a part of an entry that is not there: a misspelling of one that is."""
+    for depth in range(1, len(change.key) - 1):
+        entries, name = _get(data, change.key[:depth]), change.key[depth]
+        if isinstance(entries, dict) and name not in entries and free(schema, change.key[:depth]):
+            key = ".".join(change.key[: depth + 1])
+            raise ParameterError(f"{change.source} {key}: no such entry{suggestion(name, list(entries))}")
 
 
 def _put(data: Any, change: Edit) -> None:
@@ -167,17 +186,35 @@ def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     _put(wanted, change)
     if wanted == data and shown(_get(data, change.key)) == shown(change.value):
         return text, data
-    span = _locate(text, change.key)
-    if span is not None:
-        start, end = span
-        for spelt in (change.text, _json(change.value)):
-            edited = f"{text[:start]}{' ' * (start == end)}{spelt}{text[end:]}"
-            try:
-                if _parse(edited, PARAMS) == wanted:
-                    return edited, wanted
-            except ParameterError:
-                continue
+    for start, end, spelt in _spellings(text, change):
+        edited = f"{text[:start]}{spelt}{text[end:]}"
+        try:
+            if _parse(edited, PARAMS) == wanted:
+                return edited, wanted
+        except ParameterError:
+            continue
     raise ParameterError(f"{PARAMS}: {'.'.join(change.key)}: cannot be changed from here; edit the file")
+
+
+def _spellings(text: str, change: Edit) -> Iterator[tuple[int, int, str]]:
+    """What could be written where to make a change, the likeliest first: in place of the old value, or as a new entry."""
+    span, above = _locate(text, change.key), _locate(text, change.key[:-1])
+    for spelt in (change.text, _json(change.value)):
+        if span:
+            yield *span, " " * (span[0] == span[1]) + _indented(spelt, text, span[0])
+        elif above:
+            line = text.find("\n", above[1])
+            margin = "\n" + " " * _column(text, above[0])
+            yield line, line, f"{margin}{change.key[-1]}: {spelt}"
+            yield above[1] - 1, above[1] - 1, f", {change.key[-1]}: {spelt}"
+
+
+def _indented(spelt: str, text: str, at: int) -> str:
+    return spelt.replace("\n", "\n" + " " * _column(text, at))
+
+
+def _column(text: str, at: int) -> int:
+    return at - text.rfind("\n", 0, at) - 1
 
 
 def _locate(text: str, key: Key) -> tuple[int, int] | None:

@@ -6,11 +6,12 @@ Nothing of a stage is imported for it, so a misspelt or mistyped parameter is kn
 import difflib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Key = tuple[str, ...]
 PARAMS = "params.yaml"
+SHOWN = 6  # names of many
 TYPES = {
     "number": "a number",
     "integer": "a whole number",
@@ -38,8 +39,15 @@ class ParameterError(Exception):
 
 def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> None:
     """Raise ParameterError for the first fault, an unknown key before a missing one, since a misspelling is both."""
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
+
+    def key_of(_: Any, dictionary: str, name: Any, __: Any) -> Iterator[ValidationError]:
+        entries = data
+        for part in dictionary.split("."):
+            entries = entries.get(part) if isinstance(entries, dict) else None
+        if isinstance(entries, dict) and name not in entries:
+            yield ValidationError("", context=[ValidationError(known) for known in entries])
 
     strict = Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
@@ -49,7 +57,7 @@ def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> N
             ),
         }
     )
-    validator = extend(Draft202012Validator, type_checker=strict)(schema)
+    validator = extend(Draft202012Validator, {"keyOf": key_of}, type_checker=strict)(schema)
     rank = {"additionalProperties": 0, "required": 2, "anyOf": 3}  # a choice of many last: what it lacks says least
     faults = sorted(validator.iter_errors(data or {}), key=lambda error: rank.get(error.validator, 1))
     if not faults:
@@ -75,6 +83,12 @@ def _explain(fault: Any, schema: dict[str, Any]) -> tuple[Key, str]:
     if fault.validator == "required":
         missing = next(name for name in fault.validator_value if name not in fault.instance)
         return (*key, missing), f"missing; expected {_expected(known.get(missing, {}), schema)}"
+    if fault.validator == "keyOf":
+        names = [known.message for known in fault.context]
+        return (
+            key,
+            f"expected a key of {fault.validator_value}{suggestion(fault.instance, names)}, got {shown(fault.instance)}",
+        )
     why = f" {fault.schema['$comment']}" if "$comment" in fault.schema else ""
     return key, f"expected {_expected(fault.schema, schema)}{why}, got {shown(fault.instance)}"
 
@@ -88,6 +102,24 @@ def _suggestion(name: str, key: Key, known: Mapping[str, Any], schema: dict[str,
         ]
         return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}" if known else ""
     return f"; did you mean {'.'.join((*key, close[0]))}?"
+
+
+def suggestion(name: str, names: Sequence[str]) -> str:
+    """The closest of the names there are, or some of them if none is close."""
+    close = difflib.get_close_matches(name, names, 1, 0.5)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (
+        f" (did you mean {close[0]}?)" if close else f" (there are {', '.join(names[:SHOWN])}{more})" if names else ""
+    )
+
+
+def free(schema: dict[str, Any], key: Key) -> bool:
+    """Whether what stands at a key is a dictionary whose keys are the user's to choose, such as `transitions.datasets`."""
+    part = _resolve(schema, schema)
+    for name in key:
+        part = part.get("properties", {}).get(name) or part.get("additionalProperties") or {}
+        part = _resolve(part, schema) if isinstance(part, dict) else {}
+    return isinstance(part.get("additionalProperties"), dict)
 
 
 def _resolve(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -104,10 +104,10 @@ def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
         for name, config in config_types(pipeline).items()
     }
     for section, key in dictionaries(pipeline).values():
-        sections[section]["properties"][key]["propertyNames"] = {"pattern": BRANCH}
+        sections[section]["properties"][key]["propertyNames"] = {"type": "string", "pattern": BRANCH}
     parts: dict[str, Any] = {}  # of sections, which refer to them from the root; two may have one of the same name
-    for name, section in sections.items():
-        parts |= {f"{name}.{model}": part for model, part in section.pop("$defs", {}).items()}
+    for name, content in sections.items():
+        parts |= {f"{name}.{model}": part for model, part in content.pop("$defs", {}).items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
 
 from tasks import tracking
@@ -25,6 +25,11 @@ class Config(BaseModel):
     """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def key_of(dictionary: str) -> Any:
+    """Of a field that names an entry of a dictionary in params.yaml; the command line checks it before anything runs."""
+    return Field(json_schema_extra={"keyOf": dictionary})
 
 
 def read_section(stage: str, config_type: type[Config], params: Path = Path("params.yaml")) -> Config:

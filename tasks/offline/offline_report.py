@@ -6,7 +6,7 @@ Nothing in it varies with time or run: how the pages were made (graph, runs, tim
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -16,13 +16,13 @@ from tasks.plots import Panel
 from tasks.reference import Reference
 from tasks.results import Result, Table, Verdict
 from tasks.scores import Scores
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, key_of, main
 
 
 class Expectation(Config):
     """That one variant (or `data mean`, `data best`) scores higher than another on a data set."""
 
-    dataset: str
+    dataset: str = key_of("transitions.datasets")
     higher: str
     lower: str
 
@@ -30,7 +30,7 @@ class Expectation(Config):
 class OfflineReportConfig(Config):
     """What is shown, in this order, and what was expected."""
 
-    policies: list[str] = Field(min_length=1)  # of returns.policies
+    policies: list[Annotated[str, key_of("returns.policies")]] = Field(min_length=1)
     expectations: list[Expectation]
 
 

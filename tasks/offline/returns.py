@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from shutil import copyfile
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,15 +23,15 @@ from tasks.algorithms.offline.critics import Critics
 from tasks.playing import Played, Player, as_player, play
 from tasks.recordings import Recording, read
 from tasks.simulators import GRAPH
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, key_of, main
 from tasks.tracking import progress
 
 
 class Measured(Config):
     """Whose policies these are."""
 
-    method: str
-    dataset: str
+    method: Literal["tabular_q", "dqn", "bc", "cql", "awr", "bear", "brac", "decision_transformer"]
+    dataset: str = key_of("transitions.datasets")
 
 
 class FittedQConfig(Config):
