@@ -66,14 +66,14 @@ class Lab:
         self.theirs, self.folder = theirs, folder
         self.data = peer.write(recording.transitions, folder / "data.npz")
 
-    def ours(self, settings: dict[str, Any], seed: int) -> float:
-        """The normalised score of our policy."""
+    def ours(self, settings: dict[str, Any], seed: int) -> Any:
+        """Our policy."""
         side = Ours(self.recording.transitions, self.recording.spaces, seed, settings)
         side.fit(self.steps)
-        return self._score(side.network)
+        return side.network
 
-    def peers(self, settings: dict[str, Any], seed: int) -> float:
-        """The normalised score of d3rlpy's policy, in a network of ours that has its weights."""
+    def peers(self, settings: dict[str, Any], seed: int) -> Any:
+        """d3rlpy's policy: a network of ours that has its weights."""
         data, spaces = self.recording.transitions, self.recording.spaces
         side = Ours(data, spaces, seed, settings)  # an untrained one
         scaler = side.network.normaliser
@@ -94,7 +94,7 @@ class Lab:
             ):
                 parameter.copy_(value)
             scaler.deviation += known.get("scaler_eps", 0.0)
-        return self._score(side.network)
+        return side.network
 
     def _rows(self, seed: int, size: int) -> Iterator[torch.Tensor]:
         """The rows that our side draws with this seed (Transitions.batches)."""
@@ -102,7 +102,8 @@ class Lab:
         for _ in range(self.steps):
             yield torch.randint(len(self.recording.transitions), (size,), generator=generator)
 
-    def _score(self, policy: Any) -> float:
+    def score(self, policy: Any) -> float:
+        """The policy's normalised score, over the same episodes for all."""
         played = play(self.recording.environment, as_player(policy.eval()), self.episodes, SEED)
         return self.recording.reference.score(float(played.returns.mean()))
 
@@ -114,7 +115,7 @@ def line(lab: Lab, run: Run, seeds: Sequence[int]) -> str:
         if changes is None:
             cells.append("")
             continue
-        scores = [train(SETTINGS | METHODS[run.method] | changes, seed) for seed in seeds]
+        scores = [lab.score(train(SETTINGS | METHODS[run.method] | changes, seed)) for seed in seeds]
         estimate = over_seeds(scores)
         each = ", ".join(f"{score:.0f}" for score in scores)
         cells.append(f"{estimate.mean:.0f} ({estimate.low:.0f} to {estimate.high:.0f}): {each}")

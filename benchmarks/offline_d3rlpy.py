@@ -115,13 +115,13 @@ class Side:
         return {}
 
     def fit(self, count):
-        """Train as users do, on batches that d3rlpy draws; the processor's seconds that it took."""
+        """Train as users do, on batches that d3rlpy draws; the processor's seconds that it took, and the transitions it has."""
         if self.buffer is None:
             self.buffer = dataset(self.data, self.actions, self.settings["discrete"], self.settings["keep_last"])
         quiet = {"show_progress": False, "logger_adapter": NoopAdapterFactory()}
         began = time.process_time()
         self.algo.fit(self.buffer, n_steps=count, n_steps_per_epoch=count, **quiet)
-        return {"seconds": time.process_time() - began}
+        return {"seconds": time.process_time() - began, "transitions": self.buffer.transition_count}
 
     def update(self, rows):
         """Train on these transitions, (K, B) row numbers in an NPZ file: what d3rlpy says the losses are."""

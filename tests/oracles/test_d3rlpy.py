@@ -211,3 +211,14 @@ def test_continuous_cql(told, monkeypatch):
     assert policy_loss.item() == pytest.approx(theirs["actor_loss"], rel=1e-4)
     (loss + policy_loss).backward()  # d3rlpy's critics too have gradients of both when an update is over
     same(split(gradients(agent.policy)) + gradients(agent.critics), judged.gradients, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("keep_last", [False, True])
+def test_truncated_episodes(theirs, tmp_path, keep_last):
+    """d3rlpy has no transition for the last step of a truncated episode, unless one is made for it."""
+    data = transitions(DISCRETE)
+    path = peer.write(data, tmp_path / "data.npz")
+    theirs.make(path, DISCRETE.action, DISCRETE.observation, 0, method="bc", keep_last=keep_last, **COMMON)
+    truncated = int((~data.terminated[data.starts + data.lengths - 1]).sum())
+    assert truncated == 8
+    assert theirs.ask("fit", count=1)["transitions"] == len(data) - (0 if keep_last else truncated)

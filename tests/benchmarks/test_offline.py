@@ -1,0 +1,79 @@
+"""The benchmark against d3rlpy at toy size: all of it runs. Whether both sides compute the same: tests/oracles/test_d3rlpy.py."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import offline, offline_agreement
+from benchmarks import offline_peer as peer
+from tasks.recordings import read
+from tests.tasks.offline.worlds import record
+
+ROOT = Path(__file__).parent.parent.parent
+with_d3rlpy = pytest.mark.skipif(not Path(os.environ.get(peer.VARIABLE, "none")).is_file(), reason=peer.HOW)
+
+
+@pytest.mark.slow
+@with_d3rlpy
+def test_the_command(tmp_path):
+    out = tmp_path / "offline.md"
+    command = [sys.executable, "-m", "benchmarks.offline", "--quick", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in out.read_text().splitlines() if re.match(r"\| \w", line)]
+    assert [row.split("|")[1].strip() for row in rows] == [case.name for case in offline.CASES]
+    for row, case in zip(rows, offline.CASES, strict=True):
+        cells = [cell.strip() for cell in row.split("|")[2:-1]]
+        wanted = 5 if case.half else 3
+        assert all(float(cell.split()[0]) > 0 for cell in cells[:wanted]), row
+        assert not any(cells[wanted:]), row
+
+
+def test_without_d3rlpy_one_line_says_how_to_get_it(monkeypatch):
+    monkeypatch.setenv(peer.VARIABLE, "/nowhere/python")
+    with pytest.raises(SystemExit, match=r"pip install d3rlpy==2.8.1.*POSTTRAIN_D3RLPY") as raised:
+        peer.Peer()
+    assert "\n" not in str(raised.value)
+
+
+def test_a_line_of_the_table():
+    case = offline.Case("x", offline.HOPPER, {}, 1, half=True)
+    rates = offline.Rates(ours=[3.0, 4.0, 9.0], theirs=[2.0, 2.0, 8.0], half=[6.0])
+    expected = "| x | 2.0 (2.0 to 8.0) | 4.0 (3.0 to 9.0) | 2.0 | 6.0 (6.0 to 6.0) | 3.0 |"
+    assert offline.row(case, rates) == expected
+    assert offline.row(case, offline.Rates(ours=[300.0], theirs=[100.0])).endswith("| 300 (300 to 300) | 3.0 |  |  |")
+
+
+def test_made_up_data_has_the_shape_that_is_said():
+    data = offline.made_up(offline.LUNAR_LANDER, 6)
+    assert data.observations.shape == (int(data.lengths.sum()), 8)
+    assert data.lengths.min() >= 50
+    assert data.lengths.max() <= offline.LONGEST
+    ends = data.starts + data.lengths - 1
+    assert data.terminated[ends].tolist() == [True, False] * 3
+    assert int(data.terminated.sum()) == 3
+    assert torch.equal(data.actions.unique(), torch.arange(4))
+
+
+@pytest.mark.slow
+@with_d3rlpy
+def test_agreement_plays_what_d3rlpy_has_learnt(one_thread, tmp_path):
+    """From the same weights on the same batches both sides end at the same policy, which plays the same episodes."""
+    recording = read(record(tmp_path / "cart", "CartPole-v1", 8))
+    settings = offline_agreement.SETTINGS | {"method": "bc"}
+    with peer.Peer() as theirs:
+        lab = offline_agreement.Lab(recording, 30, 5, theirs, tmp_path)
+        mine, its = lab.ours(settings, 0), lab.peers(settings | {"same": True}, 0)
+        for ours, weights in zip(mine.parameters(), its.parameters(), strict=True):
+            torch.testing.assert_close(ours, weights, rtol=1e-3, atol=1e-5)
+        assert lab.score(its) == pytest.approx(lab.score(mine), abs=1)
+        own = lab.peers(settings, 0)  # from other weights, on other batches
+        assert not torch.allclose(next(own.parameters()), next(mine.parameters()), atol=1e-2)
+        cells = offline_agreement.line(lab, offline_agreement.Run("BC", "on one side", theirs=None), [0, 1]).split("|")
+        assert cells[1:3] == [" BC: on one side ", "  "]
+        assert f": {lab.score(mine):.0f}, " in cells[3]
