@@ -6,24 +6,26 @@ the versions.
 """
 
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 from html import escape
 from pathlib import Path
 
 from flows.engine import environment
 from flows.engine.state import PlannedStage, StageResult, State
-from flows.graph import Look, mermaid, svg
+from flows.graph import Graph, Look, mermaid, svg
 from flows.parameters import write
 from flows.summary import WORDS, duration, tally
 
 MARKER = "<!-- posttrain:run -->"
 REPORTS = ("report", "offline_report")  # the stages that write pages, one a flow
 COLOURS: dict[State, tuple[str, str]] = {  # fill, border
+    "failed": ("#fbe0de", "#c62f26"),
+    "skipped": ("#fff3d6", "#b7800d"),
     "ran": ("#dff3e3", "#1f8a3b"),
     "restored": ("#e0ecfb", "#2a6fc9"),
     "up-to-date": ("#f1f1f1", "#888888"),
-    "failed": ("#fbe0de", "#c62f26"),
-    "skipped": ("#fff3d6", "#b7800d"),
 }
+DRAWN = 30  # stages at most, each with a place of its own in the picture
 STYLE = """
 .pt-run table {border-collapse: collapse; font-size: .86em}
 .pt-run th, .pt-run td {text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top}
@@ -83,10 +85,35 @@ def provenance(root: Path) -> dict[str, str]:
     return {"commit": commit + differs, **environment.versions()}
 
 
-def _lines(result: StageResult) -> list[str]:
-    """What a node of the graph says under the stage's name: how it ended, and the run that made its output."""
+def _grouped(
+    planned: Sequence[PlannedStage], results: Sequence[StageResult]
+) -> tuple[Graph, dict[str, list[StageResult]]]:
+    """The graph to draw, and the results in each of its nodes: a stage, or where these are many, all branches of one."""
+    known, many = {result.stage: result for result in results}, len(planned) > DRAWN
+    node = {stage.name: stage.name.partition("@")[0] if many else stage.name for stage in planned}
+    groups: dict[str, list[StageResult]] = {}
+    needs: dict[str, set[str]] = {}
+    for stage in planned:
+        groups.setdefault(node[stage.name], []).append(known[stage.name])
+        needs.setdefault(node[stage.name], set()).update(node[name] for name in stage.upstream)
+    order = TopologicalSorter(needs).static_order() if many else groups
+    return {name: sorted(needs[name]) for name in order}, groups
+
+
+def _lines(results: Sequence[StageResult]) -> list[str]:
+    """What a node of the graph says under its name: how it ended, and the run that made its output; of many, how many."""
+    if len(results) > 1:
+        return [tally(result.state for result in results), duration(sum(result.seconds for result in results))]
+    [result] = results
     run = [f"run {result.mlflow_run_id[:8]}"] if result.mlflow_run_id else []
     return [" · ".join(filter(None, (WORDS[result.state], _taken(result)))), *run]
+
+
+def _look(results: Sequence[StageResult]) -> Look:
+    """How a node is drawn: coloured by the state that asks most for attention."""
+    states = {result.state for result in results}
+    colours = next((colours for state, colours in COLOURS.items() if state in states), COLOURS["up-to-date"])
+    return Look(_lines(results), *colours)
 
 
 def _taken(result: StageResult) -> str:
@@ -107,9 +134,8 @@ SAYING = (
 
 
 def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]) -> str:
-    known = {result.stage: result for result in results}
-    graph = {stage.name: stage.upstream for stage in planned}
-    looks = {name: Look(_lines(known[name]), *COLOURS.get(known[name].state, COLOURS["up-to-date"])) for name in graph}
+    graph, groups = _grouped(planned, results)
+    looks = {name: _look(ended) for name, ended in groups.items()}
     rows = "\n".join(
         f"<tr><td>{escape(name)}</td><td>{state}</td><td>{taken}</td><td><code>{escape(run)}</code></td>"
         f"<td>{'<br>'.join(f'<code>{escape(out)}</code>' for out in outs)}</td></tr>"
@@ -134,8 +160,8 @@ def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], param
 def _markdown(
     planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]
 ) -> str:
-    graph = {stage.name: stage.upstream for stage in planned}
-    picture = mermaid(graph, {result.stage: _lines(result) for result in results})
+    graph, groups = _grouped(planned, results)
+    picture = mermaid(graph, {name: _lines(ended) for name, ended in groups.items()})
     rows = [
         f"| {name} | {state} | {taken} | `{run}` | {'<br>'.join(f'`{out}`' for out in outs)} |"
         for name, state, taken, run, outs in map(_row, results)

@@ -84,6 +84,51 @@ def test_a_page_is_old_if_it_is_missing_or_the_report_is_newer(root: Path) -> No
     assert run_page.is_old(root, planned)
 
 
+def branches(count: int) -> tuple[list[PlannedStage], list[StageResult]]:
+    """data@n -> bc@n -> returns@n -> offline_report, the last branch through dt@n as well, which is planned late."""
+    needs = {f"data@{n}": [] for n in range(count)} | {f"bc@{n}": [f"data@{n}"] for n in range(count)}
+    needs |= {f"returns@{n}": [f"bc@{n}"] for n in range(count - 1)} | {"dt@0": [f"bc@{count - 1}"]}
+    needs |= {f"returns@{count - 1}": ["dt@0"], "offline_report": [f"returns@{n}" for n in range(count)]}
+    planned = [PlannedStage(name, None, tuple(ups), 1, 0) for name, ups in needs.items()]
+    states: dict[str, State] = {"bc@0": "failed", "bc@1": "up-to-date"}
+    return planned, [StageResult(name, states.get(name, "ran"), "", 2.0) for name in needs]
+
+
+def test_of_many_branches_the_picture_shows_one_node_a_stage_and_the_table_all(root: Path) -> None:
+    (root / "data/offline_report").mkdir()
+    for kind in ("html", "md"):
+        (root / f"data/offline_report/offline_report.{kind}").write_text("a\n<!-- posttrain:run -->\nb\n")
+    planned, results = branches(12)
+    assert run_page.is_old(root, planned)
+    assert run_page.write_pages(root, planned, results) == [root / "offline_report.html", root / "offline_report.md"]
+    page = (root / "offline_report.html").read_text()
+    assert list(boxes(page[page.index("<svg") : page.index("</svg>") + 6])) == [
+        "data",
+        "bc",
+        "dt",
+        "returns",
+        "offline_report",
+    ]
+    assert ">1 failed, 10 ran, 1 up to date</text>" in page
+    assert page.count(">24 s</text>") == 3
+    assert f'fill="{run_page.COLOURS["failed"][0]}"' in page
+    text = (root / "offline_report.md").read_text()
+    assert '["bc<br/>1 failed, 10 ran, 1 up to date<br/>24 s"]' in text
+    rows = [line.split(" | ")[0][2:] for line in text.splitlines() if line.startswith("| ")]
+    assert rows[1:] == [stage.name for stage in planned]
+
+
+def test_a_page_shows_only_what_its_report_needs(root: Path) -> None:
+    planned, results = branches(2)
+    more, ended = finished()
+    (root / "data/offline_report").mkdir()
+    (root / "data/offline_report/offline_report.html").write_text("<!-- posttrain:run -->")
+    written = run_page.write_pages(root, [*planned, *more], [*results, *ended])
+    assert {path.name for path in written} == {"report.html", "report.md", "offline_report.html"}
+    assert "bc@0" not in (root / "report.html").read_text()
+    assert ">8 stages: 1 failed, 6 ran, 1 up to date." in (root / "offline_report.html").read_text()
+
+
 def test_provenance_names_the_commit_and_what_differs_from_it(root: Path) -> None:
     assert run_page.provenance(root)["commit"] == "none"
     git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@example.org"]
