@@ -6,7 +6,6 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from tasks.algorithms.offline import dqn
 from tasks.algorithms.offline.adam import Adam
@@ -31,38 +30,37 @@ class QConfig(LearnerConfig):
 
 
 def network(config: QConfig, recording: Recording) -> QValues:
-    """A new network for the environment; SystemExit with one line if its actions are not a finite set."""
+    """A new network, normalising as the data are distributed; SystemExit with one line if actions are not a finite set."""
     if not recording.spaces.discrete:
         raise SystemExit(
             f"data set {recording.name}: actions are continuous; Q-values of every action need a finite set"
         )
-    return QValues(recording.spaces, config.hidden, config.gamma)
+    policy = QValues(recording.spaces, config.hidden, config.gamma)
+    policy.normaliser.fit(recording.transitions.observations)
+    return policy
+
+
+def learner(
+    config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch], data: Transitions
+) -> Learner:
+    """Learns from these batches; they are normalised as the policy does it, as are `data`, of which the starts are watched."""
+    target = Target(policy.layers, every=config.target_every, rate=config.target_rate)
+    optimizer = Adam(policy.parameters(), config.learning_rate)
+    every = max(1, len(data.lengths) // STARTS)
+    starts = data.observations[data.starts[::every][:STARTS]]
+    steps = dqn.fit(policy, target, optimizer, batches, starts, objective)
+    return Learner(policy, {"policy": policy, "target": target, "optimizer": optimizer}, steps)
 
 
 def offline(config: QConfig, objective: dqn.Loss, recording: Recording, generator: torch.Generator) -> Learner:
     """Learns from the data set alone."""
     policy = network(config, recording)
-    policy.normaliser.fit(recording.transitions.observations)
-    data = _normalised(policy.normaliser, recording.transitions)
-    return learner(config, objective, policy, data.batches(config.batch_size, generator), first(data))
+    data = normalised(policy.normaliser, recording.transitions)
+    return learner(config, objective, policy, data.batches(config.batch_size, generator), data)
 
 
-def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch], starts: Tensor) -> Learner:
-    """Learns from these batches; their observations and the `starts` (M, O) are normalised as the policy does it."""
-    target = Target(policy.layers, every=config.target_every, rate=config.target_rate)
-    optimizer = Adam(policy.parameters(), config.learning_rate)
-    steps = dqn.fit(policy, target, optimizer, batches, starts, objective)
-    return Learner(policy, {"policy": policy, "target": target, "optimizer": optimizer}, steps)
-
-
-def first(data: Transitions) -> Tensor:
-    """Initial observations of episodes spread over the data set: (M, O), M at most STARTS."""
-    every = max(1, len(data.lengths) // STARTS)
-    return data.observations[data.starts[::every][:STARTS]]
-
-
-def _normalised(normaliser: Normaliser, data: Transitions) -> Transitions:
-    """Once for all, which costs less than in each step."""
+def normalised(normaliser: Normaliser, data: Transitions) -> Transitions:
+    """The data as the network sees them: once for all, which costs less than in each step."""
     return replace(
         data, observations=normaliser(data.observations), next_observations=normaliser(data.next_observations)
     )

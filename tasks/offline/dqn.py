@@ -1,6 +1,7 @@
 """Deep Q-learning from a data set, or with exploration of the environment itself."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,22 +10,27 @@ from pydantic import Field
 
 from tasks import learning, q_learning
 from tasks.algorithms.offline import dqn
+from tasks.exploring import ExplorationConfig, Explorer
 from tasks.learning import Learner
 from tasks.q_learning import QConfig
 from tasks.recordings import Recording
 from tasks.stage import Config, Metrics, main
+
+EPISODES = 100_000_000  # seeds of episodes that each seed has to itself
 
 
 class Variant(Config):
     """One row of the table."""
 
     double: bool  # whether the online network selects the next action, which the target network values
+    online: bool  # learns in the data set's environment, and not from the data set
 
 
 class DqnConfig(QConfig):
     """How the network learns."""
 
     variants: dict[str, Variant] = Field(min_length=1)
+    exploration: ExplorationConfig  # for variants that learn online
 
 
 def run(config: DqnConfig, transitions: Path, out: Path) -> Metrics:
@@ -37,7 +43,13 @@ def run(config: DqnConfig, transitions: Path, out: Path) -> Metrics:
 
 def _build(config: DqnConfig, variant: Variant, recording: Recording, seed: int, generator: torch.Generator) -> Learner:
     objective = partial(dqn.loss, gamma=config.gamma, double=variant.double, huber=config.loss == "huber")
-    return q_learning.offline(config, objective, recording, generator)
+    if not variant.online:
+        return q_learning.offline(config, objective, recording, generator)
+    policy = q_learning.network(config, recording)
+    explorer = Explorer(recording.environment, policy, config.exploration, EPISODES * seed, generator)
+    data = q_learning.normalised(policy.normaliser, recording.transitions)
+    learner = q_learning.learner(config, objective, policy, explorer.batches(config.batch_size), data)
+    return replace(learner, state={**learner.state, "explorer": explorer})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""A growing memory of transitions, whose oldest make room once it is full."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.transitions import Batch
+
+
+class Replay:
+    """The last `capacity` transitions added, of discrete actions (Lin 1992; Mnih et al. 2015)."""
+
+    def __init__(self, spaces: Spaces, capacity: int) -> None:
+        seen = torch.zeros(capacity, spaces.observation)
+        self.columns = Batch(
+            observations=seen,
+            actions=torch.zeros(capacity, dtype=torch.long),
+            rewards=torch.zeros(capacity),
+            next_observations=seen.clone(),
+            terminated=torch.zeros(capacity, dtype=torch.bool),
+        )
+        self.added = 0
+
+    def add(self, observation: Tensor, action: int, reward: float, following: Tensor, terminated: bool) -> None:
+        """One transition: observations are (O,)."""
+        row = self.added % len(self.columns.rewards)
+        self.columns.observations[row] = observation
+        self.columns.actions[row] = action
+        self.columns.rewards[row] = reward
+        self.columns.next_observations[row] = following
+        self.columns.terminated[row] = terminated
+        self.added += 1
+
+    def batch(self, size: int, generator: torch.Generator) -> Batch:
+        """`size` transitions, drawn uniformly with replacement."""
+        kept = min(self.added, len(self.columns.rewards))
+        rows = torch.randint(kept, (size,), generator=generator)
+        return Batch(*(getattr(self.columns, field.name)[rows] for field in fields(Batch)))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All columns, and how many transitions were added."""
+        return {"added": torch.tensor(self.added), **vars(self.columns)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Take up what `state_dict` gave."""
+        self.added = int(state["added"])
+        for name, column in vars(self.columns).items():
+            column.copy_(state[name])
