@@ -70,6 +70,8 @@ GOOD = {
         "reward": 0.25,
         "kl": -0.5,
     },
+    schemas.Measured: {"policy": "medium", "episode": 3, "total": -12.5},
+    schemas.Recorded: {"episode": 3, "total": 2.0, "length": 7, "terminated": True},
 }
 BAD = [
     (schemas.Problems, {"question": ""}, "question"),
@@ -96,8 +98,20 @@ BAD = [
     (schemas.Generations, {"sample": -2}, "sample"),
     (schemas.Generations, {"length": 0}, "length"),
     (schemas.Generations, {"reward": float("nan")}, "reward"),
+    (schemas.Measured, {"policy": "best"}, "policy"),
+    (schemas.Measured, {"total": float("nan")}, "total"),
+    (schemas.Measured, {"episode": -1}, "episode"),
+    (schemas.Recorded, {"length": 0}, "length"),
+    (schemas.Recorded, {"total": None}, "total"),
 ]
-UNIQUE = [schemas.Problems, schemas.Demonstrations, schemas.Responses, schemas.Comparisons]
+UNIQUE = [
+    schemas.Problems,
+    schemas.Demonstrations,
+    schemas.Responses,
+    schemas.Comparisons,
+    schemas.Measured,
+    schemas.Recorded,
+]
 
 
 @pytest.mark.parametrize("schema", GOOD, ids=lambda schema: schema.__name__)
@@ -128,4 +142,4 @@ def test_columns_are_exactly_the_declared_ones(schema):
 
 
 def test_every_table_has_a_case():
-    assert set(GOOD) == set(schemas.Table.__subclasses__())
+    assert set(GOOD) == {table for table in schemas.Table.__subclasses__() if table.__module__ == schemas.__name__}

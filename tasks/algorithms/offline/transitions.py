@@ -68,7 +68,8 @@ class Transitions(Batch):
 
     def episodes(self, chosen: Tensor) -> "Transitions":
         """These episodes only, in the order of `chosen` (long, any length)."""
-        rows = torch.cat([torch.arange(self.starts[e], self.starts[e] + self.lengths[e]) for e in chosen.tolist()])
+        starts, lengths = self.starts[chosen].tolist(), self.lengths[chosen].tolist()
+        rows = torch.cat([torch.arange(s, s + n) for s, n in zip(starts, lengths, strict=True)])
         taken = {field.name: getattr(self, field.name)[rows] for field in fields(Batch)}
         return Transitions(**taken, lengths=self.lengths[chosen])
 
