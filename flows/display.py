@@ -21,6 +21,9 @@ from flows.engine.state import Event, PlannedStage
 from flows.summary import STYLES, WORDS, duration, relative, tally
 
 PROGRESS_SECONDS = 10.0  # how often a piped run says how far a stage is
+FIXED = 29  # columns that state and time take in the table, with the space around them
+DETAIL = 22  # that `1200/7500, 12 min left` takes
+BAR = 9  # and the bar before it, where there is room
 
 
 @dataclass
@@ -145,19 +148,12 @@ class LiveTable(Lines):
             logs = [
                 row.last.log for row in self.rows.values() if row.last.log and row.last.state in ("running", "failed")
             ]
-            rows = self.fitting(self.console.height - 2 - len(logs))
-            table = Table.grid(padding=(0, 2, 0, 0), expand=True)
-            table.add_column(width=min(self.width, 24), no_wrap=True)
-            table.add_column(width=10, no_wrap=True)
-            table.add_column(width=11, no_wrap=True, justify="right")
-            table.add_column(ratio=1, no_wrap=True)
-            for row in rows:
-                state = row.last.state
-                taken = duration(row.seconds(now)) if state in ("running", "ran", "restored", "failed") else ""
-                table.add_row(row.name, Text(WORDS[state], STYLES[state]), taken, self.detail(row, now))
+            entries = self.fitting(self.console.height - 2 - len(logs))
+            table = self.grid(entries, now)
             if self.over:
                 return table
-            hidden = f"{len(self.rows) - len(rows)} more · " if len(rows) < len(self.rows) else ""
+            more = len(self.rows) - sum(map(len, entries))
+            hidden = f"{more} more · " if more else ""
             states = [row.last.state for row in self.rows.values()]
             doing = "starting" if set(states) == {"waiting"} else tally(states)
             notes = [f"log: {relative(log, self.root)}" for log in logs]
@@ -165,23 +161,66 @@ class LiveTable(Lines):
                 table, *(Text(note, "dim") for note in (*notes, f"{hidden}{doing} · {duration(now - self.began)}"))
             )
 
-    def fitting(self, space: int) -> list[Row]:
-        """All rows if there is space; else first those that run or failed, then the latest changed."""
+    def grid(self, entries: Sequence[Sequence[Row]], now: float) -> Table:
+        """A line for each entry: a stage, or several branches of one, of which it says how many are in which state."""
+        labels = [rows[0].name if len(rows) == 1 else f"{_stage(rows[0])} ({len(rows)})" for rows in entries]
+        room = self.console.width - FIXED - (0 if self.over else DETAIL)
+        width = min(max(map(len, labels), default=0), max(room, 24))
+        table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        table.add_column(width=width, no_wrap=True)
+        table.add_column(width=10, no_wrap=True)
+        table.add_column(width=11, no_wrap=True, justify="right")
+        table.add_column(ratio=1, no_wrap=True)
+        for label, rows in zip(labels, entries, strict=True):
+            states = [row.last.state for row in rows]
+            same = states[0] if len(set(states)) == 1 else None
+            taken = [row.seconds(now) for row in rows if row.last.state in ("running", "ran", "restored", "failed")]
+            detail = (
+                self.detail(rows[0], now, room - width)
+                if len(rows) == 1
+                else Text("" if same else tally(states), "dim")
+            )
+            state = Text(WORDS[same], STYLES[same]) if same else Text()
+            table.add_row(shortened(label, width), state, duration(sum(taken)) if taken else "", detail)
+        return table
+
+    def fitting(self, space: int) -> list[list[Row]]:
+        """All rows if there is space; else branches that wait or have ended as one, and of all the most urgent."""
         rows = list(self.rows.values())
         if self.over or len(rows) <= space:
-            return rows
+            return [[row] for row in rows]
+        groups: dict[str, list[Row]] = {}
+        for row in rows:
+            alone = row.last.state in ("running", "failed")
+            groups.setdefault(row.name if alone else _stage(row), []).append(row)
         urgency = {"failed": 0, "running": 0, "waiting": 2, "up-to-date": 3}
-        chosen = sorted(rows, key=lambda row: (urgency.get(row.last.state, 1), -row.began))[: max(space, 1)]
-        return [row for row in rows if row in chosen]
 
-    def detail(self, row: Row, now: float) -> RenderableType:
+        def rank(entry: list[Row]) -> tuple[int, float]:
+            return min(urgency.get(row.last.state, 1) for row in entry), -max(row.began for row in entry)
+
+        chosen = sorted(groups.values(), key=rank)[: max(space, 1)]
+        return [entry for entry in groups.values() if entry in chosen]
+
+    def detail(self, row: Row, now: float, spare: int) -> RenderableType:
         """How far a running stage is, else why it is in its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
-            bar = ProgressBar(total=row.last.total, completed=row.last.step, width=8)
+            told = Text(steps(row, now))
+            if spare < BAR:
+                return told
             grid = Table.grid(padding=(0, 1))
-            grid.add_row(bar, Text(steps(row, now)))
+            grid.add_row(ProgressBar(total=row.last.total, completed=row.last.step, width=BAR - 1), told)
             return grid
         return Text(row.last.reason, "red" if row.last.state == "failed" else "dim", overflow="ellipsis")
+
+
+def _stage(row: Row) -> str:
+    return row.name.partition("@")[0]
+
+
+def shortened(name: str, width: int) -> str:
+    """A name within a width: stages differ in their first letters, branches in their last."""
+    head = (width - 1) // 2
+    return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
 
 
 def watcher(console: Console, planned: Sequence[PlannedStage], root: Path) -> Lines:

@@ -96,6 +96,46 @@ def test_a_low_screen_shows_what_runs_and_failed_and_counts_the_rest(clock: Cloc
     assert shown[-1].startswith("24 more · 1 failed, 19 ran, 1 running, 9 waiting")
 
 
+DATA = [f"LunarLander-v3-{tier}" for tier in ("random", "medium", "medium-replay", "medium-expert", "expert")]
+METHODS = ["behaviour", "transitions", "bc", "dqn", "cql", "awr", "decision_transformer", "returns"]
+
+
+def test_forty_branches_fit_a_small_terminal_and_what_runs_is_told_apart(clock: Clock, tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
+    names = [f"{method}@{data}" for method in METHODS for data in DATA]
+    table = LiveTable(console, planned(*names, "offline_report"), tmp_path)
+    for name in names[:12]:
+        table(Event(name, "ran", seconds=20.0))
+    for data in ("medium-replay", "medium-expert"):
+        name = f"decision_transformer@LunarLander-v3-{data}"
+        table(Event(name, "running", log=tmp_path / f"mlruns/logs/{name}.log"))
+        table(Event(name, "running", step=100, total=7500))
+    table(Event("bc@LunarLander-v3-expert", "failed", "loss is NaN", seconds=3.0))
+    clock.now += 5
+    table(Event("decision_transformer@LunarLander-v3-medium-replay", "running", step=200, total=7500))
+    shown = frame(table, console)
+    assert len(shown) <= 24
+    assert max(map(len, shown)) <= 80
+    columns = [re.split(r"  +", line) for line in shown]
+    assert ["behaviour (5)", "ran", "1 min 40 s"] in columns
+    assert ["bc (4)", "40 s", "2 ran, 2 waiting"] in columns
+    assert ["bc@LunarLander-v3-expert", "failed", "3.0 s", "loss is NaN"] in columns
+    assert ["decision_trans…-medium-replay", "running", "5.0 s", "200/7500, 6 min left"] in columns
+    assert ["decision_trans…-medium-expert", "running", "5.0 s", "100/7500"] in columns
+    assert ["decision_transformer (3)", "waiting"] in columns
+    assert ["offline_report", "waiting", "never run"] in columns
+    assert shown[-1].startswith("1 failed, 12 ran, 2 running, 26 waiting")
+    assert len([line for line in shown if line.startswith("log: ")]) == 2
+
+
+def test_on_a_wide_terminal_names_are_whole_and_progress_has_a_bar(clock: Clock, tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), width=140, height=50, force_terminal=True, color_system=None)
+    name = "decision_transformer@LunarLander-v3-medium-replay"
+    table = LiveTable(console, planned(name, "offline_report"), tmp_path)
+    table(Event(name, "running", step=100, total=200))
+    assert re.fullmatch(rf"{name}  running +0.0 s  \W+ 100/200", frame(table, console)[0])
+
+
 def test_the_whole_table_stays_when_the_run_is_over(clock: Clock, tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=80, height=8, force_terminal=True, color_system=None)
     names = [f"stage{number}" for number in range(30)]
