@@ -71,3 +71,8 @@ def drain(steps, count):
     """Take `count` steps; the metrics of the last."""
     *_, last = islice(steps, count)
     return last
+
+
+def same(one, other):
+    """Whether two modules have the same weights."""
+    return all(torch.equal(mine, its) for mine, its in zip(one.parameters(), other.parameters(), strict=True))

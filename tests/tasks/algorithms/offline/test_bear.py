@@ -123,6 +123,17 @@ def test_the_multiplier_stays_within_its_bounds():
     assert agent.log_multiplier.item() == 10
 
 
+def test_both_targets_follow():
+    data = point.recorded(False)
+    agent, optimizers = learner(data)
+    settings = bear.Settings(**{**vars(SETTINGS), "target_rate": 1.0})
+    first = agent.policy.layers[0].weight.clone()
+    next(bear.fit(agent, optimizers, data, settings, batch_size=8, generator=torch.Generator()))
+    assert point.same(agent.targets, agent.critics)
+    assert point.same(agent.target_policy, agent.policy)
+    assert not torch.equal(first, agent.target_policy.layers[0].weight)
+
+
 def test_it_does_better_than_the_data_and_than_cloning_it():
     data = point.recorded(False)
     agent, optimizers = learner(data)

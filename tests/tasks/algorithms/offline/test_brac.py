@@ -81,11 +81,25 @@ def test_in_the_warm_up_the_policy_follows_the_behaviour_only():
     assert loss.item() == pytest.approx(KL)
 
 
-def trained(discrete, alpha, steps=700):
+def learning(discrete):
     torch.manual_seed(0)
     data = point.recorded(discrete)
     learner = brac.Agent(point.spaces(discrete), [32], 2, data.observations)
     optimizers = {name: Adam(getattr(learner, name).parameters(), 0.003) for name in ("clone", "critics", "policy")}
+    return learner, optimizers, data
+
+
+def test_the_targets_follow_the_critics():
+    learner, optimizers, data = learning(False)
+    settings = brac.Settings(gamma=0.9, alpha=0.1, target_rate=1.0, warmup=0)
+    before = learner.targets.members[0][0].weight.clone()
+    next(brac.fit(learner, optimizers, data, settings, batch_size=8, generator=torch.Generator()))
+    assert point.same(learner.targets, learner.critics)
+    assert not torch.equal(before, learner.targets.members[0][0].weight)
+
+
+def trained(discrete, alpha, steps=700):
+    learner, optimizers, data = learning(discrete)
     settings = brac.Settings(gamma=point.GAMMA, alpha=alpha, target_rate=0.05, warmup=200)
     generator = torch.Generator().manual_seed(0)
     metrics = point.drain(brac.fit(learner, optimizers, data, settings, batch_size=64, generator=generator), steps)

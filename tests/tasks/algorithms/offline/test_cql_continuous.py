@@ -22,7 +22,11 @@ def batch():
 
 def agent(alpha=0.5):
     torch.manual_seed(0)
-    return cql.Agent(SPACES, [8], 2, batch().observations, alpha)
+    learner = cql.Agent(SPACES, [8], 2, batch().observations, alpha)
+    with torch.no_grad():
+        for parameter in learner.targets.parameters():
+            parameter.mul_(1.5)  # as if the critics had moved on
+    return learner
 
 
 def test_the_conservative_term_by_hand():
@@ -139,6 +143,18 @@ def test_the_temperature_falls_while_the_entropy_is_above_minus_the_number_of_co
     _, metrics, _ = fitted(20)
     assert metrics["entropy"] > -1
     assert metrics["temperature"] < 1
+
+
+def test_the_targets_follow_the_critics():
+    torch.manual_seed(0)
+    data = point.recorded(False)
+    learner = cql.Agent(point.spaces(False), [8], 2, data.observations, 0.5)
+    settings = cql.Settings(**{**vars(SETTINGS), "target_rate": 1.0})
+    steps = cql.fit(learner, optimizers(learner), data, settings, batch_size=8, generator=torch.Generator())
+    before = learner.targets.members[0][0].weight.clone()
+    next(steps)
+    assert point.same(learner.targets, learner.critics)
+    assert not torch.equal(before, learner.targets.members[0][0].weight)
 
 
 def test_it_does_better_than_the_data_and_than_cloning_it():
