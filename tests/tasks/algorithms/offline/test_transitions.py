@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.algorithms.offline.transitions import Transitions
@@ -33,6 +33,7 @@ def test_returns_to_go_stop_at_the_end_of_an_episode():
     assert THREE.returns_to_go(0.5).tolist() == [2.0, 2.0, 5.0, 1.0, 2.0, 4.0]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=6), min_size=1, max_size=5), st.floats(0, 1)
 )
