@@ -34,7 +34,11 @@ def remote_minari(name: str, environment: str) -> list[Episode]:
     """The data set of that id, downloaded by Minari to its own place unless it is there."""
     from minari import load_dataset
 
-    return minari(Path(load_dataset(name, download=True).storage.data_path).parent, environment)
+    try:
+        found = load_dataset(name, download=True)
+    except Exception as error:  # whatever its host's client raises
+        raise SystemExit(f"{name}: Minari does not give this data set: {' '.join(str(error).split())}") from None
+    return minari(Path(found.storage.data_path).parent, environment)
 
 
 def d4rl(file: Path, environment: str) -> list[Episode]:

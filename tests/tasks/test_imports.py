@@ -178,3 +178,13 @@ def test_another_format_of_minaris_is_told(tmp_path, monkeypatch):
     metadata.write_text(metadata.read_text().replace('"hdf5"', '"arrow"'))
     with pytest.raises(SystemExit, match=r"hopper-v0: Minari's format arrow is not read here"):
         imports.minari(folder, "Hopper-v5")
+
+
+def test_a_data_set_that_cannot_be_downloaded_is_one_clear_line(monkeypatch):
+    def refuse(name, download):
+        assert download
+        raise ConnectionError("no\nnetwork")
+
+    monkeypatch.setattr("minari.load_dataset", refuse)
+    with pytest.raises(SystemExit, match="^hopper/gone-v0: Minari does not give this data set: no network$"):
+        imports.remote_minari("hopper/gone-v0", "Hopper-v5")
