@@ -61,9 +61,7 @@ class SharedLayer(DynamicLayer):
     def _place(self, rows: Tensor) -> None:
         """Row n stands at `slots[n]` of a grid of prompts by samples, with gaps where fewer than the most are left."""
         kept, self.owner, counts = rows.unique(return_inverse=True, return_counts=True)
-        self.keys, self.values = (
-            part if len(kept) == len(part) else part[kept] for part in (self.keys, self.values)
-        )
+        self.keys, self.values = (part if len(kept) == len(part) else part[kept] for part in (self.keys, self.values))
         order, before = self.owner.argsort(stable=True), counts.cumsum(0) - counts
         rank = torch.empty_like(rows)
         rank[order] = torch.arange(len(rows), device=rows.device) - before[self.owner[order]]

@@ -15,7 +15,14 @@ ENDS = [0, 5, 11]
 
 def draw(model, temperature, samples):
     [drawn] = rollouts.sample(
-        model, PROMPTS, samples=samples, max_new_tokens=12, temperature=temperature, end_tokens=ENDS, seed=1, batch_size=8
+        model,
+        PROMPTS,
+        samples=samples,
+        max_new_tokens=12,
+        temperature=temperature,
+        end_tokens=ENDS,
+        seed=1,
+        batch_size=8,
     )
     return drawn
 
