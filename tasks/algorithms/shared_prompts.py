@@ -7,6 +7,7 @@ the numbers are those of attention over whole rows. Registered with transformers
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,9 +49,8 @@ class SharedLayer(DynamicLayer):
         rows, heads, size = len(query), query.shape[1], query.shape[3]
         # Query heads that share a key head are further queries of it: (N, key heads, queries, size).
         query = query.reshape(rows, self.keys.shape[1], -1, size) * (size**-0.5 if scaling is None else scaling)
-        scores = torch.cat(
-            [self._unfold(self._fold(query) @ self.keys.mT), query @ self.own.keys.mT], dim=-1
-        )  # (N, key heads, queries, length)
+        prompt, own = self._unfold(self._fold(query) @ self.keys.mT), query @ self.own.keys.mT
+        scores = torch.cat([prompt, own], dim=-1)  # (N, key heads, queries, length)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
@@ -90,26 +90,20 @@ class _Attention:
 
     def __init__(self) -> None:
         self.sdpa = AttentionInterface()["sdpa"]
-        self.prefilling = True
-        self.seen: list[tuple[Tensor, Tensor]] = []  # keys and values that plain attention was given in prefilling
+        self.plain: dict[Any, tuple[Tensor, Tensor]] = {}  # keys and values that each module gave to plain attention
 
-    def __call__(self, module: Any, query: Tensor, key: Any, value: Any, mask: Tensor | None, **options: Any) -> Any:
+    def __call__(self, module: Any, query: Tensor, key: Any, value: Any, attention_mask: Any, **options: Any) -> Any:
         """What a model calls. A shared layer's `update` has put itself where keys and values are expected."""
         if isinstance(key, SharedLayer):
-            return key.attend(query, mask, options.get("scaling")), None
-        if self.prefilling and not options.get("dropout") and options.get("position_bias") is None:
-            self.seen.append((key, value))
-        return self.sdpa(module, query, key, value, mask, **options)
+            return key.attend(query, attention_mask, options.get("scaling")), None
+        if not options.get("dropout") and options.get("position_bias") is None:
+            self.plain[module] = key, value
+        return self.sdpa(module, query, key, value, attention_mask, **options)
 
-    def lay_out(self, cache: Any, rows: Tensor, room: int) -> None:
-        """`make_room`, prompts shared in the layers whose keys and values went from the cache to attention as they are."""
-        seen, self.prefilling, self.seen = self.seen, False, []
-
-        def kind(layer: DynamicLayer) -> type[DynamicLayer]:
-            plain = any(key is layer.keys and value is layer.values for key, value in seen)
-            return SharedLayer if plain else RoomyLayer
-
-        make_room(cache, rows, room, kind)
+    def kind(self, layer: DynamicLayer) -> type[DynamicLayer]:
+        """Shared, where in prefilling keys and values went from the cache to attention as they are."""
+        plain = any(key is layer.keys and value is layer.values for key, value in self.plain.values())
+        return SharedLayer if plain else RoomyLayer
 
 
 @contextmanager
@@ -118,9 +112,8 @@ def shared_prompts(model: Any, samples: int) -> Iterator[Callable[[Any, Tensor, 
 
     On a GPU a token's time is that of starting kernels, of which this has more.
     """
-    config = getattr(model, "config", None)
-    cpu = next(model.parameters()).device.type == "cpu"
-    if samples == 1 or not cpu or getattr(config, "_attn_implementation", None) != "sdpa":
+    before = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if samples == 1 or before != "sdpa" or next(model.parameters()).device.type != "cpu":
         yield make_room
         return
     attention = _Attention()
@@ -128,6 +121,6 @@ def shared_prompts(model: Any, samples: int) -> Iterator[Callable[[Any, Tensor, 
     AttentionMaskInterface.register(NAME, AttentionMaskInterface()["sdpa"])
     model.set_attn_implementation(NAME)
     try:
-        yield attention.lay_out
+        yield partial(make_room, kind=attention.kind)
     finally:
-        model.set_attn_implementation("sdpa")
+        model.set_attn_implementation(before)
