@@ -4,6 +4,7 @@ Transformers' dynamic cache copies itself for every token it grows by, which was
 model on a CPU. Layers of another kind than plain attention (sliding window, recurrent) are left as they are.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -37,11 +38,16 @@ class RoomyLayer(DynamicLayer):
         self.keys, self.values = (buffer[:, :, :length] for buffer in self.buffers)
 
 
-def make_room(cache: Any, rows: Tensor, room: int) -> None:
-    """Turn a prefilled cache, in place, into one of its `rows` (N,), repeated ones too, that can grow by `room` tokens."""
+def make_room(
+    cache: Any, rows: Tensor, room: int, kind: Callable[[DynamicLayer], Callable[..., Any]] = lambda _: RoomyLayer
+) -> None:
+    """Turn a prefilled cache, in place, into one of its `rows` (N,), repeated ones too, that can grow by `room` tokens.
+
+    `kind` says by what a layer is replaced.
+    """
     for place, layer in enumerate(cache.layers):
         if type(layer) is DynamicLayer:
-            cache.layers[place] = RoomyLayer(layer.keys, layer.values, rows, room)
+            cache.layers[place] = kind(layer)(layer.keys, layer.values, rows, room)
         else:
             layer.batch_select_indices(rows)
 

@@ -1,19 +1,19 @@
 """Sampling from a causal language model, with the log-probability of every sampled token.
 
-Each prompt is prefilled once and its cache repeated for its samples; rows that have ended leave the batch. Sampling is
+Each prompt is prefilled once for all its samples; rows that have ended leave the batch. Sampling is
 from the full softmax at `temperature` (no top-k, no top-p), so that log-probabilities recomputed in training are
 those of the distribution sampled from.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tasks.algorithms.cache import make_room
 from tasks.algorithms.completions import Completions, make_completions, pad_left
+from tasks.algorithms.shared_prompts import shared_prompts
 
 FULL = 0.8  # below this share of rows still running the others are dropped; each time copies the cache
 
@@ -57,9 +57,12 @@ def sample(
     device = next(model.parameters()).device
     for start in range(0, len(prompts), batch_size):
         generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + start)
-        yield _sample_batch(
-            model, prompts[start : start + batch_size], samples, max_new_tokens, temperature, set(end_tokens), generator
-        )
+        batch = prompts[start : start + batch_size]
+        with shared_prompts(model, samples) as lay_out:
+            drawn = _sample_batch(
+                model, batch, samples, max_new_tokens, temperature, set(end_tokens), generator, lay_out
+            )
+        yield drawn
 
 
 @torch.no_grad()
@@ -71,6 +74,7 @@ def _sample_batch(
     temperature: float,
     end_tokens: set[int],
     generator: torch.Generator,
+    lay_out: Callable[[Any, Tensor, int], None],
 ) -> Rollouts:
     device = generator.device
     padded, real = (part.to(device) for part in pad_left(prompts, 0))
@@ -80,7 +84,7 @@ def _sample_batch(
     )
     owner = torch.arange(len(prompts), device=device).repeat_interleave(samples)
     cache = first.past_key_values
-    make_room(cache, owner, max_new_tokens)
+    lay_out(cache, owner, max_new_tokens)
     logits = first.logits[:, -1][owner]  # (N, V)
     # One mask with a column for every token to come: what a row has not reached yet, causality hides.
     attention = torch.cat([real[owner].long(), real.new_ones(len(owner), max_new_tokens).long()], dim=1)

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
@@ -11,9 +13,16 @@ PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 3, 1], [2, 2]]
 ENDS = [0, 5, 11]
 
 
-def draw(model, temperature):
+def draw(model, temperature, samples):
     [drawn] = rollouts.sample(
-        model, PROMPTS, samples=6, max_new_tokens=12, temperature=temperature, end_tokens=ENDS, seed=1, batch_size=8
+        model,
+        PROMPTS,
+        samples=samples,
+        max_new_tokens=12,
+        temperature=temperature,
+        end_tokens=ENDS,
+        seed=1,
+        batch_size=8,
     )
     return drawn
 
@@ -29,13 +38,14 @@ def mistral(seed=0):
     return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)).eval()
 
 
+@pytest.mark.parametrize("samples", [1, 6])  # each prompt's cache by itself, and shared
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "mistral"])
-def test_samples_are_those_with_transformers_own_cache(architecture, temperature, monkeypatch):
+def test_samples_are_those_with_transformers_own_cache(architecture, temperature, samples, monkeypatch):
     model = {**ARCHITECTURES, "mistral": mistral}[architecture]()
-    ours = draw(model, temperature)
-    monkeypatch.setattr(rollouts, "make_room", select_only)
-    theirs = draw(model, temperature)
+    ours = draw(model, temperature, samples)
+    monkeypatch.setattr(rollouts, "shared_prompts", lambda model, samples: nullcontext(select_only))
+    theirs = draw(model, temperature, samples)
     assert ours.responses() == theirs.responses()
     assert torch.equal(ours.ended, theirs.ended)
     torch.testing.assert_close(ours.logps, theirs.logps, rtol=1e-4, atol=1e-5)
@@ -111,7 +121,7 @@ def test_a_model_samples_from_it():
     seen = []
     model = llama()
     model.register_forward_pre_hook(lambda _, __, named: seen.append(named.get("past_key_values")), with_kwargs=True)
-    draw(model, 0.0)
+    draw(model, 0.0, samples=1)
     assert seen[0] is None
     assert all(type(layer) is RoomyLayer for cache in seen[1:] for layer in cache.layers)
     assert len(seen) > 3
