@@ -57,13 +57,13 @@ class Explorer:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The memory, and the episode so far."""
-        episode = {"seed": torch.tensor(self.seed), "actions": torch.tensor(self.actions, dtype=torch.long)}
+        episode = {"seed": torch.tensor(self.seed), "played": torch.tensor(self.actions, dtype=torch.long)}
         return {**episode, **self.replay.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Take up what `state_dict` gave: play the episode again up to where it stood."""
         self.replay.load_state_dict(state)
-        self.seed, self.actions = int(state["seed"]), state["actions"].tolist()
+        self.seed, self.actions = int(state["seed"]), state["played"].tolist()
         self.seen = self._reset()
         for action in self.actions:
             self.seen = _tensor(self.env.step(action)[0])

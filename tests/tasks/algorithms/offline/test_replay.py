@@ -1,0 +1,38 @@
+import torch
+
+from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.replay import Replay
+
+
+def filled(count, capacity):
+    """The observation of the n-th transition is n, its next one n + 0.5."""
+    replay = Replay(Spaces(1, 100, True), capacity)
+    for n in range(count):
+        replay.add(torch.tensor([n + 0.0]), n, -n, torch.tensor([n + 0.5]), n % 2 == 1)
+    return replay
+
+
+def drawn(replay):
+    return replay.batch(500, torch.Generator().manual_seed(0))
+
+
+def test_transitions_come_back_whole():
+    batch = drawn(filled(7, capacity=10))
+    assert set(batch.actions.tolist()) == set(range(7)), "none that was not added"
+    assert torch.equal(batch.observations.squeeze(1), batch.actions.float())
+    assert torch.equal(batch.next_observations, batch.observations + 0.5)
+    assert torch.equal(batch.rewards, -batch.actions.float())
+    assert torch.equal(batch.terminated, batch.actions % 2 == 1)
+
+
+def test_the_oldest_make_room():
+    assert set(drawn(filled(25, capacity=10)).actions.tolist()) == set(range(15, 25))
+
+
+def test_its_state_is_all_of_it():
+    replay, again = filled(25, capacity=10), filled(3, capacity=10)
+    again.load_state_dict({name: tensor.clone() for name, tensor in replay.state_dict().items()})
+    for both in (replay, again):
+        both.add(torch.tensor([99.0]), 99, 0.0, torch.tensor([99.5]), False)
+    assert torch.equal(drawn(again).actions, drawn(replay).actions)
+    assert 15 not in drawn(again).actions, "the place that was due next"

@@ -1,0 +1,139 @@
+from itertools import islice
+
+import pandas as pd
+import pytest
+import torch
+
+from tasks import learning, players, recordings
+from tasks.offline import cql, dqn
+from tests.tasks.offline.worlds import record
+
+EXPLORATION = {"replay": 60, "warmup": 20, "steps": 3, "first_epsilon": 1.0, "last_epsilon": 0.2, "last_from": 40}
+COMMON = {
+    "seeds": [0, 1],
+    "steps": 7,
+    "batch_size": 16,
+    "log_every": 3,
+    "evaluate_every": 3,
+    "evaluate_episodes": 1,
+    "hidden": [8],
+    "learning_rate": 0.01,
+    "gamma": 0.9,
+    "loss": "huber",
+    "target_every": 3,
+    "target_rate": 1.0,
+}
+VARIANTS = {"DQN": (True, False), "single": (False, False), "online": (True, True)}
+DQN = dqn.DqnConfig.model_validate(
+    {
+        **COMMON,
+        "variants": {name: {"double": double, "online": online} for name, (double, online) in VARIANTS.items()},
+        "exploration": EXPLORATION,
+    }
+)
+CQL = cql.CqlConfig.model_validate(
+    {
+        **COMMON,
+        "alphas": {"CQL": {"discrete": 0.5, "continuous": 1.0}, "none": {"discrete": 0.0, "continuous": 1.0}},
+        "continuous": {"gap": None, "samples": 2, "critics": 2, "policy_learning_rate": 0.01, "target_rate": 0.1},
+    }
+)
+STAGES = {"dqn": (dqn.run, DQN), "cql": (cql.run, CQL)}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("data") / "CartPole-v1-random", "CartPole-v1", 6)
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def made(stage, data, out):
+    run, config = STAGES[stage]
+    return run(config, data, out)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_variant_and_seed_has_a_policy_and_a_curve_of_the_same_bytes_each_time(stage, data, tmp_path):
+    made(stage, data, tmp_path / "one")
+    made(stage, data, tmp_path / "other")
+    curves = pd.read_csv(tmp_path / "one" / "curves.csv")
+    variants = list(DQN.variants if stage == "dqn" else CQL.alphas)
+    assert list(curves["variant"].unique()) == variants
+    assert curves.groupby(["variant", "seed"])["step"].apply(list).tolist() == [[3, 6, 7]] * 2 * len(variants)
+    assert curves.notna().all(axis=None)
+    for variant in variants:
+        for seed in (0, 1):
+            policy = players.load(tmp_path / "one" / variant / f"seed-{seed}")
+            assert policy.gamma == 0.9
+    files = [file.relative_to(tmp_path / "one") for file in (tmp_path / "one").rglob("*") if file.is_file()]
+    assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes() for file in files)
+
+
+def test_cql_of_no_weight_is_double_dqn(data, tmp_path):
+    made("dqn", data, tmp_path / "dqn")
+    made("cql", data, tmp_path / "cql")
+    weights = [path / "seed-0" / "model.safetensors" for path in (tmp_path / "dqn" / "DQN", tmp_path / "cql" / "none")]
+    others = [path / "seed-0" / "model.safetensors" for path in (tmp_path / "dqn" / "single", tmp_path / "cql" / "CQL")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert all(other.read_bytes() != weights[0].read_bytes() for other in others)
+
+
+def test_what_it_learns_from_is_normalised_as_what_it_acts_on(data, monkeypatch):
+    recording = recordings.read(data)
+    learner = builders(monkeypatch, data, "dqn")["DQN"](recording, 0, torch.Generator().manual_seed(0))
+    seen = []
+    learner.policy.layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    next(iter(learner.steps))
+    drawn = next(recording.transitions.batches(16, torch.Generator().manual_seed(0)))
+    following, observations, starts = seen
+    assert torch.equal(following, learner.policy.normaliser(drawn.next_observations))
+    assert torch.equal(observations, learner.policy.normaliser(drawn.observations))
+    first = recording.transitions.observations[recording.transitions.starts]
+    assert torch.equal(starts, learner.policy.normaliser(first))
+
+
+def builders(monkeypatch, data, stage):
+    """What the stage hands to `learning.run`: a builder for each variant."""
+    found = {}
+    monkeypatch.setattr(learning, "run", lambda name, config, transitions, out, variants: found.update(variants))
+    made(stage, data, data / "out")
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data, monkeypatch):
+    """Cut between two updates of the target network, and for `online` in the middle of an episode."""
+    build, recording = builders(monkeypatch, data, "dqn")[variant], recordings.read(data)
+
+    def started(seed):
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        return build(recording, seed, generator), generator
+
+    whole, _ = started(0)
+    expected = list(islice(whole.steps, 40))[10:]
+    first, generator = started(0)
+    list(islice(first.steps, 10))
+    kept = {
+        name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
+        for name, part in first.state.items()
+    }
+    if variant == "online":
+        assert len(kept["explorer"]["played"]) > 1
+    drawn = generator.get_state()
+    second, generator = started(1)
+    for name, part in second.state.items():
+        part.load_state_dict(kept[name])
+    generator.set_state(drawn)
+    assert list(islice(second.steps, 30)) == expected
+
+
+def test_continuous_actions_are_refused_in_one_line(tmp_path):
+    data = record(tmp_path / "swings", "Pendulum-v1", 2)
+    with pytest.raises(SystemExit, match=r"^data set swings: actions are continuous; [^\n]*$"):
+        made("dqn", data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

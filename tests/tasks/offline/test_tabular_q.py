@@ -1,0 +1,51 @@
+import pandas as pd
+import pytest
+
+from tasks import players, simulators
+from tasks.offline import tabular_q
+from tasks.playing import as_player, play
+from tests.tasks.offline.worlds import record
+
+CONFIG = tabular_q.TabularQConfig(gamma=0.99, tolerance=1e-6, states=100, evaluate_episodes=19)
+
+
+def test_sixty_random_walks_are_enough_for_the_shortest_path_from_every_start(tmp_path):
+    walks = record(tmp_path / "graph-60", "graph", 60)
+    metrics = tabular_q.run(CONFIG, walks, tmp_path / "out")
+    policy = players.load(tmp_path / "out" / "Q-learning" / "seed-0")
+    starts = simulators.GRAPH.starts
+    played = play("graph", as_player(policy), len(starts), seed=0)
+    assert (-played.returns).tolist() == simulators.GRAPH.distances[starts].tolist()
+    assert metrics["Q-learning"]["return"] == pytest.approx(simulators.OPTIMA["graph"])
+    assert policy.values(played.initial).numpy() == pytest.approx(played.discounted(0.99), abs=1e-4)
+
+
+def test_the_curve_has_a_row_a_sweep_and_the_same_data_give_the_same_bytes(tmp_path):
+    walks = record(tmp_path / "graph-5", "graph", 5)
+    for name in ("one", "other"):
+        tabular_q.run(CONFIG, walks, tmp_path / name)
+    curve, returns = (pd.read_csv(tmp_path / "one" / f"{name}.csv") for name in ("curves", "returns"))
+    assert curve["step"].tolist() == list(range(1, len(curve) + 1))
+    assert curve["change"].iloc[-1] <= CONFIG.tolerance < curve["change"].iloc[-2]
+    assert list(returns.columns) == ["variant", "seed", "step", "return"]
+    files = [file.relative_to(tmp_path / "one") for file in (tmp_path / "one").rglob("*") if file.is_file()]
+    assert len(files) == 4
+    assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes() for file in files)
+
+
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        (
+            "CartPole-v1",
+            r"^data set played: \d+ distinct observations, and a table has at most 100 \(tabular_q.states\)",
+        ),
+        ("Pendulum-v1", r"^data set played: actions are continuous; a table needs a finite set$"),
+    ],
+)
+def test_data_that_no_table_fits_are_refused_in_one_line(environment, line, tmp_path):
+    data = record(tmp_path / "played", environment, 6)
+    with pytest.raises(SystemExit, match=line) as error:
+        tabular_q.run(CONFIG, data, tmp_path / "out")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
