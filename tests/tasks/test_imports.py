@@ -186,5 +186,5 @@ def test_a_data_set_that_cannot_be_downloaded_is_one_clear_line(monkeypatch):
         raise ConnectionError("no\nnetwork")
 
     monkeypatch.setattr("minari.load_dataset", refuse)
-    with pytest.raises(SystemExit, match="^hopper/gone-v0: Minari does not give this data set: no network$"):
+    with pytest.raises(SystemExit, match=r"^hopper/gone-v0: Minari does not give this data set: no network$"):
         imports.remote_minari("hopper/gone-v0", "Hopper-v5")

@@ -93,6 +93,7 @@ def test_minari_opens_it(environment, tmp_path, monkeypatch):
         np.testing.assert_array_equal(found.observations, one.observations)
         np.testing.assert_array_equal(found.actions, one.actions)
         np.testing.assert_array_equal(found.truncations, one.truncations)
+    assert 100 * minari.get_normalized_score(dataset, np.array(5.0)) == pytest.approx(REFERENCE.score(5.0))
     assert dataset.action_space == simulators.make(environment).action_space
     if environment in gymnasium.registry:
         env = dataset.recover_environment()
