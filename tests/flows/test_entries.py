@@ -1,0 +1,138 @@
+"""Dictionaries of params.yaml whose keys the user chooses: entries set, added, replaced, and named from elsewhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+from dvc.utils.serialize import parse_yaml
+
+from flows import parameters
+from flows.validation import ParameterError
+
+PARAMS = """\
+data:
+  sets:            # the user's own names
+    one: {kind: a, steps: 3}   # first
+    two: {kind: b, steps: 4}
+  seed: 0
+score: {policies: {p: {set: one}}}
+shares: {}
+"""
+ENTRIES = {
+    "data": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["sets", "seed"],
+        "properties": {
+            "sets": {
+                "type": "object",
+                "propertyNames": {"type": "string", "pattern": "^[a-z_-]+$"},
+                "additionalProperties": {"$ref": "#/$defs/data.Set"},
+            },
+            "seed": {"type": "integer"},
+        },
+    },
+    "score": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"policies": {"type": "object", "additionalProperties": {"$ref": "#/$defs/score.Policy"}}},
+    },
+    "shares": {"type": "object", "additionalProperties": {"type": "number"}},
+}
+PARTS = {
+    "data.Set": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["kind", "steps"],
+        "properties": {"kind": {"type": "string"}, "steps": {"type": "integer"}},
+    },
+    "score.Policy": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["set"],
+        "properties": {"set": {"type": "string", "keyOf": "data.sets"}},
+    },
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Params with dictionaries whose keys the user chooses."""
+    (tmp_path / "params.yaml").write_text(PARAMS)
+    schema = {"type": "object", "additionalProperties": False, "properties": ENTRIES, "$defs": PARTS}
+    (tmp_path / "params.schema.json").write_text(json.dumps(schema))
+    return tmp_path
+
+
+def edit(root: Path, *arguments: str) -> list[str]:
+    return parameters.edit(root, [parameters.setting(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "old", "new"),
+    [
+        (["data.sets.one.steps=5"], "steps: 3", "steps: 5"),
+        (["data.sets.one={kind: c, steps: 1}"], "{kind: a, steps: 3}", "{kind: c, steps: 1}"),
+        (["data.sets.new={kind: c, steps: 1}"], "  seed: 0", "    new: {kind: c, steps: 1}\n  seed: 0"),
+        (["score.policies.q={set: two}"], "p: {set: one}}", "p: {set: one}, q: {set: two}}"),
+        (
+            ["data.sets={only: {kind: c, steps: 1}}", "score.policies.p.set=only"],
+            PARAMS[PARAMS.index("one:") : PARAMS.index("shares")],
+            "{only: {kind: c, steps: 1}}\n  seed: 0\nscore: {policies: {p: {set: only}}}\n",
+        ),
+    ],
+)
+def test_entries_are_changed_added_and_replaced(root: Path, arguments: list[str], old: str, new: str) -> None:
+    edit(root, *arguments)
+    assert (root / "params.yaml").read_text() == PARAMS.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("data.sets.on.steps=5", "--set data.sets.on: no such entry (did you mean one?)"),
+        ("data.sets.zzz.steps=5", "--set data.sets.zzz: no such entry (there are one, two)"),
+        ("data.sets.one.stpes=5", "--set data.sets.one.stpes: unknown parameter; did you mean data.sets.one.steps?"),
+        ("data.sets.one.steps=x", "--set data.sets.one.steps: expected a whole number, got 'x'"),
+        ("data.sets.A={kind: c, steps: 1}", "--set data.sets: expected text matching ^[a-z_-]+$, got 'A'"),
+        ("data.sets.new={kind: c}", "--set data.sets.new.steps: missing; expected a whole number"),
+        (
+            "score.policies.p.set=tow",
+            "--set score.policies.p.set: expected a key of data.sets (did you mean two?), got 'tow'",
+        ),
+        (
+            "score.policies.p.set=x",
+            "--set score.policies.p.set: expected a key of data.sets (there are one, two), got 'x'",
+        ),
+        (
+            "data.sets={two: {kind: b, steps: 4}}",
+            "params.yaml: score.policies.p.set: expected a key of data.sets (there are two), got 'one'",
+        ),
+    ],
+)
+def test_a_wrong_entry_is_one_line_and_leaves_the_file(root: Path, argument: str, message: str) -> None:
+    with pytest.raises(ParameterError) as error:
+        edit(root, argument)
+    assert str(error.value) == message
+    assert (root / "params.yaml").read_text() == PARAMS
+
+
+@pytest.mark.parametrize("flow", [True, False])
+def test_a_preset_replaces_such_a_dictionary_as_a_whole_and_merges_sections(root: Path, flow: bool) -> None:
+    (root / "presets").mkdir()
+    sets = (
+        "{three: {kind: c, steps: 5}}\n"
+        if flow
+        else "\n      three:  # alone\n        kind: c\n        # and\n        steps: 5\n"
+    )
+    (root / "presets/other.yaml").write_text(f"data:\n    sets: {sets}score: {{policies: {{q: {{set: three}}}}}}\n")
+    parameters.edit(root, parameters.preset(root, "other"))
+    text = (root / "params.yaml").read_text()
+    assert parse_yaml(text, "params.yaml") == {
+        "data": {"sets": {"three": {"kind": "c", "steps": 5}}, "seed": 0},
+        "score": {"policies": {"q": {"set": "three"}}},
+        "shares": {},
+    }
+    assert text.startswith("data:\n  sets:            # the user's own names\n")
+    assert ("three:  # alone\n      kind: c\n      # and\n      steps: 5" in text) != flow
+    assert parameters.edit(root, parameters.preset(root, "other")) == []

@@ -1,0 +1,101 @@
+"""How the code is kept: small files and functions, imports that do nothing and point down, a lock that is what is installed."""
+
+import ast
+import importlib.metadata
+import os
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(file for folder in ("flows", "tasks", "tests", "benchmarks") for file in (ROOT / folder).rglob("*.py"))
+
+
+def test_files_and_functions_stay_small():
+    lengths = {file: len(file.read_text().splitlines()) for file in SOURCES}
+    assert not {file for file, length in lengths.items() if length > 350}
+    assert statistics.median(lengths.values()) <= 150
+    assert not [file for file in SOURCES if file.name == "utils.py"]
+    functions = {
+        f"{file.relative_to(ROOT)}:{node.lineno}": node.end_lineno - node.lineno + 1
+        for file in SOURCES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert not {place for place, length in functions.items() if length > 80}
+    assert statistics.quantiles(functions.values(), n=10)[-1] <= 40
+    packages = [*(ROOT / "flows").rglob("__init__.py"), *(ROOT / "tasks").rglob("__init__.py")]
+    assert packages
+    assert not [file for file in packages if file.read_text()]
+
+
+IMPORTS = """
+import importlib, os, pkgutil, sys
+import torch
+from pathlib import Path
+torch.set_num_threads(3)
+before = dict(os.environ)
+import tasks
+for module in pkgutil.walk_packages(tasks.__path__, "tasks."):
+    importlib.import_module(module.name)
+assert "tasks.language.report" in sys.modules
+assert torch.get_num_threads() == 3
+assert not torch.are_deterministic_algorithms_enabled()
+changed = {key for key in os.environ.keys() | before.keys() if os.environ.get(key) != before.get(key)}
+assert not {key for key in changed if key.startswith(("OMP", "MKL", "MLFLOW", "POSTTRAIN", "CUBLAS"))}, changed
+assert not list(Path.cwd().iterdir()), list(Path.cwd().iterdir())
+assert "mlflow" not in sys.modules
+"""
+
+
+def test_importing_makes_and_sets_nothing(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "", "and it says nothing"
+
+
+def test_the_lock_names_exactly_what_is_installed():
+    lines = (ROOT / "requirements.lock").read_text().split()
+    locked = dict(line.split("==") for line in lines)
+    assert len(locked) == len(lines)
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.!]*", line) for line in lines), "no address, no range"
+    # A local version (2.13.0+cpu) says which build of the same version pip chose for this machine.
+    installed = {name: importlib.metadata.version(name).split("+")[0] for name in locked}
+    assert installed == locked
+
+
+def test_every_dependency_is_locked():
+    """What pyproject.toml asks for, and what that asks for in turn, here."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    locked = {canonicalize_name(line.split("==")[0]) for line in (ROOT / "requirements.lock").read_text().split()}
+    wanted = [(Requirement(line), "dev") for line in importlib.metadata.requires("posttrain") or ()]
+    seen: set[tuple[str, str]] = set()
+    while wanted:
+        requirement, extra = wanted.pop()
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        assert name in locked, f"{name} is not in requirements.lock"
+        for further in {"", *requirement.extras}:
+            if (name, further) not in seen:
+                seen.add((name, further))
+                wanted += [(Requirement(line), further) for line in importlib.metadata.requires(name) or ()]
+    assert len(seen) > 100
+
+
+def test_imports_point_down():
+    lint = Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"[1-9]\d* kept, 0 broken", done.stdout)
