@@ -1,21 +1,16 @@
 """The whole flow over the real dvc.yaml, with tiny params, in a copy of this repository: minutes, so all slow."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from tasks import check
+from tests.clone import ROOT, Clone, states
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 POLICIES = ("pretrained", "sft", *TUNED)
@@ -42,86 +37,6 @@ TINY: dict[str, dict[str, Any]] = {
     "grpo": {**SHORT, "samples": 4},
     "evaluate": {"problems": 10, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 24, "bootstrap": 50},
 }
-
-
-class Clone:
-    """A repository beside this one, run on this installation but its own modules."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    @classmethod
-    def of_this(cls, root: Path, params: Mapping[str, Mapping[str, Any]]) -> "Clone":
-        """This repository as it stands, uncommitted work included, with other params and a commit of its own.
-
-        Every stage gets one core: models this small take ten times as long on two that have other work as well.
-        """
-        listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for name in listed.stdout.splitlines():
-            if (ROOT / name).is_file():
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, root / name)
-        (root / "dvc.yaml").write_text((root / "dvc.yaml").read_text().replace("{cpu: 2,", "{cpu: 1,"))
-        clone = cls(root)
-        clone.edit(params)
-        clone.call("git", "init", "--quiet")
-        clone.call("git", "add", ".")
-        who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
-        clone.call("git", *who, "commit", "--quiet", "--message", "tiny")
-        return clone
-
-    def twin(self, root: Path) -> "Clone":
-        """What a person gets who clones it: the commit, and nothing that was run."""
-        self.call("git", "clone", "--quiet", str(self.root), str(root))
-        return Clone(root)
-
-    def edit(self, params: Mapping[str, Mapping[str, Any]]) -> None:
-        yaml = YAML()
-        values = yaml.load(self.root / "params.yaml")
-        for section, changes in params.items():
-            assert changes.keys() <= values[section].keys(), section
-            values[section].update(changes)
-        yaml.dump(values, self.root / "params.yaml")
-
-    def call(self, *command: str) -> str:
-        """Run a command here; its standard output."""
-        environ = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW"))}
-        here = {
-            "PYTHONPATH": str(self.root),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PREFECT_HOME": str(self.root.parent / "prefect"),
-            "DVC_NO_ANALYTICS": "1",
-        }
-        done = subprocess.run(
-            command, cwd=self.root, env={**environ, **here}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        return done.stdout
-
-    def posttrain(self, *arguments: str) -> dict[str, Any]:
-        out = self.call(sys.executable, "-m", "flows.cli", *arguments, "--json")
-        return json.loads(out.splitlines()[-1])
-
-    def dvc(self, *arguments: str) -> str:
-        return self.call(sys.executable, "-m", "dvc", *arguments)
-
-    @property
-    def lock(self) -> dict[str, Any]:
-        return YAML(typ="safe").load(self.root / "dvc.lock")["stages"]
-
-
-def states(result: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
-    """State -> the stages in it."""
-    found: dict[str, set[str]] = {}
-    for stage, facts in result.items():
-        found.setdefault(facts["state"], set()).add(stage)
-    return found
 
 
 @pytest.fixture(scope="module")
