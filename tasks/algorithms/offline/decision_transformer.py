@@ -89,7 +89,10 @@ def fit(
     weight: float = 0.0,
     bfloat16: bool = False,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics a batch; `auxiliary` gives a loss that counts `weight` times beside it."""
+    """Train in place, one step of metrics a batch; `auxiliary` gives a loss that counts `weight` times beside it.
+
+    Yields `loss` of the actions, `accuracy` (share of the data's discrete actions that are the likeliest), `language_loss`.
+    """
     for windows in batches:
         model.train()  # playing in between turns dropout off
         with torch.autocast(windows.observations.device.type, torch.bfloat16, enabled=bfloat16):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tasks import artifacts, learning, players, training
+from tasks import artifacts, learning, players, recordings, training
 from tasks.offline import decision_transformer as stage
 from tasks.playing import as_player, play
 from tests.tasks import tiny
@@ -77,6 +77,14 @@ def test_policies_know_what_may_be_asked_of_them(data, tmp_path):
         assert (play("graph", as_player(policy), 3, 5).returns == first).all()
     assert metrics["DT"]["step"] == 12
     assert set(pd.read_csv(out / "curves.csv")) == {"variant", "seed", "step", "loss", "accuracy"}
+
+
+def test_the_data_sets_mean_and_deviation_go_with_the_policy(data, tmp_path):
+    out, _ = made(data, tmp_path / "out", seeds=[0])
+    seen = recordings.read(data).transitions.observations
+    normaliser = players.load(out / "DT/seed-0").normaliser
+    assert torch.allclose(normaliser.mean, seen.mean(0), atol=1e-6)
+    assert torch.allclose(normaliser(seen).std(0, correction=0)[seen.std(0) > 0], torch.tensor(1.0), atol=1e-4)
 
 
 def test_continuous_actions(tmp_path):
