@@ -2,11 +2,13 @@
 
 Q <- argmin mean (Q(s, a) - r - gamma (1 - terminated) Q'(s', pi(s')))^2, again and again, Q' following Q; the estimate is the
 mean of Q(s_0, pi(s_0)) over the episodes' first states (Le et al. 2019, arXiv:1903.08032, algorithm 3, by gradient steps).
-Of actions that the data lacks it knows nothing, so it may be far off for a policy that strays from the data.
+Of actions that the data lacks it knows nothing, so it may be far off for a policy that strays from the data; but no target
+lies beyond what rewards like the data's can add up to, or it might be off by any number.
 """
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from math import inf
 from typing import Protocol
 
 import torch
@@ -32,6 +34,13 @@ def acted(policy: Policy, observations: Tensor) -> Tensor:
     return torch.cat([policy.act(chunk) for chunk in observations.split(CHUNK)])
 
 
+def bounds(rewards: Tensor, gamma: float) -> tuple[float, float]:
+    """The lowest and the highest discounted return that rewards like these (N,) can add up to in an episode of any length."""
+    if gamma == 1:
+        return -inf, inf
+    return min(rewards.min().item(), 0.0) / (1 - gamma), max(rewards.max().item(), 0.0) / (1 - gamma)
+
+
 def fit(
     critic: Critics,
     policy: Policy,
@@ -47,12 +56,13 @@ def fit(
     critic.normaliser.fit(data.observations)
     target, optimizer = deepcopy(critic), Adam(critic.parameters(), learning_rate)
     following = acted(policy, data.next_observations)  # the policy is deterministic, so once is enough
+    low, high = bounds(data.rewards, gamma)
     while True:
         rows = torch.randint(len(data), (batch_size,), generator=generator)
         batch = data.rows(rows)
         with torch.no_grad():
             goals = bellman(batch, target(batch.next_observations, following[rows])[0], gamma)
-        value = squared_errors(critic(batch.observations, batch.actions), goals)
+        value = squared_errors(critic(batch.observations, batch.actions), goals.clamp(low, high))
         optimizer.step(value)
         follow(target, critic, target_rate)
         yield {"loss": value.detach()}

@@ -75,3 +75,33 @@ def test_continuous_actions(one_thread):
 def test_actions_are_asked_for_in_parts_and_keep_their_order():
     seen = torch.arange(2 * fitted_q.CHUNK + 3.0).unsqueeze(1)
     assert torch.equal(fitted_q.acted(Straight(), seen), seen / 2)
+
+
+def test_bounds_by_hand():
+    assert fitted_q.bounds(torch.tensor([1.0, -2.0, 3.0]), 0.75) == (-8.0, 12.0)
+    assert fitted_q.bounds(torch.tensor([1.0, 0.5]), 0.5) == (0.0, 2.0)  # an episode may end at once
+    assert fitted_q.bounds(torch.tensor([1.0]), 1.0) == (-float("inf"), float("inf"))
+
+
+class Outside:
+    """Always the action that the data lacks."""
+
+    def act(self, observations):
+        return torch.ones(len(observations), 1)
+
+
+def test_a_policy_that_strays_from_the_data_is_not_worth_more_than_there_is(one_thread, monkeypatch):
+    """Rewards of 1 without end are worth 10 at most. Unbounded, the critic's slope in the action feeds on itself."""
+    generator = torch.Generator().manual_seed(0)
+    seen = torch.rand(500, 1, generator=generator)
+    acted = 0.2 * torch.rand(500, 1, generator=generator)
+    ends = torch.zeros(500, dtype=torch.bool)
+    data = Transitions(seen, acted, (acted > 0.1).float().squeeze(1), seen, ends, torch.full((50,), 10))
+
+    def found():
+        critic = fitted(data, Outside(), Spaces(1, 1, False), steps=1500, gamma=0.9, target_rate=0.5)
+        return critic(seen, acted).mean().item()
+
+    assert found() <= 10.5
+    monkeypatch.setattr(fitted_q, "bounds", lambda rewards, gamma: (-float("inf"), float("inf")))
+    assert found() > 15
