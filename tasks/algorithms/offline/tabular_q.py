@@ -17,13 +17,14 @@ from tasks.algorithms.offline.transitions import Transitions
 
 
 class QTable(nn.Module):
-    """Q-values of the distinct observations of a data set; -inf for an action that the data never took there.
+    """Q-values of the distinct observations of a data set, and how often the data took each action there.
 
     Greedy among the actions seen. In a state that the data never left, it does what the data did most often anywhere.
     """
 
     states: Tensor  # (S, O) float, those seen and those only arrived at
-    q: Tensor  # (S, A) double
+    counts: Tensor  # (S, A) long
+    q: Tensor  # (S, A) double, 0 for actions that the data never took
     commonest: Tensor  # () long, the data's commonest action
     lowest: Tensor  # () double, the value of a state that the data never left
 
@@ -31,7 +32,8 @@ class QTable(nn.Module):
         super().__init__()
         self.spaces, self.gamma = spaces, gamma
         self.register_buffer("states", torch.zeros(states, spaces.observation))
-        self.register_buffer("q", torch.full((states, spaces.action), -torch.inf, dtype=torch.double))
+        self.register_buffer("counts", torch.zeros((states, spaces.action), dtype=torch.long))
+        self.register_buffer("q", torch.zeros((states, spaces.action), dtype=torch.double))
         self.register_buffer("commonest", torch.zeros((), dtype=torch.long))
         self.register_buffer("lowest", torch.zeros((), dtype=torch.double))
 
@@ -44,21 +46,30 @@ class QTable(nn.Module):
     def _numbers(self) -> dict[bytes, int]:
         return {key: number for number, key in enumerate(_keys(self.states))}
 
+    def greedy(self) -> Tensor:
+        """V(s), the highest Q of the actions seen: (S,) double."""
+        return torch.where(self.left(), self._seen().amax(dim=1), self.lowest)
+
+    def left(self) -> Tensor:
+        """Whether the data has any action in each state: (S,) bool."""
+        return self.counts.sum(dim=1) > 0
+
     def act(self, observations: Tensor) -> Tensor:
         """(M, O) to (M,) long."""
-        rows, known = self._rows(observations)
-        return torch.where(known, rows.argmax(dim=1), self.commonest)
+        best = torch.where(self.left(), self._seen().argmax(dim=1), self.commonest)
+        return self._of(observations, best, self.commonest)
 
     def values(self, observations: Tensor) -> Tensor:
         """max Q over the actions seen: (M, O) to (M,)."""
-        rows, known = self._rows(observations)
-        return torch.where(known, rows.amax(dim=1), self.lowest).float()
+        return self._of(observations, self.greedy(), self.lowest).float()
 
-    def _rows(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Q of each observation's state (M, A), and whether the data has any action there (M,)."""
-        numbers = [self._numbers.get(key, -1) for key in _keys(observations)]
-        rows = self.q[numbers]
-        return rows, torch.tensor(numbers).ge(0) & rows.isfinite().any(dim=1)
+    def _seen(self) -> Tensor:
+        return torch.where(self.counts > 0, self.q, -torch.inf)
+
+    def _of(self, observations: Tensor, states: Tensor, unknown: Tensor) -> Tensor:
+        """What `states` (S,) has for the states observed, (M, O) to (M,); `unknown` for those not in the table."""
+        numbers = torch.tensor([self._numbers.get(key, -1) for key in _keys(observations)])
+        return torch.where(numbers < 0, unknown, states[numbers])
 
 
 def _keys(observations: Tensor) -> list[bytes]:
@@ -78,6 +89,8 @@ def table(data: Transitions, spaces: Spaces, gamma: float, most: int) -> tuple[Q
         raise TooManyStates(f"{len(states)} distinct observations, and a table has at most {most}")
     made = QTable(spaces, len(states), gamma)
     made.states.copy_(states)
+    cells = numbers[: len(data)] * spaces.action + data.actions
+    made.counts.copy_(torch.bincount(cells, minlength=made.counts.numel()).view(made.counts.shape))
     made.commonest.copy_(torch.bincount(data.actions, minlength=spaces.action).argmax())
     made.lowest.copy_(data.rewards.double().min().clamp(max=0) / (1 - gamma))
     return made, numbers[: len(data)], numbers[len(data) :]
@@ -91,18 +104,13 @@ def fit(
     A state that the data only arrives at, being truncated there, is worth the least that rewards like the data's can come to:
     with the lecture's V = 0 it would be the best of all wherever rewards are negative. gamma < 1 makes the sweeps converge.
     """
-    cells, actions = made.q.numel(), made.spaces.action
-    cell = here * actions + data.actions
-    counts = torch.bincount(cell, minlength=cells)
-    seen = counts.view(made.q.shape) > 0
+    cells = here * made.spaces.action + data.actions
     rewards, going_on = data.rewards.double(), made.gamma * (~data.terminated).double()
-    value = torch.where(seen.any(dim=1), 0.0, made.lowest)
-    change = torch.inf
+    value, change = torch.where(made.left(), 0.0, made.lowest), torch.inf
     while change > tolerance:
-        sums = torch.zeros(cells, dtype=torch.double).index_add_(0, cell, rewards + going_on * value[there])
-        means = (sums / counts).view(made.q.shape)
-        made.q.copy_(torch.where(seen, means, -torch.inf))
-        updated = torch.where(seen.any(dim=1), made.q.amax(dim=1), made.lowest)
+        sums = torch.zeros(made.q.numel(), dtype=torch.double).index_add_(0, cells, rewards + going_on * value[there])
+        made.q.copy_(sums.view(made.q.shape) / made.counts.clamp(min=1))
+        updated = made.greedy()
         change = (updated - value).abs().max().item()
         value = updated
         yield {"change": change, "initial_value": value[here[data.starts]].mean().item()}

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from tasks import players, simulators
+from tasks import check, players, simulators
 from tasks.offline import tabular_q
 from tasks.playing import as_player, play
 from tests.tasks.offline.worlds import record
@@ -30,6 +30,7 @@ def test_the_curve_has_a_row_a_sweep_and_the_same_data_give_the_same_bytes(tmp_p
     assert list(returns.columns) == ["variant", "seed", "step", "return"]
     files = [file.relative_to(tmp_path / "one") for file in (tmp_path / "one").rglob("*") if file.is_file()]
     assert len(files) == 4
+    assert list(check.problems(tmp_path / "one")) == []
     assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes() for file in files)
 
 

@@ -17,9 +17,10 @@ def learnt(data, actions, gamma, tolerance=1e-12):
 
 
 def q_of(policy, state):
-    """The row of Q of the state with that number, one-hot."""
+    """Q of each action in the state with that number, one-hot; None for one that was never taken there."""
     [place] = (policy.states.argmax(dim=1) == state).nonzero().flatten().tolist()
-    return policy.q[place].tolist()
+    rows = zip(policy.q[place].tolist(), policy.counts[place].tolist(), strict=True)
+    return [q if count else None for q, count in rows]
 
 
 def test_q_is_the_mean_over_the_transitions_from_there():
@@ -28,8 +29,9 @@ def test_q_is_the_mean_over_the_transitions_from_there():
         [(0, 1, 0.0, 1, False), (0, 1, 3.0, 1, False), (0, 1, 6.0, 2, True), (1, 0, 4.0, 2, True)], states=3
     )
     policy, rows = learnt(data, 2, gamma=0.5)
-    assert q_of(policy, 1) == [4.0, -torch.inf]
-    assert q_of(policy, 0) == [-torch.inf, pytest.approx(((0 + 2) + (3 + 2) + 6) / 3)]
+    assert q_of(policy, 1) == [4.0, None]
+    assert q_of(policy, 0) == [None, pytest.approx(((0 + 2) + (3 + 2) + 6) / 3)]
+    assert policy.counts.sum(dim=0).tolist() == [1, 3]
     assert rows[-1]["change"] <= 1e-12
 
 
