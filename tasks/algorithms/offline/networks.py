@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tasks.algorithms.linear import Linear
 from tasks.algorithms.offline.transitions import Transitions
 
 
@@ -34,8 +35,8 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Mo
     sizes = [inputs, *hidden]
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
-        layers += [nn.Linear(before, after), activation()]
-    return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
+        layers += [Linear(before, after), activation()]
+    return nn.Sequential(*layers, Linear(sizes[-1], outputs))
 
 
 class Normaliser(nn.Module):

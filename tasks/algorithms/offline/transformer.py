@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tasks.algorithms.linear import Linear
+
 
 class Block(nn.Module):
     """Attention to the past, then a feed-forward network, each on normalised input and added to it."""
@@ -18,8 +20,8 @@ class Block(nn.Module):
         super().__init__()
         self.width, self.heads, self.dropout = width, heads, dropout
         self.attention_norm, self.forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
-        self.out, self.up, self.down = nn.Linear(width, width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.query, self.key_value = Linear(width, width), Linear(width, 2 * width)
+        self.out, self.up, self.down = Linear(width, width), Linear(width, 4 * width), Linear(4 * width, width)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """(B, T, W) to (B, T, W), or to (B, P, W) for these `positions` (P,) only."""
