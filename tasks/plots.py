@@ -159,11 +159,15 @@ def _seeds(axis: Axes, seeds: Sequence[tuple[Sequence[float], Sequence[float]]],
 
 def _diagonal(axis: Axes, panel: Panel) -> None:
     across, up = (np.concatenate([one[side] for of in panel.seeds.values() for one in of]) for side in (0, 1))
-    low, high = min(across.min(), up.min()), max(across.max(), up.max())
     reach = max(np.abs(across).max(), 1e-9)
-    if np.abs(up).max() > 10 * reach:
+    far = np.abs(up).max() > 10 * reach
+    shown = across if far else np.concatenate([across, up])
+    margin = max(0.05 * np.ptp(shown), 0.02 * reach)  # where all agree, too
+    low, high = shown.min() - margin, shown.max() + margin
+    if far:
         axis.set_yscale("symlog", linthresh=reach)
-        low, high = across.min(), across.max()
+    else:
+        axis.set(xlim=(low, high), ylim=(low, high))
     line = np.linspace(low, high, 50)
     axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)
 

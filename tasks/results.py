@@ -187,55 +187,37 @@ def _told(estimate: Estimate) -> str:
     return number(estimate.mean) + (f" {interval(estimate)}" if known else "")
 
 
-@dataclass(frozen=True)
-class FromStarts:
-    """Of how many starts of the graph a policy (by the mean over seeds) or the data finds a shortest path, and beats the data."""
+def stitched(measured: Iterable[Scores]) -> list[str]:
+    """Whether policies find shorter paths through the graph than were recorded, in sentences: a data set's walks, then policies.
 
-    label: str
-    starts: int
-    shortest: int
-    better: int | None
-    equal: int | None
-    worse: int | None
-
-
-def from_starts(scores: Scores) -> list[FromStarts]:
-    """A row for the recorded walks and one for each variant and target; none for other environments than the graph."""
-    if scores.starts.empty:
-        return []
-    data = scores.starts.drop_duplicates("start")
-    rows = [
-        FromStarts("best recorded walk", len(data), int((data["recorded"] == data["optimum"]).sum()), None, None, None)
-    ]
-    for variant, target, of in _groups(scores.starts):
-        mean = of.groupby("start")[["total", "recorded", "optimum"]].mean()
-        walks = mean["recorded"].fillna(-np.inf)
-        counts = [
-            (mean["total"] == mean["optimum"]).sum(),
-            (mean["total"] > walks).sum(),
-            (mean["total"] == walks).sum(),
-        ]
-        counts.append((mean["total"] < walks).sum())
-        rows.append(FromStarts(_label(variant, target), len(mean), *map(int, counts)))
-    return rows
+    A policy counts by its mean over seeds, with its first target; a start from which nothing was recorded is one that it wins.
+    """
+    told: dict[str, None] = {}  # the data's own sentence once
+    for scores in measured:
+        if scores.starts.empty:
+            continue
+        data, seen = scores.starts.drop_duplicates("start"), set[str]()
+        shortest, starts = int((data["recorded"] == data["optimum"]).sum()), len(data)
+        dataset = scores.description["dataset"]
+        told[f"{dataset}: the best recorded walk is a shortest path from {shortest} of {starts} starts."] = None
+        for variant, target, of in _groups(scores.starts):
+            if variant not in seen:
+                seen.add(variant)
+                told[f"{dataset}: {_from_starts(_label(variant, target), of)}"] = None
+    return list(told)
 
 
-def stitched(scores: Scores) -> list[str]:
-    """What the walks from each start show, in sentences; none for other environments than the graph."""
-    rows = from_starts(scores)
-    if not rows:
-        return []
-    dataset, (data, *policies) = scores.description["dataset"], rows
-    told = [f"{dataset}: the best recorded walk is a shortest path from {data.shortest} of {data.starts} starts."]
-    for one in policies:
-        assert one.better is not None
-        shortest = "every start" if one.shortest == one.starts else f"{one.shortest} of {one.starts} starts"
-        most = "most" if one.better > one.starts / 2 else "not most"
-        told.append(
-            f"{one.label} takes a shortest path from {shortest}, and is better than the best recorded walk from "
-            f"{one.better}, {most} of them (as good from {one.equal}, worse from {one.worse})."
-        )
-    return told
+def _from_starts(label: str, of: pd.DataFrame) -> str:
+    mean = of.groupby("start")[["total", "recorded", "optimum"]].mean()
+    walks = mean["recorded"].fillna(-np.inf)
+    starts, shortest = len(mean), int((mean["total"] == mean["optimum"]).sum())
+    better, equal = int((mean["total"] > walks).sum()), int((mean["total"] == walks).sum())
+    where = "every start" if shortest == starts else f"{shortest} of {starts} starts"
+    most = "most" if better > starts / 2 else "not most"
+    return (
+        f"{label} takes a shortest path from {where}; it is better than the best recorded walk from {better}, {most} of "
+        f"them, as good from {equal}, worse from {starts - better - equal}."
+    )
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     view = {
         "headline": headline(verdicts),
         "verdicts": verdicts,
-        "stitched": [sentence for one in measured for sentence in results.stitched(one)],
+        "stitched": results.stitched(measured),
         "seeds": sorted({len(one.returns) for one in found}),
         "episodes": sorted({int(one.episodes["episode"].nunique()) for one in measured}),
         "tables": _tables(first, data),
@@ -71,7 +71,7 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
     if not verdicts:
         return []
     counts = {came: sum(one.came == came for one in verdicts) for came in ("yes", "unclear", "no")}
-    told = [f"Of {len(verdicts)} expectations {counts['yes']} came out with the intervals apart"]
+    told = [f"Of {len(verdicts)} expectations {counts['yes'] or 'none'} came out with the intervals apart"]
     if counts["unclear"]:
         told.append(f"{counts['unclear']} in the mean only")
     told.append(f"{counts['no'] or 'none'} did not")

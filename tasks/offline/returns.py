@@ -72,29 +72,27 @@ class Line:
 
 
 def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> Metrics:
-    """Measure all policies under `policies`, which were trained on `transitions`; the metrics are means over seeds."""
+    """Measure all policies that `policies` has curves of, trained on `transitions`; the metrics are means over seeds."""
     recording = read(transitions)
-    found = sorted(
-        policies.glob("*/seed-*/"), key=lambda path: (path.parent.name, int(path.name.removeprefix("seed-")))
-    )
-    if not found:
-        raise SystemExit(f"{policies}: no policies here (<variant>/seed-<n>)")
-    lines = [line for path in progress(found, len(found)) for line in _lines(config, recording.environment, path)]
+    curves = pd.read_csv(policies / scores.CURVES)
+    found = list(dict.fromkeys(zip(curves["variant"], curves["seed"], strict=True)))
+    lines = [
+        line for one in progress(found, len(found)) for line in _lines(config, recording.environment, policies, *one)
+    ]
     artifacts.write(scores.Episodes, _episodes(lines), out / scores.EPISODES)
     artifacts.write(scores.Values, _values(config, recording, lines), out / scores.VALUES)
     artifacts.write(scores.Starts, _starts(recording, lines), out / scores.STARTS)
     for name in (scores.CURVES, scores.PROGRESS):
         copyfile(policies / name, out / name)
     picture = _film(config, recording, lines, out / scores.PICTURE)
-    described = _describe(config.policies[out.name], recording, lines, pd.read_csv(out / scores.CURVES))
+    described = _describe(config.policies[out.name], recording, lines, curves)
     (out / scores.DESCRIPTION).write_text(json.dumps({**described, "picture": picture}, indent=2) + "\n")
     return _metrics(recording, lines)
 
 
-def _lines(config: ReturnsConfig, environment: str, path: Path) -> Iterator[Line]:
-    """The policy at `path`, played with each of its targets."""
-    policy = players.load(path)
-    variant, seed = path.parent.name, int(path.name.removeprefix("seed-"))
+def _lines(config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int) -> Iterator[Line]:
+    """One policy, played with each of its targets."""
+    policy = players.load(policies / variant / f"seed-{seed}")
     asked = {target: policy.with_target(target) for target in getattr(policy, "targets", [])}
     for target, player in (asked or {float("nan"): as_player(policy)}).items():
         played = play(environment, player, config.episodes, config.seed)

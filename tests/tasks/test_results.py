@@ -4,7 +4,7 @@ import pytest
 
 from tasks import results, scores
 from tasks.algorithms.estimates import Estimate
-from tasks.results import Result, beliefs, from_starts, interval, judge, number, stitched, table
+from tasks.results import Result, beliefs, interval, judge, number, stitched, table
 from tasks.scores import Scores
 
 NAN = float("nan")
@@ -155,26 +155,24 @@ def walks(variant, totals):
 
 
 def test_starts_by_hand():
-    found = measured(
-        "pole", [], (), walks("Q", [(-2.0,), (-2.0,), (-2.0,)]) + walks("BC", [(-2, -4), (-4, -4), (-9, -9)])
-    )
-    data, q, bc = from_starts(found)
-    assert (data.starts, data.shortest) == (3, 1)
-    assert (q.shortest, q.better, q.equal, q.worse) == (3, 2, 1, 0)
-    assert (bc.shortest, bc.better, bc.equal, bc.worse) == (
-        0,
-        1,
-        1,
-        1,
-    )  # one seed of two takes the shortest from start 0
-    told = stitched(found)
-    assert told[0] == "pole: the best recorded walk is a shortest path from 1 of 3 starts."
-    assert told[1].startswith(
-        "Q takes a shortest path from every start, and is better than the best recorded walk from 2, most"
-    )
-    assert "BC takes a shortest path from 0 of 3 starts" in told[2]
-    assert "from 1, not most of them" in told[2]
-    assert stitched(measured("pole", [])) == []
+    q = measured("pole", [], (), walks("Q", [(-2.0,), (-2.0,), (-2.0,)]))
+    bc = measured(
+        "pole", [], (), walks("BC", [(-2.0, -4.0), (-4.0, -4.0), (-9.0, -9.0)])
+    )  # from start 0 one seed of two
+    assert stitched([q, bc, measured("pole", [])]) == [
+        "pole: the best recorded walk is a shortest path from 1 of 3 starts.",
+        "pole: Q takes a shortest path from every start; it is better than the best recorded walk from 2, most of them, "
+        "as good from 1, worse from 0.",
+        "pole: BC takes a shortest path from 0 of 3 starts; it is better than the best recorded walk from 1, not most of "
+        "them, as good from 1, worse from 1.",
+    ]
+
+
+def test_a_policy_with_targets_is_told_with_its_first():
+    rows = [{**row, "target": target} for target in (-1.0, -3.0) for row in walks("DT", [(-2.0,), (-2.0,), (-2.0,)])]
+    told = stitched([measured("pole", [], (), rows)])
+    assert len(told) == 2
+    assert told[1].startswith("pole: DT asked for -1 takes")
 
 
 def test_beliefs_by_hand():

@@ -245,7 +245,7 @@ def test_the_headline_counts():
     assert told() == []
     assert told("yes", "yes") == ["Of 2 expectations 2 came out with the intervals apart, and none did not."]
     assert told("no", "unclear") == [
-        "Of 2 expectations 0 came out with the intervals apart, 1 in the mean only, and 1 did not."
+        "Of 2 expectations none came out with the intervals apart, 1 in the mean only, and 1 did not."
     ]
 
 

@@ -1,4 +1,5 @@
 import json
+from shutil import rmtree
 
 import numpy as np
 import pandas as pd
@@ -198,22 +199,23 @@ def test_the_graph_is_told_by_start(graph, tmp_path, monkeypatch):
     assert claimed["gamma"] == 1.0  # the policy's own
 
 
-def test_one_clear_line_where_nothing_was_trained(home, tmp_path):
-    with pytest.raises(SystemExit, match=r"bc/none: no policies here \(<variant>/seed-<n>\)"):
-        run(CONFIG, home / "bc" / "none", home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
+def test_variants_stand_in_the_order_of_training(found):
+    assert list(dict.fromkeys(found.episodes["variant"])) == ["BC", "10%BC"]
+    assert list(found.description["cost"]) == ["BC", "10%BC"]
 
 
-def test_seeds_are_counted_not_spelled(monkeypatch, home, tmp_path):
-    """Seed 10 comes after seed 2."""
-    policy = QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9)
-    made = kept(tmp_path / "q", policy, monkeypatch)
-    for seed in (10, 2):
-        saved.save(policy, made / "it" / f"seed-{seed}")
+def test_without_a_budget_there_is_no_estimate(home, tmp_path, monkeypatch):
+    made = kept(tmp_path / "q", QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9), monkeypatch)
     config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"steps": 0})})
     run(config, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
-    found = scores.read(tmp_path / "bc-cart")
-    assert list(dict.fromkeys(found.episodes["seed"])) == [0, 2, 10]
-    assert set(found.values["source"]) == {scores.CLAIMED}  # no steps, no estimate
+    assert set(scores.read(tmp_path / "bc-cart").values["source"]) == {scores.CLAIMED}
+
+
+def test_a_policy_that_is_missing_is_one_clear_line(home, tmp_path, monkeypatch):
+    made = kept(tmp_path / "q", QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9), monkeypatch)
+    rmtree(made / "it")
+    with pytest.raises(SystemExit, match="q/it/seed-0: no policy here"):
+        run(CONFIG, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
 
 
 BAD = {
