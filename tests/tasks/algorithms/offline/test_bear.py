@@ -163,3 +163,12 @@ def test_the_action_model_keeps_two_modes_apart_which_a_mean_would_blur():
     assert sampled.shape == (40, 50, 1)
     assert sampled.abs().mean() > 0.4
     assert (sampled > 0).float().mean().item() == pytest.approx(0.5, abs=0.2)
+
+
+def test_the_action_model_samples_what_was_seen_often_without_gradient(monkeypatch):
+    model = ActionModel(point.spaces(False), [4])
+    assert not model.sample(torch.zeros(3, 1), 2, torch.Generator()).requires_grad
+    monkeypatch.setattr(model, "_decode", lambda seen, latent: latent)
+    latent = model.sample(torch.zeros(3, 1), 100, torch.Generator().manual_seed(0))
+    assert latent.abs().max() == 0.5
+    assert latent.std() > 0.3
