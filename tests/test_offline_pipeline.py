@@ -1,0 +1,138 @@
+"""The offline flow over the real dvc.yaml, with tiny params, in a copy of this repository: minutes, so all slow."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks import check
+from tests.clone import Clone, states
+
+pytestmark = pytest.mark.slow
+PPO = {"replay": 300, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.005, "gamma": 0.99, "entropy": 0.0}
+DATA = {"location": None, "steps": None, "episodes": 12}
+LEARNER = {"seeds": [0, 1], "steps": 20, "batch_size": 16, "log_every": 10, "evaluate_every": 2, "evaluate_episodes": 1}
+POLICIES = [
+    ("tabular_q", "graph-12"),
+    ("bc", "graph-12"),
+    ("decision_transformer", "graph-12"),
+    ("bc", "CartPole-v1-replay"),
+    ("dqn", "CartPole-v1-replay"),
+]
+TINY: dict[str, dict[str, Any]] = {
+    "behaviour": {
+        "environments": {"graph": {"steps": 0, **PPO, "replay": 0}, "CartPole-v1": {"steps": 4096, **PPO}},
+        "copies": 4,
+        "horizon": 64,
+        "epochs": 4,
+        "minibatches": 4,
+        "evaluate_episodes": 4,
+        "measure_episodes": 2,
+    },
+    "transitions": {
+        "datasets": {
+            "graph-12": {"environment": "graph", "source": "random", **DATA},
+            "CartPole-v1-replay": {"environment": "CartPole-v1", "source": "medium-replay", **DATA},
+        }
+    },
+    "bc": {**LEARNER, "hidden": [8]},
+    "dqn": {**LEARNER, "hidden": [8]},
+    "decision_transformer": {**LEARNER, "width": 8, "warmup": 5},
+    "returns": {"policies": {f"{method}-{data}": {"method": method, "dataset": data} for method, data in POLICIES}},
+    "offline_report": {"policies": [f"{method}-{data}" for method, data in POLICIES], "expectations": []},
+}
+TINY["returns"] |= {"episodes": 3, "fitted_q": {"steps": 5, "batch_size": 16, "hidden": [8], "learning_rate": 0.001}}
+TINY["returns"]["fitted_q"]["target_rate"] = 0.01
+STAGES = {
+    *("behaviour@graph", "behaviour@CartPole-v1", "transitions@graph-12", "transitions@CartPole-v1-replay"),
+    *(f"{method}@{data}" for method, data in POLICIES),
+    *(f"returns@{method}-{data}" for method, data in POLICIES),
+    "offline_report",
+}
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    return Clone.of_this(tmp_path_factory.mktemp("clone") / "posttrain", TINY)
+
+
+@pytest.fixture(scope="module")
+def first(clone: Clone) -> dict[str, Any]:
+    """What the first run says of each stage."""
+    return clone.posttrain("run", "offline")
+
+
+def test_what_returns_asks_for_runs_and_nothing_else(clone: Clone, first: dict[str, Any]) -> None:
+    assert states(first) == {"ran": STAGES}
+    assert all(facts["mlflow_run_id"] for facts in first.values())
+    outs = [out["path"] for stage in clone.lock.values() for out in stage["outs"]]
+    assert [problem for out in outs for problem in check.problems(clone.root / out)] == []
+    assert clone.call("git", "status", "--porcelain").splitlines() == ["?? dvc.lock"], "nothing lies where git sees it"
+    page = (clone.root / "offline_report.html").read_text()
+    assert all(facts["mlflow_run_id"] in page for facts in first.values())
+    assert not (clone.root / "report.html").exists()
+
+
+def test_a_second_run_does_nothing_and_dvc_agrees(clone: Clone, first: dict[str, Any]) -> None:
+    assert states(clone.posttrain("run", "offline")) == {"up-to-date": STAGES}
+    repro = clone.dvc("repro", "offline_report")
+    assert repro.count("didn't change, skipping") == len(STAGES)
+    assert "Running stage" not in repro
+
+
+def test_a_method_s_params_re_run_that_method_only_and_back_again_nothing(clone: Clone, first: dict[str, Any]) -> None:
+    below = {stage for stage in STAGES if "bc" in stage} | {"offline_report"}
+    assert len(below) == 5
+    changed = states(clone.posttrain("run", "offline", "--set", "bc.steps=30"))
+    assert changed == {"ran": below, "up-to-date": STAGES - below}
+    back = states(clone.posttrain("run", "offline", "--set", "bc.steps=20"))
+    assert back == {"restored": below, "up-to-date": STAGES - below}
+
+
+def test_targets_of_one_environment_re_run_no_other(clone: Clone, first: dict[str, Any]) -> None:
+    other = clone.posttrain(
+        "run", "offline", "--dry-run", "--set", "decision_transformer.environments.Hopper-v5.scale=10"
+    )
+    assert states(other) == {"up-to-date": STAGES}
+    own = clone.posttrain("run", "offline", "--dry-run", "--set", "decision_transformer.environments.graph.scale=20")
+    late = {"decision_transformer@graph-12", "returns@decision_transformer-graph-12", "offline_report"}
+    assert states(own) == {"waiting": late, "up-to-date": STAGES - late}
+
+
+def test_another_data_set_re_runs_nothing_that_was_there(clone: Clone, first: dict[str, Any]) -> None:
+    added = (
+        "transitions.datasets.graph-20={environment: graph, source: random, location: null, steps: null, episodes: 20}"
+    )
+    assert states(clone.posttrain("run", "offline", "--set", added)) == {"up-to-date": STAGES}
+    asked = "returns.policies.bc-graph-20={method: bc, dataset: graph-20}"
+    new = {"transitions@graph-20", "bc@graph-20", "returns@bc-graph-20"}
+    assert states(clone.posttrain("run", "offline", "--set", asked)) == {
+        "ran": {*new, "offline_report"},
+        "up-to-date": STAGES - {"offline_report"},
+    }
+    clone.call("git", "checkout", "--quiet", "params.yaml")
+
+
+def test_plain_dvc_gives_the_same_hashes_and_logs_to_the_flow_s_experiment(
+    clone: Clone, first: dict[str, Any], tmp_path: Path
+) -> None:
+    from mlflow import MlflowClient
+
+    twin = clone.twin(tmp_path / "twin")
+    assert twin.dvc("repro", "returns@bc-graph-12").count("Running stage") == 4
+    made = {out["path"]: out["md5"] for stage in twin.lock.values() for out in stage["outs"]}
+    ours = {out["path"]: out["md5"] for stage in clone.lock.values() for out in stage["outs"]}
+    assert made
+    assert {path for path in made if made[path] != ours[path]} == set()
+    client = MlflowClient(f"sqlite:///{twin.root}/mlruns/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("offline").experiment_id])
+    names = {"behaviour@graph", "transitions@graph-12", "bc@graph-12", "returns@bc-graph-12"}
+    assert {run.info.run_name for run in runs} == names
+    adopted = twin.posttrain("run", "returns@bc-graph-12")
+    assert states(adopted) == {"up-to-date": names}
+    assert {facts["mlflow_run_id"] for facts in adopted.values()} == {run.info.run_id for run in runs}
+    params = next(run.data.params for run in runs if run.info.run_name == "transitions@graph-12")
+    assert params["transitions.datasets.graph-12.episodes"] == "12"
+    assert not [name for name in params if "CartPole" in name], "what decided this branch, and no other"
+    assert json.loads((twin.root / "data/metrics/returns@bc-graph-12.json").read_text())
