@@ -27,6 +27,7 @@ from tasks.algorithms import dpo, grpo
 from tasks.algorithms.advantages import group_advantages
 from tasks.algorithms.completions import make_completions, token_logps
 from tasks.algorithms.experience import Experience
+from tasks.algorithms.linear import with_fast_products
 
 
 def check(size: Size, prompt: int, threads: int, folder: Path) -> None:
@@ -46,7 +47,7 @@ def _check_grpo(case: Case, folder: Path) -> None:
     from tests.oracles import judge
     from tests.oracles.frozen import gradients
 
-    model, count = build(case).eval(), case.size.prompts * case.size.samples
+    model, count = with_fast_products(build(case)).eval(), case.size.prompts * case.size.samples
     given = responses(case, count, case.size.shape["vocab_size"] - 1)
     batch = make_completions(prompts(case), [row // case.size.samples for row in range(count)], given, PAD)
     with torch.no_grad():
@@ -73,7 +74,7 @@ def _check_dpo(case: Case, folder: Path) -> None:
     from tests.oracles import judge
     from tests.oracles.frozen import gradients
 
-    model = build(case).eval()
+    model = with_fast_products(build(case)).eval()
     pairs, given = dpo_pairs(case)
     known = dpo.reference_logps(model, [pairs.responses])
     row = next(dpo.fit(model, [pairs], _still(), reference=known, objective=DPO_OBJECTIVE))

@@ -18,6 +18,7 @@ from benchmarks.rl_cases import OURS, THEIRS, Case
 from tasks.algorithms import dpo, grpo
 from tasks.algorithms.completions import make_completions
 from tasks.algorithms.experience import Experience
+from tasks.algorithms.linear import with_fast_products
 from tasks.algorithms.optimizer import BETAS, Optimizer
 from tasks.algorithms.pairs import Pairs
 from tasks.algorithms.rollouts import sample
@@ -122,7 +123,7 @@ DPO_OBJECTIVE = dpo.Objective("sigmoid", beta=DPO_BETA, label_smoothing=0.0, gam
 
 def ours(case: Case, gate: Gate) -> None:
     """This repository's loops."""
-    model = build(case).eval()
+    model = with_fast_products(build(case)).eval()
     if case.algorithm == "grpo":
         asked = prompts(case)
 

@@ -58,7 +58,7 @@ def load_model(path: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
-    return model.eval().to(device())
+    return _placed(model)
 
 
 def load_reward_model(path: Path) -> Any:
@@ -68,7 +68,13 @@ def load_reward_model(path: Path) -> Any:
     model = AutoModelForSequenceClassification.from_pretrained(
         path, num_labels=1, dtype="float32", local_files_only=True
     )
-    return model.eval().to(device())
+    return _placed(model)
+
+
+def _placed(model: Any) -> Any:
+    from tasks.algorithms.linear import with_fast_products
+
+    return with_fast_products(model).eval().to(device())
 
 
 def load_tokenizer(path: Path) -> Any:

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from tasks import artifacts, prompts
 from tasks.algorithms import sft
+from tasks.algorithms.linear import with_fast_products
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.sequences import Batch, make_batch
 from tasks.schemas import Documents
@@ -53,7 +54,7 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
         artifacts.save_model(model, words, out)
         return {"weights": model.num_parameters()}
     words = artifacts.load_tokenizer(tokenizer)
-    model = LlamaForCausalLM(architecture(config, words)).to(artifacts.device())
+    model = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(artifacts.device())
     texts = artifacts.read(Documents, corpus / "corpus.parquet")["text"].tolist()
     optimizer = Optimizer(
         model,

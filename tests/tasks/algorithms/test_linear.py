@@ -6,6 +6,7 @@ from torch import nn
 
 from tasks.algorithms import linear
 from tasks.algorithms.linear import Linear
+from tests.tasks.tiny import llama
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +91,20 @@ def test_frozen_weights():
     gradients = [torch.autograd.grad(layer.requires_grad_(False)(x).square().sum(), x)[0] for layer in (ours, theirs)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-3)
     assert ours.weight.grad is None
+
+
+def test_a_models_own_layers_become_such_ones_and_keep_names_weights_and_ties(calls):
+    torch.manual_seed(0)
+    plain = llama(tie_word_embeddings=True)
+    fast = linear.with_fast_products(copy.deepcopy(plain))
+    assert not any(type(layer) is nn.Linear for layer in fast.modules())
+    assert list(fast.state_dict()) == list(plain.state_dict())
+    assert fast.lm_head.weight is fast.model.embed_tokens.weight
+    tokens = torch.randint(16, (40, 30))
+    found, expected = (model(input_ids=tokens, labels=tokens) for model in (fast, plain))
+    assert calls
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    for output in (found, expected):
+        output.loss.backward()
+    for ours, theirs in zip(fast.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
