@@ -71,6 +71,7 @@ class DecisionTransformerConfig(LearnerConfig):
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(ge=0)
     warmup: int = Field(ge=0)  # steps
+    last_rate: float = Field(gt=0, le=1)  # share of the learning rate that a cosine ends at; 1 keeps it
     clip: float = Field(gt=0)
     bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
     environments: dict[str, Environment]
@@ -121,7 +122,7 @@ def _build(
         rows = text.cuttings(stream, config.text.rows, config.text.length, generator)
         auxiliary = partial(_next_loss, words, trunk, rows, device)
     learned.to(device)
-    optimizer = _optimizer(config, learned, config.learning_rate, config.warmup)
+    optimizer = _optimizer(config, learned, config.learning_rate, config.steps, config.warmup)
     batches = episodes.batches(config.batch_size, generator)
     steps = dt.fit(model, optimizer, batches, auxiliary=auxiliary, weight=config.text.weight, bfloat16=config.bfloat16)
     return Learner(model, {"model": learned, "optimizer": optimizer}, steps)
@@ -167,16 +168,25 @@ def _source(config: DecisionTransformerConfig, directory: Path) -> tuple[str | P
     return (directory, None) if chosen.source == "directory" else (chosen.hub_id, chosen.hub_revision)
 
 
-def _optimizer(config: DecisionTransformerConfig, learned: nn.Module, learning_rate: float, warmup: int) -> AdamW:
-    parameters = [p for p in learned.parameters() if p.requires_grad]
-    return AdamW(parameters, learning_rate, clip=config.clip, weight_decay=config.weight_decay, warmup=warmup)
+def _optimizer(
+    config: DecisionTransformerConfig, learned: nn.Module, learning_rate: float, steps: int, warmup: int
+) -> AdamW:
+    return AdamW(
+        [p for p in learned.parameters() if p.requires_grad],
+        learning_rate,
+        clip=config.clip,
+        weight_decay=config.weight_decay,
+        warmup=warmup,
+        steps=steps,
+        last=config.last_rate,
+    )
 
 
 def _pretrain(config: DecisionTransformerConfig, trunk: Any, generator: torch.Generator) -> None:
     """Teach the trunk to predict a Markov chain; the embeddings that served for it are forgotten."""
     how, device = config.synthetic, artifacts.device()
     words = text.new(how.states, trunk.width, how.length)
-    optimizer = _optimizer(config, nn.ModuleList([trunk, words]).to(device), how.learning_rate, 0)
+    optimizer = _optimizer(config, nn.ModuleList([trunk, words]).to(device), how.learning_rate, how.steps, 0)
     for rows in islice(text.chain(how.states, how.rows, how.length, generator), how.steps):
         optimizer.step(words.loss(trunk, rows.to(device)))
 

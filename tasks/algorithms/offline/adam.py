@@ -1,6 +1,7 @@
 """Adam and AdamW, as offline methods' networks are trained, with a state that a checkpoint can keep."""
 
 from collections.abc import Iterable, Mapping
+from math import cos, pi
 
 import torch
 from torch import Tensor, nn
@@ -33,21 +34,40 @@ class Adam:
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay (arXiv:1711.05101), its rate growing linearly over the first `warmup` steps."""
+    """Adam with decoupled weight decay (arXiv:1711.05101), its rate rising linearly over the first `warmup` of `steps`.
+
+    From there it falls along a cosine to the share `last` of itself; with 1 it stays.
+    """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], learning_rate: float, *, clip: float, weight_decay: float, warmup: int
+        self,
+        parameters: Iterable[nn.Parameter],
+        learning_rate: float,
+        *,
+        clip: float,
+        weight_decay: float,
+        warmup: int,
+        steps: int,
+        last: float,
     ) -> None:
         super().__init__(parameters, learning_rate, clip)
         self.adam = torch.optim.AdamW(self.parameters, learning_rate, weight_decay=weight_decay, fused=True)
-        self.learning_rate, self.warmup, self.done = learning_rate, warmup, 0
+        self.peak, self.warmup, self.steps, self.last, self.done = learning_rate, warmup, steps, last, 0
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate that the next step uses."""
+        if self.done < self.warmup:
+            return self.peak * (self.done + 1) / self.warmup
+        share = min(1.0, (self.done - self.warmup) / max(1, self.steps - self.warmup))
+        return self.peak * (self.last + (1 - self.last) * (1 + cos(pi * share)) / 2)
 
     def step(self, loss: Tensor) -> None:
         """Minimise the scalar `loss` by one step at the rate of that step."""
-        self.done += 1
         for group in self.adam.param_groups:
-            group["lr"] = self.learning_rate * min(1.0, self.done / max(1, self.warmup))
+            group["lr"] = self.learning_rate
         super().step(loss)
+        self.done += 1
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments, flat, and the number of steps done."""

@@ -28,6 +28,7 @@ SMALL = {
     "learning_rate": 0.01,
     "weight_decay": 0.0001,
     "warmup": 5,
+    "last_rate": 0.1,
     "clip": 0.25,
     "bfloat16": False,
     "environments": {

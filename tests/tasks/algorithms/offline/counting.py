@@ -38,7 +38,7 @@ def model(discrete=True, context=STEPS, width=16, layers=2, heads=2, seed=0, obs
 
 def trained(policy, steps=250, **options):
     data = Episodes(transitions(discrete=policy.spaces.discrete), policy.context)
-    optimizer = AdamW(policy.parameters(), 0.003, clip=0.25, weight_decay=0.0, warmup=20)
+    optimizer = AdamW(policy.parameters(), 0.003, clip=0.25, weight_decay=0.0, warmup=20, steps=steps, last=0.1)
     batches = data.batches(32, torch.Generator().manual_seed(0))
     return list(islice(dt.fit(policy, optimizer, batches, **options), steps))
 
