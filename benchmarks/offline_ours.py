@@ -43,7 +43,8 @@ class Ours:
 
 def _bc(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
     policy = (Preferences if spaces.discrete else MeanAction)(spaces, given["hidden"])
-    policy.normaliser.fit(data.observations)
+    if given.get("normalise", True):
+        policy.normaliser.fit(data.observations)
     optimizer = Adam(policy.parameters(), given["learning_rate"])
     return policy, bc.fit(policy, optimizer, data, batch_size=given["batch_size"], generator=generator)
 
