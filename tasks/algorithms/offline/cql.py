@@ -13,7 +13,7 @@ from tasks.algorithms.offline.transitions import Batch
 def loss(
     online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool, alpha: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss, a scalar with gradient, and its metrics; `conservative` is the gap that `alpha` weighs."""
+    """The loss, a scalar with gradient, and DQN's metrics; `conservative` is the gap that `alpha` weighs."""
     values, taken, error = errors(online, target, batch, gamma, double)
     gap = (values.logsumexp(dim=1) - taken).mean()
     value = penalty(error, huber) + alpha * gap

@@ -41,7 +41,7 @@ def penalty(error: Tensor, huber: bool) -> Tensor:
 def loss(
     online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss, a scalar with gradient, and its metrics."""
+    """The loss, a scalar with gradient, and metrics: `q` is the mean Q(s, a), `td_error` the mean |Q(s, a) - y|."""
     _, taken, error = errors(online, target, batch, gamma, double)
     value = penalty(error, huber)
     return value, {"loss": value.detach(), "q": taken.detach().mean(), "td_error": error.detach().abs().mean()}

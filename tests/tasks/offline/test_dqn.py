@@ -3,9 +3,12 @@ from itertools import islice
 import pandas as pd
 import pytest
 import torch
+from ruamel.yaml import YAML
 
-from tasks import learning, players, recordings
+from tasks import learning, players, recordings, simulators
 from tasks.offline import cql, dqn
+from tests.clone import ROOT
+from tests.conftest import PARAMS
 from tests.tasks.offline.worlds import record
 
 EXPLORATION = {"replay": 60, "warmup": 20, "steps": 3, "first_epsilon": 1.0, "last_epsilon": 0.2, "last_from": 40}
@@ -137,3 +140,35 @@ def test_continuous_actions_are_refused_in_one_line(tmp_path):
     with pytest.raises(SystemExit, match=r"^data set swings: actions are continuous; [^\n]*$"):
         made("dqn", data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_online_it_finds_what_a_single_recorded_walk_cannot_show(tmp_path):
+    walk = record(tmp_path / "graph-1", "graph", 1)
+    settings = {
+        "variants": {name: {"double": True, "online": name == "online"} for name in ("DQN", "online")},
+        "seeds": [0],
+        "steps": 800,
+        "batch_size": 64,
+        "log_every": 100,
+        "evaluate_every": 8,
+        "evaluate_episodes": 19,
+        "hidden": [64],
+        "learning_rate": 0.003,
+        "target_every": 50,
+    }
+    config = dqn.DqnConfig.model_validate({**DQN.model_dump(), **settings})
+    metrics = dqn.run(config, walk, tmp_path / "out")
+    assert metrics["online"]["return"] >= simulators.OPTIMA["graph"] - 0.2
+    assert metrics["DQN"]["return"] < -6
+
+
+@pytest.mark.slow
+def test_online_it_learns_to_balance_the_pole(tmp_path):
+    """With the preset's settings, on one seed; random play brings 22, and 500 is the most."""
+    data = record(tmp_path / "CartPole-v1-random", "CartPole-v1", 50)
+    preset = YAML(typ="safe").load(ROOT / "presets" / "online-dqn.yaml")["dqn"]
+    exploration = {**PARAMS["dqn"]["exploration"], **preset.pop("exploration")}
+    variants = {"online DQN": preset.pop("variants")["online DQN"]}
+    section = {**PARAMS["dqn"], **preset, "seeds": [0], "variants": variants, "exploration": exploration}
+    dqn.run(dqn.DqnConfig.model_validate(section), data, tmp_path / "out")
+    assert pd.read_csv(tmp_path / "out" / "returns.csv")["return"].max() >= 475
