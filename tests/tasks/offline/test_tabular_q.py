@@ -20,6 +20,14 @@ def test_sixty_random_walks_are_enough_for_the_shortest_path_from_every_start(tm
     assert policy.values(played.initial).numpy() == pytest.approx(played.discounted(0.99), abs=1e-4)
 
 
+def test_slippery_ice_is_crossed_after_watching_random_walks(tmp_path):
+    """Random play reaches the other side 1 to 2 times in 100; who knows the ice, three times in four."""
+    walks = record(tmp_path / "FrozenLake-v1-random", "FrozenLake-v1", 500)
+    metrics = tabular_q.run(CONFIG.model_copy(update={"evaluate_episodes": 100}), walks, tmp_path / "out")
+    assert metrics["Q-learning"]["states"] == 16
+    assert metrics["Q-learning"]["return"] > 0.6
+
+
 def test_the_curve_has_a_row_a_sweep_and_the_same_data_give_the_same_bytes(tmp_path):
     walks = record(tmp_path / "graph-5", "graph", 5)
     for name in ("one", "other"):
