@@ -13,16 +13,22 @@ if TYPE_CHECKING:
 SHOWN = 3  # reasons shown of many
 
 
-def why(stage: "PipelineStage") -> str | None:
-    """The reasons for which DVC would run this stage now, or None when it is up to date."""
+Seen = dict[tuple[str, str | None], dict[str, str]]  # a dep and its recorded hash -> its status
+
+
+def why(stage: "PipelineStage", seen: Seen | None = None) -> str | None:
+    """The reasons for which DVC would run this stage now, or None when it is up to date.
+
+    `seen` carries the status of deps from stage to stage, for stages share most of their code: only while nothing runs.
+    """
     if not any(entry.hash_info for entry in [*stage.outs, *stage.deps]):
         return "never run"
-    reasons = list(_reasons(stage))
+    reasons = list(_reasons(stage, {} if seen is None else seen))
     more = f" and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
     return "; ".join(reasons[:SHOWN]) + more if reasons else None
 
 
-def _reasons(stage: "PipelineStage") -> Iterator[str]:
+def _reasons(stage: "PipelineStage", seen: Seen) -> Iterator[str]:
     if stage.cmd_changed:
         yield "command changed"
     if stage.always_changed or stage.is_callback:
@@ -32,7 +38,10 @@ def _reasons(stage: "PipelineStage") -> Iterator[str]:
             if dep in stage.params:
                 yield from _param_reasons(dep)
             else:
-                yield from (f"dep {path} {_DEP[state]}" for path, state in dep.status().items())
+                known = dep.fs_path, dep.hash_info.value if dep.hash_info else None
+                if known not in seen:
+                    seen[known] = dep.status()
+                yield from (f"dep {path} {_DEP[state]}" for path, state in seen[known].items())
     for out in stage.outs:
         yield from (f"out {path} {_OUT[state]}" for path, state in out.status().items())
 

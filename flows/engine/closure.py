@@ -12,6 +12,7 @@ from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from flows.engine.lockfile import LOCKFILE, text_of
 from flows.engine.pipeline import plain_errors
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Pipeline:
 
         self.repo = repo
         with plain_errors("dvc.yaml"):
-            self._loader = load_file(repo, str(Path(repo.root_dir, "dvc.yaml"))).stages
-            self._definitions = self._loader.resolver.resolve().get("stages", {})
+            self._file = load_file(repo, str(Path(repo.root_dir, "dvc.yaml")))
+            self._definitions = self._file.resolver.resolve().get("stages", {})
 
     @property
     def names(self) -> list[str]:
@@ -50,8 +51,10 @@ class Pipeline:
         """These stages and all that they need, loaded and checked as DVC does."""
         from dvc.repo.index import Index
 
+        needed = self._needed(wanted)
         with plain_errors("dvc.yaml"):
-            loaded: list[Stage] = [self._loader[name] for name in self._needed(wanted)]
+            loader = self._file.LOADER(self._file, self._file.contents, self._recorded(needed))
+            loaded: list[Stage] = [loader[name] for name in needed]
             index = Index(self.repo, [*loaded, *self._data(loaded)])
             graph = index.graph
         stages = {stage.name: stage for stage in loaded if stage.cmd}
@@ -83,6 +86,17 @@ class Pipeline:
                     todo += [maker for place in (path, *path.parents) for maker in outs.get(place, ())]
         return [name for name in self._definitions if name in found]
 
+    def _recorded(self, names: Sequence[str]) -> dict[str, Any]:
+        """What dvc.lock says of these stages, or all of it, as DVC reads it, where that is not so easily found."""
+        from dvc.dvcfile import Lockfile
+        from dvc.utils.serialize import parse_yaml
+
+        path = Path(self.repo.root_dir, LOCKFILE)
+        try:
+            return Lockfile.SCHEMA(parse_yaml(text_of(path.read_text(), names), str(path)))
+        except Exception:
+            return self._file.lockfile_contents  # or the error that DVC has for it
+
     def _data(self, stages: "Sequence[Stage]") -> "list[Stage]":
         """What stands in .dvc files beside deps of these stages: data that `dvc add` or `dvc import` keeps."""
         from dvc.dvcfile import load_file
@@ -103,19 +117,31 @@ def _paths(definition: Mapping[str, Any], *kinds: str) -> Iterator[PurePosixPath
 
 
 @contextmanager
-def params_parsed_once() -> Iterator[None]:
-    """Let DVC parse params.yaml once for all stages, while no one writes it."""
+def params_read_once() -> Iterator[None]:
+    """Let DVC parse params.yaml once for all stages, while no one writes it, and find a key without a search."""
     from dvc.dependency import param
 
-    load, parsed = param.load_path, dict[str, Any]()
+    load, read, parsed = param.load_path, param.read_param_file, dict[str, Any]()
 
-    def once(path: str, *arguments: Any, **options: Any) -> Any:
+    def load_once(path: str, *arguments: Any, **options: Any) -> Any:
         if path not in parsed:
             parsed[path] = load(path, *arguments, **options)
         return parsed[path]
 
-    param.load_path = once
+    def find(fs: Any, path: str, keys: Sequence[str] | None = None, flatten: bool = False, **options: Any) -> Any:
+        found = {key: _at(load_once(path, fs, **options), key) for key in keys or () if flatten}
+        straight = {key: value for key, value in found.items() if value is not None}
+        rest = [key for key in keys or () if key not in straight]
+        return {**straight, **read(fs, path, rest, flatten, **options)} if rest or not keys else straight
+
+    param.load_path, param.read_param_file = load_once, find
     try:
         yield
     finally:
-        param.load_path = load
+        param.load_path, param.read_param_file = load, read
+
+
+def _at(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values

@@ -5,6 +5,8 @@ only the entry of one stage is written anew: to parse and dump those of a hundre
 """
 
 import os
+import re
+from collections.abc import Collection
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -32,6 +34,12 @@ def _parsed(path: str, *_: int) -> dict[str, Any]:
     from dvc.utils.serialize import load_yaml
 
     return load_yaml(path)
+
+
+def text_of(text: str, names: Collection[str]) -> str:
+    """The part of dvc.lock's text with the entries of these stages; with the last one, too, which shows if it was torn."""
+    head, *entries = re.split(r"^(?=  \S)", text, flags=re.MULTILINE)
+    return head + "".join(e for e in entries if e is entries[-1] or e.split(":", 1)[0].strip(" '\"") in names)
 
 
 def write_entry(root: Path, stage: "PipelineStage") -> None:

@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.engine.changes import why
-from flows.engine.closure import Pipeline, params_parsed_once
+from flows.engine.changes import Seen, why
+from flows.engine.closure import Pipeline, params_read_once
 from flows.engine.pipeline import PlanError, open_repo, plain_errors
 from flows.engine.resources import cores, gpus
 from flows.engine.state import PlannedStage
@@ -33,18 +33,19 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
     with (
         chdir(root),
         closing(open_repo(root)) as repo,
-        params_parsed_once(),
+        params_read_once(),
     ):  # DVC names files as seen from the current folder
         pipeline = Pipeline(repo)
         wanted = {name for target in targets for name in _matching(target, pipeline.names)}
         forced = {name for target in force for name in _matching(target, pipeline.names)}
         planned: list[PlannedStage] = []
+        seen: Seen = {}
         closure = pipeline.closure(wanted)
         for name, (stage, upstream) in closure.stages.items():
             _check_deps(stage, closure.outs, root)
             cpu, gpu = _resources(stage)
             with plain_errors():
-                reason = FORCED if name in forced else why(stage) or _upstream_reason(upstream, planned)
+                reason = FORCED if name in forced else why(stage, seen) or _upstream_reason(upstream, planned)
             planned.append(PlannedStage(name, reason, upstream, cpu, gpu, str(stage.cmd)))
         return planned
 

@@ -1,14 +1,19 @@
 """What a plan loads of dvc.yaml: branches of `foreach`, only those needed, and just what DVC's own graph says."""
 
+import json
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import networkx
 import pytest
 from dvc.dependency import param
+from dvc.fs import localfs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from flows.engine.closure import Pipeline, params_parsed_once
+from flows.engine.closure import Pipeline, params_read_once
 from flows.engine.pipeline import open_repo
 from flows.engine.plan import PlanError
 from tests.flows.engine.toy import Toy
@@ -120,6 +125,38 @@ def test_params_are_parsed_once_for_a_plan_and_anew_for_the_next(toy: Toy, monke
     toy.set(b=2)
     assert toy.reasons("b") == {"a": None, "b": "param b changed 1 -> 2"}
     assert param.load_path is counted
-    with pytest.raises(RuntimeError), params_parsed_once():
+    with pytest.raises(RuntimeError), params_read_once():
         raise RuntimeError
     assert param.load_path is counted
+
+
+PARAMS = {"a": {"x": None, "y": [1, {"z": 2}], "u-v": {"10%": 0.5, "e": {}}, "7": 7}, "b": False, "c": None}
+KEYS = ["a", "b", "c", "d", "a.x", "a.y", "a.y.1.z", "a.u-v.10%", "a.u-v.e", "a.u-v.f", "a.7", "b.c", "a.u-?"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(KEYS), max_size=5), st.booleans())
+def test_params_are_read_as_dvc_reads_them(keys: list[str], flatten: bool) -> None:
+    with TemporaryDirectory() as home:
+        path = Path(home, "params.json")
+        path.write_text(json.dumps(PARAMS))
+        expected = param.read_param_file(localfs, str(path), keys, flatten)
+        with params_read_once():
+            assert param.read_param_file(localfs, str(path), keys, flatten) == expected
+
+
+def test_an_entry_that_dvc_would_refuse_is_refused(toy: Toy) -> None:
+    """Only the needed part of dvc.lock is parsed, and what is wrong in it is told as it would be of the whole."""
+    toy.diamond()
+    toy.run()
+    whole = toy.read("dvc.lock")
+    for wrong, told in [
+        (whole.replace("md5:", "md5: [", 1), r"dvc.lock: broken YAML in line \d+"),
+        (whole.replace("  a:\n    cmd:", "  a:\n    command:"), "dvc.lock: stages.a"),
+        (whole[: len(whole) * 3 // 4] + "'", "dvc.lock: broken YAML"),
+    ]:
+        toy.write("dvc.lock", wrong)
+        with pytest.raises(PlanError, match=told):
+            toy.plan("a")
+    toy.write("dvc.lock", whole)
+    assert set(toy.reasons().values()) == {None}

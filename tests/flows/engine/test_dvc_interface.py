@@ -32,6 +32,12 @@ USED = [
     ("dvc.output", "Output.unprotect", []),
     ("dvc.dependency", "ParamsDependency.read_params", []),
     ("dvc.dependency.param", "load_path", ["fs_path"]),
+    ("dvc.dependency.param", "read_param_file", ["fs", "path", "key_paths", "flatten"]),
+    ("dvc.dvcfile", "load_file", ["repo", "path"]),
+    ("dvc.dvcfile", "Lockfile.SCHEMA", []),
+    ("dvc.dvcfile", "ProjectFile.LOADER", ["dvcfile", "data", "lockfile_data"]),
+    ("dvc.repo.index", "Index", ["repo", "stages"]),
+    ("dvc.utils.serialize", "parse_yaml", ["text", "path"]),
 ]
 
 

@@ -9,7 +9,7 @@ from dvc.utils.serialize import dumps_yaml, loads_yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.engine.lockfile import NEW, read_entries, with_entry
+from flows.engine.lockfile import NEW, read_entries, text_of, with_entry
 from tests.flows.engine.toy import Toy
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=100)
@@ -71,3 +71,12 @@ def test_the_file_is_the_one_that_dvc_would_write(toy: Toy, stages: int, tmp_pat
     text = toy.read("dvc.lock")
     assert text == dumps_yaml(loads_yaml(text))
     assert toy.dvc("status").strip() == "Data and pipelines are up to date."
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(NAME, ENTRY, min_size=1, max_size=5), st.data())
+def test_a_part_of_the_file_is_what_it_says_of_some_stages(stages: dict[str, Any], data: st.DataObject) -> None:
+    text = dumps_yaml({"schema": "2.0", "stages": stages})
+    names = data.draw(st.sets(st.sampled_from(list(stages))))
+    part = loads_yaml(text_of(text, names))["stages"]
+    assert part == {name: stages[name] for name in stages if name in names or name == list(stages)[-1]}
