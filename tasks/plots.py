@@ -138,9 +138,8 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
             axis.set_ylabel(y)
         for axis in axes[len(panels) :]:
             axis.axis("off")
-        handles = [
-            Line2D([], [], color=colours[label], marker="o" if diagonal else "", label=label) for label in labels
-        ]
+        mark: Any = {"marker": "o", "markersize": 4, "linestyle": ""} if diagonal else {}
+        handles = [Line2D([], [], color=colours[label], label=label, **mark) for label in labels]
         handles += [Line2D([], [], **style, label=name) for name, style in styles.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
         return _svg(figure, name)
@@ -160,14 +159,10 @@ def _seeds(axis: Axes, seeds: Sequence[tuple[Sequence[float], Sequence[float]]],
 def _diagonal(axis: Axes, panel: Panel) -> None:
     across, up = (np.concatenate([one[side] for of in panel.seeds.values() for one in of]) for side in (0, 1))
     reach = max(np.abs(across).max(), 1e-9)
-    far = np.abs(up).max() > 10 * reach
-    shown = across if far else np.concatenate([across, up])
-    margin = max(0.05 * np.ptp(shown), 0.02 * reach)  # where all agree, too
-    low, high = shown.min() - margin, shown.max() + margin
-    if far:
+    if np.abs(up).max() > 10 * reach:
         axis.set_yscale("symlog", linthresh=reach)
-    else:
-        axis.set(xlim=(low, high), ylim=(low, high))
+    margin = max(0.05 * np.ptp(across), 0.02 * reach)  # room where all agree, too
+    low, high = across.min() - margin, across.max() + margin
     line = np.linspace(low, high, 50)
     axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)
 

@@ -74,7 +74,7 @@ def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, float, pd.DataFrame]]:
 
 
 def _label(variant: str, target: float) -> str:
-    return variant if isnan(target) else f"{variant} asked for {target:g}"
+    return variant if isnan(target) else f"{variant} asked for {exactly(target)}"
 
 
 def scored(estimate: Estimate, reference: Mapping[str, float]) -> Estimate:
@@ -139,6 +139,11 @@ def number(value: float) -> str:
     """About three digits, as people read them; a true minus sign, no negative zero."""
     digits = 0 if abs(value) >= 99.95 else 1
     return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def exactly(value: float) -> str:
+    """A number that somebody chose, as they wrote it."""
+    return f"{value:,g}".replace("-", "\N{MINUS SIGN}")
 
 
 def interval(estimate: Estimate) -> str:

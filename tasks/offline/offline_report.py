@@ -60,6 +60,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "costs": _costs(measured),
         "data": data,
         "number": results.number,
+        "exactly": results.exactly,
         "interval": results.interval,
     }
     pages.write(Path(__file__).parent / "templates", "offline_report", view, _figures(measured, found, data), out)
@@ -174,7 +175,7 @@ def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
         for variant, cost in one.description["cost"].items():
             key = (variant, cost["steps"], cost["parameters"])
             costs.setdefault(key, {})[one.description["environment"]] = None
-    return [(variant, ", ".join(where), steps, size) for (variant, steps, size), where in sorted(costs.items())]
+    return [(variant, ", ".join(where), steps, size) for (variant, steps, size), where in costs.items()]
 
 
 def _metrics(first: Sequence[Result], data: Mapping[str, Any]) -> Metrics:

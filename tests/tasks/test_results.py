@@ -172,7 +172,7 @@ def test_a_policy_with_targets_is_told_with_its_first():
     rows = [{**row, "target": target} for target in (-1.0, -3.0) for row in walks("DT", [(-2.0,), (-2.0,), (-2.0,)])]
     told = stitched([measured("pole", [], (), rows)])
     assert len(told) == 2
-    assert told[1].startswith("pole: DT asked for -1 takes")
+    assert told[1].startswith(f"pole: DT asked for {MINUS}1 takes")
 
 
 def test_beliefs_by_hand():
@@ -205,6 +205,10 @@ def test_beliefs_by_hand():
 )
 def test_numbers_as_people_read_them(value, told):
     assert number(value) == told
+
+
+def test_chosen_numbers_as_they_were_written():
+    assert [results.exactly(value) for value in (3600.0, -1.0, 0.5)] == ["3,600", MINUS + "1", "0.5"]
 
 
 def test_an_interval_without_bounds_is_no_interval():
