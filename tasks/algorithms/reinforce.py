@@ -28,6 +28,7 @@ class Settings:
     baseline: Baseline
     gamma: float
     mean_rate: float  # of the running mean: mean += rate * (batch's mean reward - mean)
+    critic_updates: int  # steps of the critic towards each batch's returns, after the batch has been used
     variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
     variance_parts: int  # the batch is cut into so many for it
     temperature: float  # of the sampling
@@ -68,7 +69,7 @@ def fit(
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
 
     Yields the samples' metrics (`experience.summary`), `loss`, `grad_norm`, `baseline` (the running mean used), with a critic
-    `loss/value` and `val/explained_variance`, and at the first and each `variance_every`-th step `grad_variance/<baseline>`:
+    `loss/value` (before its first update) and `val/explained_variance`, and at the first and each `variance_every`-th step `grad_variance/<baseline>`:
     the trace of the covariance of the batch's gradient, for every baseline there is, on the same samples.
     """
     for model in (policy, critic):
@@ -91,7 +92,11 @@ def fit(
         row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings, step)
         if critic is not None and optimizers[1] is not None:
             row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)
-            row["loss/value"] = _fit_critic(critic, batch, returns, optimizers[1], settings, step)
+            losses = [
+                _fit_critic(critic, batch, returns, optimizers[1], settings, step)
+                for _ in range(settings.critic_updates)
+            ]
+            row["loss/value"] = losses[0]
         mean.update(experience.rewards.mean().item())
         yield {**summary(experience), **row}
 

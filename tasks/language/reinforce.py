@@ -20,6 +20,7 @@ class ReinforceConfig(PolicyConfig):
     gamma: float = Field(gt=0, le=1)
     mean_rate: float = Field(gt=0, le=1)  # of the running mean of rewards
     critic_learning_rate: float = Field(gt=0)
+    critic_updates: int = Field(ge=1)  # steps of the critic on each batch; more of them make a better baseline
     variance_every: int = Field(ge=0)  # steps between two measurements of the gradient's variance; 0 for none
     variance_parts: int = Field(ge=2)  # the batch is cut into so many for it
     micro_batch: int = Field(ge=1)  # responses in one pass
@@ -37,7 +38,8 @@ def run(
         if config.baseline == "critic":
             critic = state["critic"] = Critic(trainee.policy)
             rate = config.critic_learning_rate
-            state["critic_optimizer"] = Optimizer(critic, rate, config.steps, clip=config.clip, warmup=0.05)
+            updates = config.steps * config.critic_updates
+            state["critic_optimizer"] = Optimizer(critic, rate, updates, clip=config.clip, warmup=0.05)
         fit = partial(
             reinforce.fit,
             trainee.policy,

@@ -18,6 +18,7 @@ def asked(parts, every):
         baseline="none",
         gamma=1.0,
         mean_rate=0.1,
+        critic_updates=1,
         variance_every=every,
         variance_parts=parts,
         temperature=1.0,

@@ -27,7 +27,14 @@ BASELINES = ["none", "running_mean", "critic"]
 
 
 def asked(**changes):
-    plain = {"baseline": "none", "gamma": 1.0, "mean_rate": 0.1, "variance_every": 0, "variance_parts": 3}
+    plain = {
+        "baseline": "none",
+        "gamma": 1.0,
+        "mean_rate": 0.1,
+        "critic_updates": 1,
+        "variance_every": 0,
+        "variance_parts": 3,
+    }
     return Settings(**{**plain, "temperature": 1.0, "micro_batch": 64, **changes})
 
 
@@ -105,6 +112,38 @@ def critic_of(policy):
     torch.nn.init.normal_(critic.head.weight, std=0.5, generator=torch.Generator().manual_seed(4))
     torch.nn.init.constant_(critic.head.bias, 0.5)
     return critic
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+def test_the_critic_takes_so_many_steps_towards_a_batch_and_the_policy_one(updates):
+    """Each a step down its squared error, as the same number of steps by hand."""
+    torch.manual_seed(0)
+    policy = llama()
+    before = [p.detach().clone() for p in policy.parameters()]
+    critic, own = (critic_of(policy) for _ in range(2))
+
+    def optimizer(model):
+        return Optimizer(model, 0.01, 10, clip=1.0)
+
+    experience = sampled(policy)
+    [row] = fit(
+        policy,
+        lambda step: experience,
+        critic=critic,
+        optimizers=(Still(), optimizer(critic)),
+        baseline="critic",
+        critic_updates=updates,
+    )
+    returns, by_hand, losses = experience.rewards.unsqueeze(1) * BATCH.mask, optimizer(own), []
+    for _ in range(updates):
+        loss = ((own(BATCH) - returns) * BATCH.mask).square().sum() / BATCH.mask.sum() / 2
+        loss.backward()
+        by_hand.step()
+        losses.append(loss.item())
+    assert row["loss/value"] == pytest.approx(losses[0], rel=1e-5)
+    for mine, expected in zip(critic.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(p, q) for p, q in zip(policy.parameters(), before, strict=True)), "Still moves nothing"
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
