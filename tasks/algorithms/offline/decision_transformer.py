@@ -1,8 +1,8 @@
 """Decision Transformer: predict the action from returns-to-go, observations and actions so far (arXiv:2106.01345, algorithm 1).
 
 Tokens (R_1, s_1, a_1, R_2, ..) each get an embedding of their timestep; the hidden state of s_t predicts a_t. The loss is the
-cross-entropy of discrete actions, the squared error of continuous ones. Differs from the paper's code: timesteps after the
-longest episode of the data share its last embedding; states and returns are not predicted as well (they were in no loss).
+cross-entropy of discrete actions, the squared error of continuous ones. Differs from the paper's code: embeddings of timesteps
+start near 0, and those after the data's longest episode are its last; states and returns, in no loss, are not predicted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +39,7 @@ class DecisionTransformer(nn.Module):
         self.of_observation = nn.Linear(spaces.observation, trunk.width)
         self.of_action = nn.Linear(spaces.action, trunk.width)
         self.of_timestep = nn.Embedding(timesteps, trunk.width)
+        nn.init.normal_(self.of_timestep.weight, std=0.02)  # torch's 1 would drown what there is to see
         self.norm = nn.LayerNorm(trunk.width)
         self.trunk = trunk
         self.head = nn.Linear(trunk.width, spaces.action)
