@@ -80,7 +80,7 @@ def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
     for change in edits:
         old = _get(data, change.key)
         text, data = _replace(text, data, change)
-        if shown(old) != shown(change.value):
+        if _json(old) != _json(change.value):
             changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
     if changes and text != before:
         write(path, text.encode())
@@ -184,7 +184,7 @@ def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     """Put the new value where the old one stands, and prove by reading it back that nothing else has changed."""
     wanted = deepcopy(data)
     _put(wanted, change)
-    if wanted == data and shown(_get(data, change.key)) == shown(change.value):
+    if wanted == data and _json(_get(data, change.key)) == _json(change.value):
         return text, data
     for start, end, spelt in _spellings(text, change):
         edited = f"{text[:start]}{spelt}{text[end:]}"

@@ -148,6 +148,8 @@ def _expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as an error or a change shows it: short, text in quotes."""
+    """A value as an error or a change shows it: short, text in quotes, of many entries their names."""
     text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) > 60 and isinstance(value, dict):
+        text = f"{{{', '.join(value)}}}"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,49 +1,19 @@
-"""The offline flow over the real dvc.yaml, with tiny params, in a copy of this repository: minutes, so all slow."""
+"""The offline flow over the real dvc.yaml, with preset tiny, in a copy of this repository: minutes, so all slow."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from tasks import check
-from tests.clone import Clone, states
+from tests.clone import ROOT, Clone, states
 
 pytestmark = pytest.mark.slow
-PPO = {"replay": 300, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.005, "gamma": 0.99, "entropy": 0.0}
-DATA = {"location": None, "steps": None, "episodes": 12}
-LEARNER = {"seeds": [0, 1], "steps": 20, "batch_size": 16, "log_every": 10, "evaluate_every": 2, "evaluate_episodes": 1}
-POLICIES = [
-    ("tabular_q", "graph-12"),
-    ("bc", "graph-12"),
-    ("decision_transformer", "graph-12"),
-    ("bc", "CartPole-v1-replay"),
-    ("dqn", "CartPole-v1-replay"),
-]
-TINY: dict[str, dict[str, Any]] = {
-    "behaviour": {
-        "environments": {"graph": {"steps": 0, **PPO, "replay": 0}, "CartPole-v1": {"steps": 4096, **PPO}},
-        "copies": 4,
-        "horizon": 64,
-        "epochs": 4,
-        "minibatches": 4,
-        "evaluate_episodes": 4,
-        "measure_episodes": 2,
-    },
-    "transitions": {
-        "datasets": {
-            "graph-12": {"environment": "graph", "source": "random", **DATA},
-            "CartPole-v1-replay": {"environment": "CartPole-v1", "source": "medium-replay", **DATA},
-        }
-    },
-    "bc": {**LEARNER, "hidden": [8]},
-    "dqn": {**LEARNER, "hidden": [8]},
-    "decision_transformer": {**LEARNER, "width": 8, "warmup": 5},
-    "returns": {"policies": {f"{method}-{data}": {"method": method, "dataset": data} for method, data in POLICIES}},
-    "offline_report": {"policies": [f"{method}-{data}" for method, data in POLICIES], "expectations": []},
-}
-TINY["returns"] |= {"episodes": 3, "fitted_q": {"steps": 5, "batch_size": 16, "hidden": [8], "learning_rate": 0.001}}
-TINY["returns"]["fitted_q"]["target_rate"] = 0.01
+OFFLINE = {file.stem for file in (ROOT / "tasks/offline").glob("*.py")}
+TINY = {name: section for name, section in YAML(typ="safe").load(ROOT / "presets/tiny.yaml").items() if name in OFFLINE}
+POLICIES = [(policy["method"], policy["dataset"]) for policy in TINY["returns"]["policies"].values()]
 STAGES = {
     *("behaviour@graph", "behaviour@CartPole-v1", "transitions@graph-12", "transitions@CartPole-v1-replay"),
     *(f"{method}@{data}" for method, data in POLICIES),

@@ -7,6 +7,7 @@ takes longer than all else that a plan does.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from graphlib import TopologicalSorter
 from os.path import normpath
 from pathlib import Path, PurePosixPath
@@ -38,9 +39,12 @@ class Pipeline:
         from dvc.dvcfile import load_file
 
         self.repo = repo
+        self._file = load_file(repo, str(Path(repo.root_dir, "dvc.yaml")))
+
+    @cached_property
+    def _definitions(self) -> dict[str, Any]:
         with plain_errors("dvc.yaml"):
-            self._file = load_file(repo, str(Path(repo.root_dir, "dvc.yaml")))
-            self._definitions = self._file.resolver.resolve().get("stages", {})
+            return self._file.resolver.resolve().get("stages", {})
 
     @property
     def names(self) -> list[str]:
@@ -53,8 +57,7 @@ class Pipeline:
 
         needed = self._needed(wanted)
         with plain_errors("dvc.yaml"):
-            loader = self._file.LOADER(self._file, self._file.contents, self._recorded(needed))
-            loaded: list[Stage] = [loader[name] for name in needed]
+            loaded: list[Stage] = [*self.load(needed)]
             index = Index(self.repo, [*loaded, *self._data(loaded)])
             graph = index.graph
         stages = {stage.name: stage for stage in loaded if stage.cmd}
@@ -63,6 +66,11 @@ class Pipeline:
         }
         order = TopologicalSorter(upstream).static_order()
         return Closure({name: (stages[name], upstream[name]) for name in order}, [Path(o.fs_path) for o in index.outs])
+
+    def load(self, names: Sequence[str]) -> "list[PipelineStage]":
+        """These stages alone, each with what dvc.lock says of it."""
+        loader = self._file.LOADER(self._file, self._file.contents, self._recorded(names))
+        return [loader[name] for name in names]
 
     def _needed(self, wanted: Iterable[str]) -> list[str]:
         """The names of these stages and of all that make what they depend on, in the order of dvc.yaml.

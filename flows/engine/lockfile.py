@@ -36,6 +36,16 @@ def _parsed(path: str, *_: int) -> dict[str, Any]:
     return load_yaml(path)
 
 
+def read_entry(root: Path, stage: str) -> dict[str, Any] | None:
+    """What dvc.lock records of one stage."""
+    from dvc.utils.serialize import parse_yaml
+
+    path = root / LOCKFILE
+    if not path.exists():
+        return None
+    return (parse_yaml(text_of(path.read_text(), [stage]), str(path)).get("stages") or {}).get(stage)
+
+
 def text_of(text: str, names: Collection[str]) -> str:
     """The part of dvc.lock's text with the entries of these stages; with the last one, too, which shows if it was torn."""
     head, *entries = re.split(r"^(?=  \S)", text, flags=re.MULTILINE)

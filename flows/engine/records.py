@@ -12,7 +12,8 @@ from threading import Lock
 from typing import Any
 
 from flows.engine.changes import why
-from flows.engine.lockfile import read_entries, write_entry
+from flows.engine.closure import Pipeline
+from flows.engine.lockfile import read_entry, write_entry
 from flows.engine.pipeline import open_repo
 from flows.engine.previous import Previous
 
@@ -31,7 +32,7 @@ class StageRecords:
         self.repo = open_repo(root)
         self._cleanup.callback(self.repo.close)
         with self.locked():
-            self.stage = self.repo.stage.load_one(str(root / "dvc.yaml"), name)
+            [self.stage] = Pipeline(self.repo).load([name])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -114,7 +115,7 @@ class StageRecords:
 
     def _keep_previous(self) -> None:
         outs = [out for out in self.stage.outs if not out.persist]
-        self._previous.keep([Path(out.fs_path) for out in outs], read_entries(self.root).get(self.name))
+        self._previous.keep([Path(out.fs_path) for out in outs], read_entry(self.root, self.name))
 
     def _free(self, reserved: Any) -> None:
         with self._gate:

@@ -117,6 +117,13 @@ def test_a_wrong_entry_is_one_line_and_leaves_the_file(root: Path, argument: str
     assert (root / "params.yaml").read_text() == PARAMS
 
 
+def test_a_long_dictionary_is_shown_by_its_names_and_a_change_at_its_end_is_one(root: Path) -> None:
+    many = {name: {"kind": "a" * 20, "steps": 1} for name in ("one", "two")}
+    assert edit(root, f"data.sets={json.dumps(many)}")[0].endswith(" -> {one, two}")
+    many["two"]["steps"] = 2
+    assert edit(root, f"data.sets={json.dumps(many)}") == ["data.sets: {one, two} -> {one, two}"]
+
+
 @pytest.mark.parametrize("flow", [True, False])
 def test_a_preset_replaces_such_a_dictionary_as_a_whole_and_merges_sections(root: Path, flow: bool) -> None:
     (root / "presets").mkdir()
