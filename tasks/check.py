@@ -138,7 +138,12 @@ def problems(path: Path) -> Iterator[str]:
             continue
         try:
             yield from (f"{file}: {problem}" for problem in check(file))
-        except (ValueError, KeyError, OSError, SafetensorError) as error:  # json, csv and parquet readers raise ValueErrors
+        except (
+            ValueError,
+            KeyError,
+            OSError,
+            SafetensorError,
+        ) as error:  # json, csv and parquet readers raise ValueErrors
             yield f"{file}: cannot be read: {' '.join(str(error).split())}"
 
 

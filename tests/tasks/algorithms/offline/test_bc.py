@@ -55,9 +55,7 @@ def test_it_learns_to_do_as_the_data_does(discrete):
     seen = torch.rand(400, 2) * 2 - 1
     side = seen[:, 0] > seen[:, 1]
     actions = side.long() if discrete else (seen[:, :1] - seen[:, 1:]) / 2
-    data = Transitions(
-        seen, actions, torch.zeros(400), seen, torch.zeros(400, dtype=torch.bool), torch.full((40,), 10)
-    )
+    data = Transitions(seen, actions, torch.zeros(400), seen, torch.zeros(400, dtype=torch.bool), torch.full((40,), 10))
     kind = Preferences if discrete else MeanAction
     acted = trained(data, kind(Spaces(2, 2 if discrete else 1, discrete), [32])).act(seen)
     if discrete:
