@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 from pydantic import Field, ValidationError
 
-from tasks.stage import Config, read_section
+from tasks.stage import Config, key_of, read_section
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,3 +139,57 @@ def test_main_refuses_wrong_flags_and_values(house):
     assert wrong.stderr.strip() == "params.yaml: toy.seed: Input should be a valid integer, got 'soon'"
     assert not (house / "out.txt").exists()
     assert recorded(house) == [], "nothing is recorded of a run that never began"
+
+
+BRANCHED = """
+from pathlib import Path
+import torch
+from tasks.stage import Config, Metrics, main
+
+class Entry(Config):
+    size: int
+    name: str
+
+class ToyConfig(Config):
+    entries: dict[str, Entry]
+    seed: int
+    weights: dict[str, float]
+
+def run(config: ToyConfig, out: Path) -> Metrics:
+    out.write_text(config.entries[out.name].name)
+    return {"threads": torch.get_num_threads()}
+
+if __name__ == "__main__":
+    main(run)
+"""
+
+
+def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_its_own_entry(house):
+    (house / "stages/toys/toy.py").write_text(BRANCHED)
+    (house / "dvc.yaml").write_text(
+        "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {cpu: 3, gpu: 0}}}}}\n"
+    )
+    entries = {"Some-v1": {"size": 1, "name": "one"}, "other": {"size": 2, "name": "two"}}
+    (house / "params.yaml").write_text(
+        json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {"Some-v1": 0.5}}})
+    )
+    done = start(house, "--out", "Some-v1", "--metrics", "data/metrics/toy@Some-v1.json")
+    assert done.returncode == 0, done.stderr
+    assert (house / "Some-v1").read_text() == "one"
+    [run] = recorded(house)
+    assert run.info.run_name == run.data.tags["posttrain.stage"] == "toy@Some-v1"
+    assert run.data.metrics == {"threads": 3}
+    assert run.data.params == {
+        "toy.entries.Some-v1.size": "1",
+        "toy.entries.Some-v1.name": "one",
+        "toy.seed": "4",
+        "toy.weights": "{'Some-v1': 0.5}",
+    }
+
+
+def test_a_field_can_name_an_entry_of_another_section():
+    class Choice(Config):
+        of: str = key_of("data.sets")
+
+    assert Choice.model_json_schema()["properties"]["of"]["keyOf"] == "data.sets"
+    assert Choice.model_fields["of"].is_required()

@@ -1,6 +1,9 @@
 import hashlib
 import json
 import shutil
+import time
+from itertools import count
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -91,6 +94,38 @@ def test_a_resumed_run_has_all_rows_and_goes_on_counting(store, tmp_path, monkey
     history = store.get_metric_history(run.info.run_id, "loss")
     assert sorted((point.step, point.value) for point in history) == [(1, 1.5), (2, 0.5), (3, 0.25)]
     assert (tmp_path / "progress").read_text() == '{"step": 3, "total": 3}\n', "what is left is told of new steps only"
+
+
+def test_progress_of_several_trainings_is_that_of_one(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("POSTTRAIN_PROGRESS", str(tmp_path / "progress"))
+    a_second_apart = SimpleNamespace(monotonic=count().__next__, time=time.time)
+    monkeypatch.setattr(tracking, "time", a_second_apart)
+    with tracking.run("offline", "bc@graph-60", {}, tmp_path / "metrics.json"):
+        for number in range(3):
+            with tracking.part(number, 3):
+                tracking.track(iter(ROWS), 2)
+        tracking.track(iter(ROWS), 2)
+        (tmp_path / "metrics.json").write_text("{}")
+    told = [json.loads(line) for line in (tmp_path / "progress").read_text().splitlines()]
+    assert [(report["step"], report["total"]) for report in told] == [
+        *((step, 6) for step in range(1, 7)),
+        (1, 2),
+        (2, 2),
+    ]
+
+
+def test_a_part_that_fails_is_over(store, tmp_path):
+    with pytest.raises(RuntimeError), tracking.part(1, 2):
+        raise RuntimeError
+    with tracking.run("offline", "bc", {}, tmp_path / "metrics.json"):
+        assert list(tracking.progress(iter("ab"), 2)) == ["a", "b"]
+        (tmp_path / "metrics.json").write_text("{}")
+
+
+def test_a_metric_s_name_may_have_what_mlflow_refuses(store, tmp_path):
+    recorded(tmp_path, [{"10%BC/seed-0/loss": 1.0}], 1, metrics='{"10%BC": {"loss": 2.0}}')
+    [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
+    assert run.data.metrics == {"10_BC/seed-0/loss": 1.0, "10_BC/loss": 2.0}
 
 
 def test_without_a_recorder_rows_just_pass(tmp_path, monkeypatch, capsys):
