@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 from ruamel.yaml import YAML
 
 from tasks import check
@@ -42,6 +43,9 @@ def test_what_returns_asks_for_runs_and_nothing_else(clone: Clone, first: dict[s
     page = (clone.root / "offline_report.html").read_text()
     assert all(facts["mlflow_run_id"] in page for facts in first.values())
     assert not (clone.root / "report.html").exists()
+    client = MlflowClient(f"sqlite:///{clone.root}/mlruns/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("offline").experiment_id])
+    assert sorted(run.info.run_name for run in runs) == sorted([*STAGES, "offline"])
 
 
 def test_a_second_run_does_nothing_and_dvc_agrees(clone: Clone, first: dict[str, Any]) -> None:
@@ -87,8 +91,6 @@ def test_another_data_set_re_runs_nothing_that_was_there(clone: Clone, first: di
 def test_plain_dvc_gives_the_same_hashes_and_logs_to_the_flow_s_experiment(
     clone: Clone, first: dict[str, Any], tmp_path: Path
 ) -> None:
-    from mlflow import MlflowClient
-
     twin = clone.twin(tmp_path / "twin")
     assert twin.dvc("repro", "returns@bc-graph-12").count("Running stage") == 4
     made = {out["path"]: out["md5"] for stage in twin.lock.values() for out in stage["outs"]}

@@ -7,6 +7,7 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,12 +30,12 @@ if params["fail"]:
     raise ValueError(f"{name} cannot go on")
 out.mkdir(parents=True)
 out.joinpath("result.json").write_text(json.dumps(params["beta"]))
-if name == "report":
-    out.joinpath("report.html").write_text("<html><h1>Report</h1><!-- posttrain:run --></html>")
-    out.joinpath("report.md").write_text("# Report\\n\\n<!-- posttrain:run -->\\n")
+if name.endswith("report"):
+    out.joinpath(f"{name}.html").write_text("<html><h1>Report</h1><!-- posttrain:run --></html>")
+    out.joinpath(f"{name}.md").write_text("# Report\\n\\n<!-- posttrain:run -->\\n")
 """
 GRAPH = {"problems": [], "sft": ["problems"], "dpo": ["sft"], "ppo": ["sft"], "report": ["dpo", "ppo"]}
-SECTION = {
+SECTION: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["beta", "seconds", "fail"],
@@ -58,8 +59,27 @@ def make_pipeline(root: Path) -> Path:
     (root / "params.yaml").write_text(params)
     schema = {"additionalProperties": False, "required": list(GRAPH), "properties": dict.fromkeys(GRAPH, SECTION)}
     (root / "params.schema.json").write_text(json.dumps(schema))
-    (root / ".gitignore").write_text("/data\n/mlruns\n/report.*\n")
+    (root / ".gitignore").write_text("/data\n/mlruns\n/report.*\n/offline_report.*\n")
     return root
+
+
+def add_offline(root: Path) -> None:
+    """Give the pipeline a second flow: bc with the branches `one` and `two`, and offline_report."""
+    branches = "\n    foreach: ${bc.sets}\n    do:\n      cmd: python stage.py bc data/bc/${key} tasks.offline.bc\n"
+    branches += "      deps: [stage.py]\n      params: [bc.beta, bc.seconds, bc.fail, 'bc.sets.${key}']\n"
+    branches += "      outs: ['data/bc/${key}']\n"
+    report = "cmd: python stage.py offline_report data/offline_report tasks.offline.offline_report\n"
+    report += "    deps: [stage.py, data/bc]\n    params: [offline_report]\n    outs: [data/offline_report]\n"
+    with (root / "dvc.yaml").open("a") as pipeline:
+        pipeline.write(f"  bc:{branches}  offline_report:\n    {report}")
+    with (root / "params.yaml").open("a") as params:
+        params.write("bc: {beta: 1, seconds: 0, fail: false, sets: {one: 1, two: 2}}\n")
+        params.write("offline_report: {beta: 1, seconds: 0, fail: false}\n")
+    schema = json.loads((root / "params.schema.json").read_text())
+    sets = {"type": "object", "additionalProperties": {"type": "integer"}}
+    branched = {**SECTION, "properties": {**SECTION["properties"], "sets": sets}}
+    schema["properties"] |= {"bc": branched, "offline_report": SECTION}
+    (root / "params.schema.json").write_text(json.dumps(schema))
 
 
 def environ() -> dict[str, str]:
@@ -88,6 +108,7 @@ def call(root: Path, *arguments: str) -> tuple[int, str, str]:
         redirect_stdout(StringIO()) as out,
         redirect_stderr(StringIO()) as error,
     ):
-        patch.setattr("flows.language_model.run", run_quietly)
+        for flow in ("language_model", "offline_rl"):
+            patch.setattr(f"flows.{flow}.run", run_quietly)
         patch.chdir(root)
         return cli.command(arguments), out.getvalue(), error.getvalue()
