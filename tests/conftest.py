@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 from ruamel.yaml import YAML
 
 from tasks.stage import Config
 
 C = TypeVar("C", bound=Config)
+
+settings.register_profile("without deadlines", deadline=None)  # a busy machine takes its time
+settings.load_profile("without deadlines")
 
 PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
 BY_MODEL = {"verifiable": 0.0, "rubric": 0.0, "reward_model": 1.0, "format": 0.0}

@@ -57,7 +57,7 @@ def trajectories(draw):
 
 
 @given(trajectories(), st.floats(0, 1), st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_gae_is_its_definition(trajectory, gamma, lam):
     """A_t = sum over l of (gamma lambda)^l delta_{t+l} (arXiv:1506.02438, eq. 16), summed directly."""
     rewards, values, mask = trajectory
@@ -73,7 +73,7 @@ def test_gae_is_its_definition(trajectory, gamma, lam):
 
 
 @given(trajectories(), st.floats(0, 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_with_lambda_one_returns_are_rewards_to_go(trajectory, gamma):
     rewards, values, mask = trajectory
     torch.testing.assert_close(gae(rewards, values, mask, gamma, 1.0)[1], reward_to_go(rewards, mask, gamma))

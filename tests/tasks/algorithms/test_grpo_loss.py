@@ -118,7 +118,7 @@ def cuts(draw):
 
 
 @given(cuts(), st.sampled_from(["grpo", "dapo", "dr_grpo"]))
-@examples(max_examples=60, deadline=None)
+@examples(max_examples=60)
 def test_parts_add_up_to_the_whole_under_any_cut(cut, how):
     values, mask, parts = cut
     totals = Totals(len(values), int(mask.sum()), 9)

@@ -124,7 +124,7 @@ def pairs(draw):
 
 
 @given(pairs())
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_plain_numbers_as_math_verify_judges_them(pair):
     """Oracle. By design `same_number` takes 50% for 50; math-verify gets both without their percent signs."""
     gold, answer = pair

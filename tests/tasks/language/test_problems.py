@@ -26,7 +26,7 @@ def chains(rows):
 
 
 @given(st.integers(0, 2**31), st.integers(30, 60))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_generated_splits_share_no_question_and_no_arithmetic(seed, largest):
     splits = generated(CONFIG.model_copy(update={"seed": seed, "largest": largest}))
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 60, "validation": 8, "test": 8}
