@@ -33,7 +33,7 @@ STAGES = {
     "grpo": lambda made, out: policies.train("grpo", made, out, **SPACED, keep="best", updates=2),
 }
 SPACED = {"steps": 10, "evaluate_every": 3}
-UPDATES = {"reinforce": 2, "ppo": 8, "grpo": 2}  # of optimizers in a step, where they are more than one
+UPDATES = {"reinforce": 5, "ppo": 8, "grpo": 2}  # of optimizers in a step, where they are more than one
 
 
 def arrange(kill):
