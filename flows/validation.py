@@ -7,6 +7,7 @@ import difflib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 Key = tuple[str, ...]
@@ -30,6 +31,7 @@ BOUNDS = {
     "minItems": "of at least {} items",
     "maxItems": "of at most {} items",
     "pattern": "matching {}",
+    "uniqueItems": "with none twice",
 }
 
 
@@ -42,12 +44,21 @@ def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> N
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
 
-    def key_of(_: Any, dictionary: str, name: Any, __: Any) -> Iterator[ValidationError]:
+    def key_of(_: Any, place: str, name: Any, __: Any) -> Iterator[ValidationError]:
         entries = data
-        for part in dictionary.split("."):
+        for part in place.split("."):
             entries = entries.get(part) if isinstance(entries, dict) else None
-        if isinstance(entries, dict) and name not in entries:
-            yield ValidationError("", context=[ValidationError(known) for known in entries])
+        if isinstance(entries, dict | list) and name not in entries:
+            kind = "a key" if isinstance(entries, dict) else "one"
+            yield ValidationError(f"{kind} of {place}", context=[ValidationError(known) for known in entries])
+
+    def fields_key_of(_: Any, places: Mapping[str, str], entry: Any, __: Any) -> Iterator[ValidationError]:
+        for field, place in places.items():
+            with suppress(KeyError, TypeError):  # of an entry that lacks what the place is named by: another fault
+                for fault in key_of(_, place.format_map(entry), entry[field], __):
+                    fault.path.append(field)
+                    fault.instance = entry[field]
+                    yield fault
 
     strict = Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
@@ -57,7 +68,9 @@ def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> N
             ),
         }
     )
-    validator = extend(Draft202012Validator, {"keyOf": key_of}, type_checker=strict)(schema)
+    validator = extend(Draft202012Validator, {"keyOf": key_of, "fieldsKeyOf": fields_key_of}, type_checker=strict)(
+        schema
+    )
     rank = {"additionalProperties": 0, "required": 2, "anyOf": 3}  # a choice of many last: what it lacks says least
     faults = sorted(validator.iter_errors(data or {}), key=lambda error: rank.get(error.validator, 1))
     if not faults:
@@ -83,12 +96,9 @@ def _explain(fault: Any, schema: dict[str, Any]) -> tuple[Key, str]:
     if fault.validator == "required":
         missing = next(name for name in fault.validator_value if name not in fault.instance)
         return (*key, missing), f"missing; expected {_expected(known.get(missing, {}), schema)}"
-    if fault.validator == "keyOf":
+    if fault.validator in ("keyOf", "fieldsKeyOf"):
         names = [known.message for known in fault.context]
-        return (
-            key,
-            f"expected a key of {fault.validator_value}{suggestion(fault.instance, names)}, got {shown(fault.instance)}",
-        )
+        return key, f"expected {fault.message}{suggestion(fault.instance, names)}, got {shown(fault.instance)}"
     why = f" {fault.schema['$comment']}" if "$comment" in fault.schema else ""
     return key, f"expected {_expected(fault.schema, schema)}{why}, got {shown(fault.instance)}"
 

@@ -3,14 +3,14 @@
 `python -m tasks.contract` rewrites both; a test computes them and fails on a difference. An import that is missing from a
 stage's deps is the commonest way for "only what changed" to lie.
 
-A stage with `foreach: ${section.dictionary}` has a branch for each key of that dictionary. Of a dictionary in its own
-section, that one or one named after a field of its item, a branch depends on its own entry: another one re-runs nothing.
+A stage with `foreach: ${section.names}` has a branch for each key of that dictionary, or each item of that list. Where it
+stands in the stage's own section, a branch depends on its own entry alone: another one re-runs nothing.
 """
 
 import importlib
 import json
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import grimp
 from ruamel.yaml import YAML
@@ -30,8 +30,8 @@ def definition(stage: dict[str, Any]) -> dict[str, Any]:
     return stage.get("do", stage)
 
 
-def dictionaries(pipeline: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Name of a stage with `foreach` -> section and key of the dictionary that it has a branch for each key of."""
+def branches(pipeline: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Name of a stage with `foreach` -> section and key of the dictionary or list that names its branches."""
     texts = {name: stage["foreach"] for name, stage in pipeline["stages"].items() if "foreach" in stage}
     return {name: tuple(text.removeprefix("${").removesuffix("}").split(".")) for name, text in texts.items()}
 
@@ -64,19 +64,14 @@ def with_code_deps(pipeline: dict[str, Any]) -> dict[str, Any]:
 
 
 def params(pipeline: dict[str, Any]) -> dict[str, list[str]]:
-    """Stage name -> its `params`: its whole section; of one with branches the keys, and of dictionaries the own entry."""
+    """Stage name -> its `params`: its whole section, but of what names its branches only the own entry."""
     types, wanted = config_types(pipeline), {name: [name] for name in pipeline["stages"]}
-    for name, (section, key) in dictionaries(pipeline).items():
-        _, item = get_args(types[section].model_fields[key].annotation)
-        entries = {f"{field}s": f"${{item.{field}}}" for field in item.model_fields}  # environments: item.environment
+    for name, (section, key) in branches(pipeline).items():
         if section == name:
-            entries[key] = "${key}"
-        fields = types[name].model_fields
-        own = {
-            field: entries[field] for field in entries.keys() & fields if get_origin(fields[field].annotation) is dict
-        }
-        if own:
-            wanted[name] = [f"{name}.{field}.{own[field]}" if field in own else f"{name}.{field}" for field in fields]
+            fields = types[name].model_fields
+            others = [f"{name}.{field}" for field in fields if field != key]
+            entry = [f"{name}.{key}.${{key}}"] if get_origin(fields[key].annotation) is dict else []
+            wanted[name] = [*entry, *others]
     return wanted
 
 
@@ -103,8 +98,10 @@ def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
         name: config.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
         for name, config in config_types(pipeline).items()
     }
-    for section, key in dictionaries(pipeline).values():
-        sections[section]["properties"][key]["propertyNames"] = {"type": "string", "pattern": BRANCH}
+    for section, key in branches(pipeline).values():
+        names = sections[section]["properties"][key]
+        if names["type"] == "object":
+            names["propertyNames"] = {"type": "string", "pattern": BRANCH, **names.get("propertyNames", {})}
     parts: dict[str, Any] = {}  # of sections, which refer to them from the root; two may have one of the same name
     for name, content in sections.items():
         parts |= {f"{name}.{model}": part for model, part in content.pop("$defs", {}).items()}

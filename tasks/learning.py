@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import torch
@@ -20,9 +20,13 @@ from tasks import saved
 from tasks.algorithms.offline import means
 from tasks.playing import as_player, play
 from tasks.recordings import Recording, read
-from tasks.stage import Config, Metrics
+from tasks.stage import Config, Metrics, key_of
 from tasks.tracking import Row, part
 from tasks.training import State, resumable
+
+DataSets = Annotated[
+    list[Annotated[str, key_of("transitions.datasets")]], Field(json_schema_extra={"uniqueItems": True})
+]
 
 
 class LearnerConfig(Config):

@@ -27,9 +27,17 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def key_of(dictionary: str) -> Any:
-    """Of a field that names an entry of a dictionary in params.yaml; the command line checks it before anything runs."""
-    return Field(json_schema_extra={"keyOf": dictionary})
+def key_of(place: str) -> Any:
+    """Of a field that names a key of a dictionary in params.yaml; the command line checks it before anything runs."""
+    return Field(json_schema_extra={"keyOf": place})
+
+
+def fields_key_of(**places: str) -> Any:
+    """The model_config of entries with fields that name a key of a dictionary, or an item of a list, in params.yaml.
+
+    A place can be named by another field of the entry: dataset="{method}.datasets".
+    """
+    return ConfigDict(json_schema_extra={"fieldsKeyOf": places})
 
 
 def read_section(stage: str, config_type: type[Config], params: Path = Path("params.yaml")) -> Config:
@@ -74,9 +82,11 @@ def main(run: Callable[..., Metrics]) -> None:
 
 
 def own_params(config: Config, branch: str) -> dict[str, Any]:
-    """The section as this branch depends on it: of a dictionary with an entry for each branch, its own entry alone."""
+    """The section as this branch depends on it: of what has an entry for each branch, its own entry alone."""
     own: dict[str, Any] = {}
     for key, value in config.model_dump().items():
+        if isinstance(value, list) and branch in value:
+            continue
         entry = value.get(branch) if isinstance(value, dict) else None
         own |= (
             {f"{key}.{branch}.{name}": inner for name, inner in entry.items()}

@@ -5,7 +5,6 @@ import importlib
 import inspect
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -18,7 +17,8 @@ import pytest
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
-from flows import parameters
+from flows import language_model, offline_rl, parameters
+from flows.engine.closure import Pipeline
 from tasks import contract, tracking
 from tasks.language import sft
 from tasks.stage import read_section
@@ -34,11 +34,16 @@ def in_root(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def stages():
-    """Every stage as DVC resolves it, matrix and interpolation included."""
-    with Repo(str(ROOT)) as repo:
-        found = {stage.name: stage for stage in repo.index.stages if stage.addressing != "data/raw"}
-        return {name: stage for name, stage in found.items() if stage.cmd}
+def stages(tmp_path_factory):
+    """Every stage as DVC resolves it, branches and interpolation included: each method learns from a data set at least."""
+    root = tmp_path_factory.mktemp("resolved")
+    for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
+        shutil.copy(ROOT / file, root)
+    unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not PARAMS[section][key]]
+    parameters.edit(root, [parameters.setting(f"{name}.datasets=[Hopper-v5-medium-replay]") for name in unused])
+    Repo.init(str(root), no_scm=True).close()
+    with Repo(str(root)) as repo:
+        return {stage.name: stage for stage in repo.index.stages}
 
 
 def flags(command):
@@ -90,17 +95,14 @@ def test_file_stage_section_and_folder_have_one_name(stages):
 
 def own_params(name, branch):
     """The params that a stage of dvc.yaml, or a branch of one, depends on."""
-    section, dictionary = contract.dictionaries(PIPELINE).get(name, ("", ""))
-    item = PARAMS[section][dictionary][branch] if branch else {}
-    names = {"key": branch, **{f"item.{field}": str(value) for field, value in item.items()}}
-    return [re.sub(r"\$\{(.+)\}", lambda found: names[found[1]], key) for key in contract.params(PIPELINE)[name]]
+    return [key.replace("${key}", branch) for key in contract.params(PIPELINE)[name]]
 
 
 def test_a_stage_depends_on_its_whole_section_and_a_branch_on_its_own_entry_of_it(stages):
     for name, stage in stages.items():
         stem, _, item = name.partition("@")
         [given] = [dep.params for dep in stage.deps if dep.def_path == "params.yaml"]
-        assert given == own_params(stem, item if stem in contract.dictionaries(PIPELINE) else ""), "`make contract`"
+        assert given == own_params(stem, item), "`make contract`"
         assert {key.split(".")[0] for key in given} == {stem}
 
 
@@ -176,11 +178,23 @@ def test_a_wrong_preset_would_be_noticed(tmp_path):
         read_section("dpo", contract.config_types(PIPELINE)["dpo"], tmp_path / "wrong.yaml")
 
 
-def test_what_returns_measures_is_every_method():
-    """The methods that a policy can be of are the stages that learn from a data set."""
-    method = contract.config_types(PIPELINE)["returns"].model_json_schema()["$defs"]["Measured"]["properties"]["method"]
-    learners = [name for name, of in contract.dictionaries(PIPELINE).items() if of == ("transitions", "datasets")]
-    assert sorted(method["enum"]) == sorted(set(learners) - {"transitions"})
+def test_what_the_report_compares_is_every_method():
+    """The methods that a policy can be of are the stages that have data sets of their own."""
+    parts = contract.config_types(PIPELINE)["offline_report"].model_json_schema()["$defs"]
+    learners = [
+        name for name, (section, key) in contract.branches(PIPELINE).items() if (section, key) == (name, "datasets")
+    ]
+    assert sorted(parts["Measured"]["properties"]["method"]["enum"]) == sorted(set(learners) - {"transitions"})
+
+
+def test_plain_dvc_repro_is_both_flows():
+    """What `dvc repro` runs without a target is what the flows run, and nothing else."""
+    with Repo(str(ROOT)) as repo:
+        pipeline = Pipeline(repo)
+        names = {
+            name for name in pipeline.names if name.split("@")[0] in (*language_model.TARGETS, *offline_rl.TARGETS)
+        }
+        assert {*pipeline.closure(names).stages} == {*pipeline.names}
 
 
 def definitions(pipeline):

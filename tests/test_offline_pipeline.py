@@ -14,7 +14,7 @@ from tests.clone import ROOT, Clone, states
 pytestmark = pytest.mark.slow
 OFFLINE = {file.stem for file in (ROOT / "tasks/offline").glob("*.py")}
 TINY = {name: section for name, section in YAML(typ="safe").load(ROOT / "presets/tiny.yaml").items() if name in OFFLINE}
-POLICIES = [(policy["method"], policy["dataset"]) for policy in TINY["returns"]["policies"].values()]
+POLICIES = [(policy["method"], policy["dataset"]) for policy in TINY["offline_report"]["policies"].values()]
 STAGES = {
     *("behaviour@graph", "behaviour@CartPole-v1", "transitions@graph-12", "transitions@CartPole-v1-replay"),
     *(f"{method}@{data}" for method, data in POLICIES),
@@ -34,7 +34,7 @@ def first(clone: Clone) -> dict[str, Any]:
     return clone.posttrain("run", "offline")
 
 
-def test_what_returns_asks_for_runs_and_nothing_else(clone: Clone, first: dict[str, Any]) -> None:
+def test_what_the_report_asks_for_runs_and_nothing_else(clone: Clone, first: dict[str, Any]) -> None:
     assert states(first) == {"ran": STAGES}
     assert all(facts["mlflow_run_id"] for facts in first.values())
     outs = [out["path"] for stage in clone.lock.values() for out in stage["outs"]]
@@ -64,12 +64,11 @@ def test_a_method_s_params_re_run_that_method_only_and_back_again_nothing(clone:
     assert back == {"restored": below, "up-to-date": STAGES - below}
 
 
-def test_targets_of_one_environment_re_run_no_other(clone: Clone, first: dict[str, Any]) -> None:
-    other = clone.posttrain(
-        "run", "offline", "--dry-run", "--set", "decision_transformer.environments.Hopper-v5.scale=10"
-    )
-    assert states(other) == {"up-to-date": STAGES}
-    own = clone.posttrain("run", "offline", "--dry-run", "--set", "decision_transformer.environments.graph.scale=20")
+def test_targets_of_one_data_set_re_run_no_other(clone: Clone, first: dict[str, Any]) -> None:
+    other = "decision_transformer.datasets.CartPole-v1-replay={targets: [9], scale: 1, context: 2}"
+    changed = clone.posttrain("run", "offline", "--dry-run", "--set", other)
+    assert states(changed) == {"up-to-date": STAGES}
+    own = clone.posttrain("run", "offline", "--dry-run", "--set", "decision_transformer.datasets.graph-12.scale=20")
     late = {"decision_transformer@graph-12", "returns@decision_transformer-graph-12", "offline_report"}
     assert states(own) == {"waiting": late, "up-to-date": STAGES - late}
 
@@ -78,12 +77,13 @@ def test_another_data_set_re_runs_nothing_that_was_there(clone: Clone, first: di
     added = (
         "transitions.datasets.graph-20={environment: graph, source: random, location: null, steps: null, episodes: 20}"
     )
-    assert states(clone.posttrain("run", "offline", "--set", added)) == {"up-to-date": STAGES}
-    asked = "returns.policies.bc-graph-20={method: bc, dataset: graph-20}"
-    new = {"transitions@graph-20", "bc@graph-20", "returns@bc-graph-20"}
-    assert states(clone.posttrain("run", "offline", "--set", asked)) == {
-        "ran": {*new, "offline_report"},
-        "up-to-date": STAGES - {"offline_report"},
+    made = states(clone.posttrain("run", "offline", "--set", added))
+    assert made == {"ran": {"transitions@graph-20"}, "up-to-date": STAGES}
+    learned, asked = "bc.datasets=[graph-12, CartPole-v1-replay, graph-20]", "{method: bc, dataset: graph-20}"
+    more = clone.posttrain("run", "offline", "--set", learned, "--set", f"offline_report.policies.bc-graph-20={asked}")
+    assert states(more) == {
+        "ran": {"bc@graph-20", "returns@bc-graph-20", "offline_report"},
+        "up-to-date": STAGES - {"offline_report"} | {"transitions@graph-20"},
     }
     clone.call("git", "checkout", "--quiet", "params.yaml")
 

@@ -74,8 +74,8 @@ def test_models_load_as_people_load_them(clone: Clone, first: dict[str, Any]) ->
 def test_a_second_run_does_nothing_and_dvc_agrees(clone: Clone, first: dict[str, Any]) -> None:
     assert states(clone.posttrain("run", "language")) == {"up-to-date": STAGES}
     lock = (clone.root / "dvc.lock").read_bytes()
-    assert clone.dvc("status").strip() == "Data and pipelines are up to date."
-    repro = clone.dvc("repro")
+    assert clone.dvc("status", "--with-deps", "report").strip() == "Data and pipelines are up to date."
+    repro = clone.dvc("repro", "report")
     assert repro.count("didn't change, skipping") == len(STAGES)
     assert "Running stage" not in repro
     assert (clone.root / "dvc.lock").read_bytes() == lock
@@ -83,7 +83,7 @@ def test_a_second_run_does_nothing_and_dvc_agrees(clone: Clone, first: dict[str,
 
 def test_metrics_and_plots_work(clone: Clone, first: dict[str, Any]) -> None:
     shown = json.loads(clone.dvc("metrics", "show", "--json"))[""]["data"]
-    assert shown.keys() == {f"data/metrics/{stage}.json" for stage in STAGES}
+    assert {path for path in shown if "data" in shown[path]} == {f"data/metrics/{stage}.json" for stage in STAGES}
     assert 0 <= shown["data/metrics/reward_model.json"]["data"]["accuracy"] <= 1
     assert json.loads(clone.dvc("metrics", "diff", "--json")) is not None
     plots = json.loads(clone.dvc("plots", "show", "--json"))
@@ -100,7 +100,7 @@ def test_the_same_params_from_an_empty_cache_give_the_same_hashes(
     """Run by this project's engine, side by side, and by plain `dvc repro`, one after another, elsewhere."""
     twin = clone.twin(tmp_path / "twin")
     assert not (twin.root / ".dvc/cache").exists()
-    assert twin.dvc("repro").count("Running stage") == len(STAGES)
+    assert twin.dvc("repro", "report").count("Running stage") == len(STAGES)
     hashes = [
         {out["path"]: out["md5"] for stage in copy.lock.values() for out in stage["outs"]} for copy in (clone, twin)
     ]

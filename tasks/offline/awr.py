@@ -8,7 +8,7 @@ from pydantic import Field
 from tasks import learning
 from tasks.algorithms.offline import awr
 from tasks.algorithms.offline.adam import Adam
-from tasks.learning import Learner, LearnerConfig
+from tasks.learning import DataSets, Learner, LearnerConfig
 from tasks.recordings import Recording
 from tasks.stage import Metrics, main
 
@@ -16,6 +16,7 @@ from tasks.stage import Metrics, main
 class AwrConfig(LearnerConfig):
     """The weights, the returns that they are made of, and the networks."""
 
+    datasets: DataSets
     gamma: float = Field(gt=0, le=1)
     lam: float = Field(ge=0, le=1)  # of the returns: 0 is one step and then the value, 1 all recorded rewards
     beta: float = Field(gt=0)  # in deviations of the advantage; small trusts the best actions only

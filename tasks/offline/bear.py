@@ -8,7 +8,7 @@ from pydantic import Field
 from tasks import learning
 from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
-from tasks.learning import Learner, LearnerConfig
+from tasks.learning import DataSets, Learner, LearnerConfig
 from tasks.recordings import Recording
 from tasks.stage import Metrics, main
 
@@ -16,6 +16,7 @@ from tasks.stage import Metrics, main
 class BearConfig(LearnerConfig):
     """The constraint, the target, and the networks."""
 
+    datasets: DataSets
     gamma: float = Field(gt=0, lt=1)
     lam: float = Field(ge=0, le=1)  # weight of the lowest critic in the target, against the highest
     target_samples: int = Field(ge=1)  # actions that the target takes the best of

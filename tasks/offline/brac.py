@@ -8,7 +8,7 @@ from pydantic import Field
 from tasks import learning
 from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
-from tasks.learning import Learner, LearnerConfig
+from tasks.learning import DataSets, Learner, LearnerConfig
 from tasks.recordings import Recording
 from tasks.stage import Metrics, main
 
@@ -16,6 +16,7 @@ from tasks.stage import Metrics, main
 class BracConfig(LearnerConfig):
     """The penalty, and the networks."""
 
+    datasets: DataSets
     gamma: float = Field(gt=0, lt=1)
     alpha: float = Field(ge=0)  # value that one nat away from the behaviour costs
     target_rate: float = Field(gt=0, le=1)  # of the way that the target critics move in a step

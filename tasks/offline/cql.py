@@ -10,7 +10,7 @@ from pydantic import Field
 from tasks import learning, q_learning
 from tasks.algorithms.offline import cql, cql_continuous
 from tasks.algorithms.offline.adam import Adam
-from tasks.learning import Learner
+from tasks.learning import DataSets, Learner
 from tasks.q_learning import QConfig
 from tasks.recordings import Recording
 from tasks.stage import Config, Metrics, main
@@ -36,6 +36,7 @@ class ContinuousConfig(Config):
 class CqlConfig(QConfig):
     """How conservative, and how the networks learn; the loss and the target network are DQN's, for discrete actions."""
 
+    datasets: DataSets
     alphas: dict[str, Weight] = Field(min_length=1)  # by variant
     continuous: ContinuousConfig
 

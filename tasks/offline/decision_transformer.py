@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -19,13 +19,13 @@ from tasks.algorithms.offline.windows import Episodes
 from tasks.learning import Learner, LearnerConfig
 from tasks.recordings import Recording
 from tasks.schemas import Documents
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, key_of, main
 
 Init = Literal["random", "language", "synthetic"]
 
 
-class Environment(Config):
-    """What is asked of policies in one environment, and how far back they look."""
+class Asked(Config):
+    """What is asked of policies of one data set, and how far back they look."""
 
     targets: list[float] = Field(min_length=1)  # returns; the first one is asked for while training goes on
     scale: float = Field(gt=0)  # that returns are divided by before the model sees them
@@ -63,6 +63,7 @@ class SyntheticConfig(Config):
 class DecisionTransformerConfig(LearnerConfig):
     """The model, how it is trained, and which returns are asked for."""
 
+    datasets: dict[Annotated[str, key_of("transitions.datasets")], Asked]
     inits: dict[str, Init] = Field(min_length=1)  # variant -> what its trunk starts from
     width: int = Field(ge=1)
     layers: int = Field(ge=1)
@@ -74,7 +75,6 @@ class DecisionTransformerConfig(LearnerConfig):
     last_rate: float = Field(gt=0, le=1)  # share of the learning rate that a cosine ends at; 1 keeps it
     clip: float = Field(gt=0)
     bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
-    environments: dict[str, Environment]
     language: LanguageConfig
     text: TextConfig
     synthetic: SyntheticConfig
@@ -88,12 +88,14 @@ class DecisionTransformerConfig(LearnerConfig):
 
 def run(config: DecisionTransformerConfig, transitions: Path, language: Path, texts: Path, out: Path) -> Metrics:
     """Train every init with every seed; policies and curves go to `out`."""
-    variants = {name: partial(_build, config, init, language, texts) for name, init in config.inits.items()}
+    asked = config.datasets[transitions.name]
+    variants = {name: partial(_build, config, asked, init, language, texts) for name, init in config.inits.items()}
     return learning.run("decision_transformer", config, transitions, out, variants, language, texts)
 
 
 def _build(
     config: DecisionTransformerConfig,
+    asked: Asked,
     init: Init,
     language: Path,
     texts: Path,
@@ -102,16 +104,15 @@ def _build(
     generator: torch.Generator,
 ) -> Learner:
     device = artifacts.device()
-    environment = _environment(config, recording)
-    trunk, words = _trunk(config, init, language, generator)
-    episodes = Episodes(recording.transitions, environment.context, device)
+    trunk, words = _trunk(config, 3 * asked.context, init, language, generator)
+    episodes = Episodes(recording.transitions, asked.context, device)
     model = dt.DecisionTransformer(
         recording.spaces,
         trunk,
-        context=environment.context,
+        context=asked.context,
         timesteps=episodes.longest,
-        scale=environment.scale,
-        targets=environment.targets,
+        scale=asked.scale,
+        targets=asked.targets,
     )
     model.normaliser.fit(recording.transitions.observations)
     learned, auxiliary = nn.ModuleList([model]), None
@@ -128,23 +129,14 @@ def _build(
     return Learner(model, {"model": learned, "optimizer": optimizer}, steps)
 
 
-def _environment(config: DecisionTransformerConfig, recording: Recording) -> Environment:
-    if recording.environment not in config.environments:
-        raise SystemExit(
-            f"params.yaml: decision_transformer.environments: no targets for {recording.environment}, "
-            f"which {recording.name} is from"
-        )
-    return config.environments[recording.environment]
-
-
 def _trunk(
-    config: DecisionTransformerConfig, init: Init, language: Path, generator: torch.Generator
+    config: DecisionTransformerConfig, window: int, init: Init, language: Path, generator: torch.Generator
 ) -> tuple[Any, text.Text | None]:
     """The trunk with its first weights, and the language model's token embeddings where it came with some."""
     if "language" not in config.inits.values():
         trunk: Any = Transformer(config.width, config.layers, config.heads, config.dropout)
     else:
-        model = _language_model(config, language)
+        model = _language_model(config, window, language)
         if init == "language":
             return model.trunk, model.text(config.text.length)
         trunk = trunks.build(model.trunk.sizes)
@@ -153,11 +145,10 @@ def _trunk(
     return trunk, None
 
 
-def _language_model(config: DecisionTransformerConfig, directory: Path) -> trunks.LanguageModel:
+def _language_model(config: DecisionTransformerConfig, window: int, directory: Path) -> trunks.LanguageModel:
     source, revision = _source(config, directory)
     model = trunks.language_model(source, revision)
-    windows = [3 * environment.context for environment in config.environments.values()]
-    needed = max(*windows, config.text.length if config.text.weight else 0)
+    needed = max(window, config.text.length if config.text.weight else 0)
     if model.positions is not None and needed > model.longest:
         raise SystemExit(f"{source}: made for {model.longest} tokens, but context and text need {needed}")
     return model

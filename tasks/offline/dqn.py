@@ -11,7 +11,7 @@ from pydantic import Field
 from tasks import learning, q_learning
 from tasks.algorithms.offline import dqn
 from tasks.exploring import ExplorationConfig, Explorer
-from tasks.learning import Learner
+from tasks.learning import DataSets, Learner
 from tasks.q_learning import QConfig
 from tasks.recordings import Recording
 from tasks.stage import Config, Metrics, main
@@ -29,6 +29,7 @@ class Variant(Config):
 class DqnConfig(QConfig):
     """How the network learns."""
 
+    datasets: DataSets
     variants: dict[str, Variant] = Field(min_length=1)
     exploration: ExplorationConfig  # for variants that learn online
 

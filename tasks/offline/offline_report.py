@@ -6,7 +6,7 @@ Nothing in it varies with time or run: how the pages were made (graph, runs, tim
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -16,7 +16,15 @@ from tasks.plots import Panel
 from tasks.reference import Reference
 from tasks.results import Result, Table, Verdict
 from tasks.scores import Scores
-from tasks.stage import Config, Metrics, key_of, main
+from tasks.stage import Config, Metrics, fields_key_of, key_of, main
+
+
+class Measured(Config):
+    """Whose policies are measured."""
+
+    model_config = fields_key_of(dataset="{method}.datasets")
+    method: Literal["tabular_q", "dqn", "bc", "cql", "awr", "bear", "brac", "decision_transformer"]
+    dataset: str
 
 
 class Expectation(Config):
@@ -30,7 +38,7 @@ class Expectation(Config):
 class OfflineReportConfig(Config):
     """What is shown, in this order, and what was expected."""
 
-    policies: list[Annotated[str, key_of("returns.policies")]] = Field(min_length=1)
+    policies: dict[str, Measured] = Field(min_length=1)
     expectations: list[Expectation]
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,15 +23,8 @@ from tasks.algorithms.offline.critics import Critics
 from tasks.playing import Played, Player, as_player, play
 from tasks.recordings import Recording, read
 from tasks.simulators import GRAPH
-from tasks.stage import Config, Metrics, key_of, main
+from tasks.stage import Config, Metrics, main
 from tasks.tracking import progress
-
-
-class Measured(Config):
-    """Whose policies these are."""
-
-    method: Literal["tabular_q", "dqn", "bc", "cql", "awr", "bear", "brac", "decision_transformer"]
-    dataset: str = key_of("transitions.datasets")
 
 
 class FittedQConfig(Config):
@@ -47,7 +40,6 @@ class FittedQConfig(Config):
 class ReturnsConfig(Config):
     """What is measured, and how thoroughly."""
 
-    policies: dict[str, Measured]
     seed: int = Field(ge=0)  # of the first episode; the next one's is one more
     episodes: int = Field(ge=1)
     gamma: float = Field(ge=0, le=1)  # of the off-policy estimate, for policies without a discount of their own
@@ -85,7 +77,7 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
     for name in (scores.CURVES, scores.PROGRESS):
         copyfile(policies / name, out / name)
     picture = _film(config, recording, lines, out / scores.PICTURE)
-    described = _describe(config.policies[out.name], recording, lines, curves)
+    described = _describe(policies, recording, lines, curves)
     (out / scores.DESCRIPTION).write_text(json.dumps({**described, "picture": picture}, indent=2) + "\n")
     return _metrics(recording, lines)
 
@@ -187,14 +179,14 @@ def _film(config: ReturnsConfig, recording: Recording, lines: list[Line], path: 
     return {**_jsonable(best.key), "return": float(played.returns[0]), "steps": int(played.lengths[0])}
 
 
-def _describe(own: Measured, recording: Recording, lines: list[Line], curves: pd.DataFrame) -> dict[str, Any]:
+def _describe(policies: Path, recording: Recording, lines: list[Line], curves: pd.DataFrame) -> dict[str, Any]:
     """Everything else that the report says of these policies and their data."""
     returns = recording.transitions.returns.double()
     steps = curves.groupby("variant")["step"].max()
-    policies = {line.variant: line.policy for line in lines}
+    trained = {line.variant: line.policy for line in lines}
     return {
-        "method": own.method,
-        "dataset": own.dataset,
+        "method": policies.parent.name,
+        "dataset": policies.name,
         "environment": recording.environment,
         "reference": asdict(recording.reference),
         "d4rl": asdict(recording.d4rl) if recording.d4rl else None,
@@ -206,7 +198,7 @@ def _describe(own: Measured, recording: Recording, lines: list[Line], curves: pd
         },
         "cost": {
             variant: {"steps": int(steps[variant]), "parameters": sum(p.numel() for p in policy.parameters())}
-            for variant, policy in policies.items()
+            for variant, policy in trained.items()
         },
     }
 

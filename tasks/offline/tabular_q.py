@@ -7,7 +7,7 @@ from pydantic import Field
 
 from tasks import saved
 from tasks.algorithms.offline import tabular_q
-from tasks.learning import EVALUATION_SEED
+from tasks.learning import EVALUATION_SEED, DataSets
 from tasks.playing import as_player, play
 from tasks.recordings import read
 from tasks.stage import Config, Metrics, main
@@ -19,6 +19,7 @@ VARIANT = "Q-learning"
 class TabularQConfig(Config):
     """What is converged to, and how closely. Nothing here is random, so there is one seed."""
 
+    datasets: DataSets
     gamma: float = Field(ge=0, lt=1)
     tolerance: float = Field(gt=0)  # sweeps end when no value changes by more
     states: int = Field(ge=1)  # distinct observations, at most

@@ -17,6 +17,7 @@ data:
   seed: 0
 score: {policies: {p: {set: one}}}
 shares: {}
+fits: {sets: [two], pairs: {p: {by: fits, set: two}}}
 """
 ENTRIES = {
     "data": {
@@ -38,6 +39,14 @@ ENTRIES = {
         "properties": {"policies": {"type": "object", "additionalProperties": {"$ref": "#/$defs/score.Policy"}}},
     },
     "shares": {"type": "object", "additionalProperties": {"type": "number"}},
+    "fits": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "sets": {"type": "array", "uniqueItems": True, "items": {"type": "string", "keyOf": "data.sets"}},
+            "pairs": {"type": "object", "additionalProperties": {"$ref": "#/$defs/fits.Pair"}},
+        },
+    },
 }
 PARTS = {
     "data.Set": {
@@ -51,6 +60,13 @@ PARTS = {
         "additionalProperties": False,
         "required": ["set"],
         "properties": {"set": {"type": "string", "keyOf": "data.sets"}},
+    },
+    "fits.Pair": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["by", "set"],
+        "properties": {"by": {"type": "string"}, "set": {"type": "string"}},
+        "fieldsKeyOf": {"set": "{by}.sets"},
     },
 }
 
@@ -76,9 +92,9 @@ def edit(root: Path, *arguments: str) -> list[str]:
         (["data.sets.new={kind: c, steps: 1}"], "  seed: 0", "    new: {kind: c, steps: 1}\n  seed: 0"),
         (["score.policies.q={set: two}"], "p: {set: one}}", "p: {set: one}, q: {set: two}}"),
         (
-            ["data.sets={only: {kind: c, steps: 1}}", "score.policies.p.set=only"],
+            ["data.sets={two: {kind: c, steps: 1}}", "score.policies.p.set=two"],
             PARAMS[PARAMS.index("one:") : PARAMS.index("shares")],
-            "{only: {kind: c, steps: 1}}\n  seed: 0\nscore: {policies: {p: {set: only}}}\n",
+            "{two: {kind: c, steps: 1}}\n  seed: 0\nscore: {policies: {p: {set: two}}}\n",
         ),
     ],
 )
@@ -104,6 +120,13 @@ def test_entries_are_changed_added_and_replaced(root: Path, arguments: list[str]
             "score.policies.p.set=x",
             "--set score.policies.p.set: expected a key of data.sets (there are one, two), got 'x'",
         ),
+        ("fits.sets=[one, tow]", "--set fits.sets.1: expected a key of data.sets (did you mean two?), got 'tow'"),
+        ("fits.sets=[one, one]", '--set fits.sets: expected a list with none twice, got ["one", "one"]'),
+        (
+            "fits.pairs.q={by: fits, set: one}",
+            "--set fits.pairs.q.set: expected one of fits.sets (there are two), got 'one'",
+        ),
+        ("fits.pairs.q={by: fits}", "--set fits.pairs.q.set: missing; expected text"),
         (
             "data.sets={two: {kind: b, steps: 4}}",
             "params.yaml: score.policies.p.set: expected a key of data.sets (there are two), got 'one'",
@@ -132,13 +155,16 @@ def test_a_preset_replaces_such_a_dictionary_as_a_whole_and_merges_sections(root
         if flow
         else "\n      three:  # alone\n        kind: c\n        # and\n        steps: 5\n"
     )
-    (root / "presets/other.yaml").write_text(f"data:\n    sets: {sets}score: {{policies: {{q: {{set: three}}}}}}\n")
+    (root / "presets/other.yaml").write_text(
+        f"data:\n    sets: {sets}score: {{policies: {{q: {{set: three}}}}}}\nfits: {{sets: [three], pairs: {{}}}}\n"
+    )
     parameters.edit(root, parameters.preset(root, "other"))
     text = (root / "params.yaml").read_text()
     assert parse_yaml(text, "params.yaml") == {
         "data": {"sets": {"three": {"kind": "c", "steps": 5}}, "seed": 0},
         "score": {"policies": {"q": {"set": "three"}}},
         "shares": {},
+        "fits": {"sets": ["three"], "pairs": {}},
     }
     assert text.startswith("data:\n  sets:            # the user's own names\n")
     assert ("three:  # alone\n      kind: c\n      # and\n      steps: 5" in text) != flow

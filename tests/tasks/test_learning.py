@@ -13,6 +13,7 @@ from tests.tasks.offline.worlds import record
 
 CONFIG = bc.BcConfig.model_validate(
     {
+        "datasets": [],
         "seeds": [0, 7],
         "shares": {"BC": 1.0, "30%BC": 0.3},
         "hidden": [16],

@@ -154,6 +154,7 @@ class ToyConfig(Config):
     entries: dict[str, Entry]
     seed: int
     weights: dict[str, float]
+    names: list[str]
 
 def run(config: ToyConfig, out: Path) -> Metrics:
     out.write_text(config.entries[out.name].name)
@@ -171,7 +172,7 @@ def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_i
     )
     entries = {"Some-v1": {"size": 1, "name": "one"}, "other": {"size": 2, "name": "two"}}
     (house / "params.yaml").write_text(
-        json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {"Some-v1": 0.5}}})
+        json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {"Some-v1": 0.5}, "names": [*entries]}})
     )
     done = start(house, "--out", "Some-v1", "--metrics", "data/metrics/toy@Some-v1.json")
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,15 @@ from tasks import learning, players, recordings
 from tasks.offline import awr, bear, brac, cql
 from tests.tasks.offline.worlds import record
 
-LEARNER = {"steps": 7, "batch_size": 16, "log_every": 3, "evaluate_every": 3, "evaluate_episodes": 1, "hidden": [8]}
+LEARNER = {
+    "datasets": [],
+    "steps": 7,
+    "batch_size": 16,
+    "log_every": 3,
+    "evaluate_every": 3,
+    "evaluate_episodes": 1,
+    "hidden": [8],
+}
 CRITICS = {
     "gamma": 0.9,
     "target_rate": 0.1,

@@ -11,6 +11,7 @@ from tasks.recordings import Reference
 from tests.tasks.offline.worlds import record
 
 CONFIG = bc.BcConfig(
+    datasets=[],
     seeds=[0],
     shares={"BC": 1.0, "10%BC": 0.1},
     hidden=[8],

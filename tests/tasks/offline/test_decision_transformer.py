@@ -31,9 +31,9 @@ SMALL = {
     "last_rate": 0.1,
     "clip": 0.25,
     "bfloat16": False,
-    "environments": {
-        "graph": {"targets": [-1.0, -4.0], "scale": 10.0, "context": 4},
-        "Reacher-v5": {"targets": [-4.0], "scale": 10.0, "context": 4},
+    "datasets": {
+        "graph-12": {"targets": [-1.0, -4.0], "scale": 10.0, "context": 4},
+        "Reacher-v5-random": {"targets": [-4.0], "scale": 10.0, "context": 4},
     },
     "language": {"source": "directory", "path": "-", "hub_id": "-", "hub_revision": "-"},
     "text": {"weight": 0.0, "path": "-", "rows": 2, "length": 6},
@@ -182,16 +182,10 @@ def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monke
     assert hashes(resumed) == hashes(whole)
 
 
-def test_an_environment_without_targets_is_named_before_anything_is_trained(data, tmp_path):
-    expected = "decision_transformer.environments: no targets for graph, which graph-12 is from"
-    with pytest.raises(SystemExit, match=expected):
-        made(data, tmp_path / "out", environments={})
-
-
 def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
-    long = {"graph": {"targets": [-1.0], "scale": 10.0, "context": 22}}
+    long = {"graph-12": {"targets": [-1.0], "scale": 10.0, "context": 22}}
     with pytest.raises(SystemExit, match=r"made for 64 tokens, but context and text need 66"):
-        made(data, tmp_path / "out", environments=long, **all_inits(tmp_path))
+        made(data, tmp_path / "out", datasets=long, **all_inits(tmp_path))
 
 
 def test_text_from_the_language_flows_corpus(data, tmp_path):

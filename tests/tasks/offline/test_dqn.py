@@ -13,6 +13,7 @@ from tests.tasks.offline.worlds import record
 
 EXPLORATION = {"replay": 60, "warmup": 20, "steps": 3, "first_epsilon": 1.0, "last_epsilon": 0.2, "last_from": 40}
 COMMON = {
+    "datasets": [],
     "seeds": [0, 1],
     "steps": 7,
     "batch_size": 16,

@@ -19,16 +19,13 @@ from tests.tasks.offline.worlds import record
 
 FITTED = FittedQConfig(steps=20, batch_size=32, hidden=[8], learning_rate=0.01, target_rate=0.1)
 CONFIG = ReturnsConfig(
-    policies={
-        "bc-cart": {"method": "bc", "dataset": "CartPole-v1-random"},
-        "q-graph": {"method": "tabular_q", "dataset": "graph-30"},
-    },
     seed=50,
     episodes=6,
     gamma=0.9,
     fitted_q=FITTED,
 )
 BC = BcConfig(
+    datasets=["CartPole-v1-random"],
     seeds=[0, 1],
     steps=20,
     batch_size=32,

@@ -6,7 +6,7 @@ from tasks.offline import tabular_q
 from tasks.playing import as_player, play
 from tests.tasks.offline.worlds import record
 
-CONFIG = tabular_q.TabularQConfig(gamma=0.99, tolerance=1e-6, states=100, evaluate_episodes=19)
+CONFIG = tabular_q.TabularQConfig(datasets=[], gamma=0.99, tolerance=1e-6, states=100, evaluate_episodes=19)
 
 
 def test_sixty_random_walks_are_enough_for_the_shortest_path_from_every_start(tmp_path):
