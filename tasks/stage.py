@@ -37,7 +37,7 @@ def fields_key_of(**places: str) -> Any:
 
     A place can be named by another field of the entry: dataset="{method}.datasets".
     """
-    return ConfigDict(json_schema_extra={"fieldsKeyOf": places})
+    return ConfigDict(json_schema_extra={"fieldsKeyOf": dict[str, Any](places)})
 
 
 def read_section(stage: str, config_type: type[Config], params: Path = Path("params.yaml")) -> Config:

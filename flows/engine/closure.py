@@ -51,6 +51,13 @@ class Pipeline:
         """Every stage's name, `stage@branch` for branches, in the order of dvc.yaml."""
         return list(self._definitions)
 
+    @property
+    def empty(self) -> dict[str, str]:
+        """The stages without any branch, each with the place in params.yaml that would name some."""
+        branched = {name: stage["foreach"] for name, stage in self._file.contents["stages"].items() if "foreach" in stage}
+        having = {name.split("@")[0] for name in self.names}
+        return {name: str(place).strip("${}") for name, place in branched.items() if name not in having}
+
     def closure(self, wanted: Iterable[str]) -> Closure:
         """These stages and all that they need, loaded and checked as DVC does."""
         from dvc.repo.index import Index

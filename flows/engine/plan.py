@@ -36,8 +36,8 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
         params_read_once(),
     ):  # DVC names files as seen from the current folder
         pipeline = Pipeline(repo)
-        wanted = {name for target in targets for name in _matching(target, pipeline.names)}
-        forced = {name for target in force for name in _matching(target, pipeline.names)}
+        wanted = {name for target in targets for name in _matching(target, pipeline)}
+        forced = {name for target in force for name in _matching(target, pipeline)}
         planned: list[PlannedStage] = []
         seen: Seen = {}
         closure = pipeline.closure(wanted)
@@ -50,8 +50,11 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
         return planned
 
 
-def _matching(target: str, stages: Sequence[str]) -> list[str]:
+def _matching(target: str, pipeline: Pipeline) -> list[str]:
+    stages = pipeline.names
     found = [name for name in stages if name == target or name.startswith(target + "@")]
+    if not found and target in pipeline.empty:
+        raise PlanError(f"dvc.yaml: stage '{target}' has no branches: {pipeline.empty[target]} is empty")
     if not found:
         bases = [name.split("@")[0] for name in stages]
         close = get_close_matches(target, [*stages, *bases], n=1)

@@ -160,3 +160,14 @@ def test_an_entry_that_dvc_would_refuse_is_refused(toy: Toy) -> None:
             toy.plan("a")
     toy.write("dvc.lock", whole)
     assert set(toy.reasons().values()) == {None}
+
+
+@pytest.mark.parametrize("names", [{}, []])
+def test_a_stage_without_branches_says_where_they_are_named(toy: Toy, names: Any) -> None:
+    branches(toy)
+    toy.params["bc"] = {"sets": names}
+    toy.stages["bc"]["foreach"] = "${bc.sets}"
+    toy.save()
+    assert toy.reasons("data@odd").keys() == {"raw", "data@odd"}
+    with pytest.raises(PlanError, match=r"dvc.yaml: stage 'bc' has no branches: bc.sets is empty"):
+        toy.plan("bc")
