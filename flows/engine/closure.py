@@ -54,7 +54,9 @@ class Pipeline:
     @property
     def empty(self) -> dict[str, str]:
         """The stages without any branch, each with the place in params.yaml that would name some."""
-        branched = {name: stage["foreach"] for name, stage in self._file.contents["stages"].items() if "foreach" in stage}
+        branched = {
+            name: stage["foreach"] for name, stage in self._file.contents["stages"].items() if "foreach" in stage
+        }
         having = {name.split("@")[0] for name in self.names}
         return {name: str(place).strip("${}") for name, place in branched.items() if name not in having}
 
