@@ -1,7 +1,7 @@
 """What d3rlpy and our methods learn from one data set: `python -m benchmarks.offline_agreement data/transitions/NAME`.
 
 Both train for as many steps with the same sizes, batch, rates and discount, each on batches of its own; the policies of both
-are played by our code in the same episodes. Then one thing at a time is changed. Writes benchmarks/offline_agreement.md.
+are played by our code in the same episodes. Then one thing at a time is changed. Adds a section to benchmarks/offline_agreement.md.
 """
 
 import argparse
@@ -143,7 +143,8 @@ def main() -> None:
                 print(rows[-1], flush=True)
     minutes = (time.perf_counter() - began) / 60
     lines = [
-        f"# What d3rlpy and our methods learn from {recording.name}",
+        "",
+        f"## {recording.name}, {len(given.seeds)} seeds",
         "",
         f"Made by `python -m benchmarks.offline_agreement` in {minutes:.0f} minutes on {machine('torch')}.",
         "",
@@ -155,7 +156,8 @@ def main() -> None:
         "|---|---|---|",
         *rows,
     ]
-    given.out.write_text("\n".join(lines) + "\n")
+    with given.out.open("a") as file:
+        file.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -201,6 +201,9 @@ def _spellings(text: str, change: Edit) -> Iterator[tuple[int, int, str]]:
     span, above = _locate(text, change.key), _locate(text, change.key[:-1])
     for spelt in (change.text, _json(change.value)):
         if span:
+            colon = text.rindex(":", 0, span[0]) + 1
+            if "\n" in (between := text[colon : span[0]]) and not between.strip() and "\n" not in spelt:
+                yield colon, span[1], f" {spelt}"  # what had lines of its own now stands in the key's
             yield *span, " " * (span[0] == span[1]) + _indented(spelt, text, span[0])
         elif above:
             line = text.find("\n", above[1])

@@ -73,12 +73,23 @@ def edit(root: Path, *arguments: str) -> list[str]:
         ('dpo.path="a: b # c"', "path:\n", 'path: "a: b # c"\n'),
         ("sft.epochs=4", "{epochs: 3,", "{epochs: 4,"),
         ("sft.shuffle=false", "shuffle: true}", "shuffle: false}"),
-        ("dpo.sizes=[3]", "    - 1  # first\n    - 2  # last", "    [3]  # last"),
+        ("dpo.sizes=[3]", "\n    - 1  # first\n    - 2  # last", " [3]  # last"),
     ],
 )
 def test_an_edit_changes_one_value_and_no_other_byte(root: Path, argument: str, old: str, new: str) -> None:
     assert len(edit(root, argument)) == 1
     assert (root / "params.yaml").read_text() == PARAMS.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("sizes:\n  - 1\n  - 2\n", "sizes: [3]\n"), ("sizes:  # of: all\n    - 1\n", "sizes:  # of: all\n    [3]\n")],
+)
+def test_a_list_in_lines_of_its_own_becomes_one_in_its_key_s_line(root: Path, old: str, new: str) -> None:
+    text = PARAMS.replace("sizes:\n    - 1  # first\n    - 2  # last\n", old)
+    (root / "params.yaml").write_text(text)
+    edit(root, "dpo.sizes=[3]")
+    assert (root / "params.yaml").read_text() == text.replace(old, new)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +189,7 @@ def test_a_preset_lays_its_values_over_the_file(root: Path) -> None:
     changes = parameters.edit(root, parameters.preset(root, "large"))
     assert changes == ["sft.epochs: 3 -> 9", "dpo.rate: 0.001 -> 2e-05", "dpo.sizes: [1, 2] -> [8]"]
     expected = PARAMS.replace("epochs: 3", "epochs: 9").replace("1e-3", "2e-5")
-    assert (root / "params.yaml").read_text() == expected.replace(
-        "    - 1  # first\n    - 2  # last", "    [8]  # last"
-    )
+    assert (root / "params.yaml").read_text() == expected.replace("\n    - 1  # first\n    - 2  # last", " [8]  # last")
     assert parameters.edit(root, parameters.preset(root, "large")) == []
 
 
