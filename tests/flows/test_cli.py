@@ -140,7 +140,7 @@ def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
     [
         (["run", "nosuch"], "dvc.yaml: no stage 'nosuch'; it has problems, sft, dpo, ppo, report"),
         (["run", "repotr"], "dvc.yaml: no stage 'repotr'; did you mean 'report'?"),
-        (["run", "offline"], "dvc.yaml: no stage 'transitions'; it has problems"),
+        (["run", "offline"], "dvc.yaml: no stage 'offline_report'; did you mean 'report'?"),
         (["run", "--force", "nosuch"], "dvc.yaml: no stage 'nosuch'"),
         (["run", "sft", "--force", "dpo"], "--force dpo: not among the stages that sft needs"),
         (["run", "--set", "dpo.beta=high"], "--set dpo.beta: expected a number, got 'high'"),
