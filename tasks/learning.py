@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -22,7 +23,7 @@ from tasks.playing import as_player, play
 from tasks.recordings import Recording, read
 from tasks.stage import Config, Metrics, key_of
 from tasks.tracking import Row, part
-from tasks.training import State, resumable
+from tasks.training import State, Training, resumable
 
 DataSets = Annotated[
     list[Annotated[str, key_of("transitions.datasets")]], Field(json_schema_extra={"uniqueItems": True})
@@ -61,36 +62,29 @@ def run(
     """Train every variant with every seed on the data set at `transitions`; the metrics are means over seeds of each last row.
 
     A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from. `others` are
-    the files besides the data set that it reads.
+    the files besides the data set that it reads. A killed stage goes on with the seed that it was at.
     """
     recording = read(transitions)
-    curves, returns, metrics, done = [], [], {}, 0
-    for variant, build in variants.items():
-        ends = []
-        for seed in config.seeds:
+    tasks = [(variant, seed) for variant in variants for seed in config.seeds]
+    curves, ends = [], []
+    with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
+        for number, (variant, seed) in enumerate(tasks):
             name = f"{variant}/seed-{seed}"
-            with part(done, len(variants) * len(config.seeds)):
-                rows = _train(f"{stage}-{out.name}", name, config, recording, seed, build, [transitions, *others], out)
-            done += 1
-            tagged = [{"variant": variant, "seed": seed, **row} for row in rows]
-            returns += [{**row, "return": row[RETURN]} for row in tagged if RETURN in row]
-            curves += tagged
-            ends.append(rows[-1])
-        metrics[variant] = {str(name): float(mean) for name, mean in pd.DataFrame(ends).mean().items()}
-    pd.DataFrame(curves).drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
-    pd.DataFrame(returns)[["variant", "seed", "step", "return"]].to_csv(out / "returns.csv", index=False)
-    return metrics
+            place = f"{stage}-{out.name}-{name.replace('/', '-')}"
+            training = trainings.enter_context(resumable(place, config, transitions, *others))
+            with part(number, len(tasks)):
+                rows = _train(training, name, config, recording, seed, variants[variant], out)
+            curves += [{"variant": variant, "seed": seed, **row} for row in rows]
+            ends.append({"variant": variant, **rows[-1]})
+        table = pd.DataFrame(curves)
+        table.drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
+        table.dropna(subset=RETURN)[["variant", "seed", "step", RETURN]].to_csv(out / "returns.csv", index=False)
+    ended = pd.DataFrame(ends).groupby("variant", sort=False).mean().to_dict("index")
+    return {str(variant): {str(name): float(mean) for name, mean in of.items()} for variant, of in ended.items()}
 
 
 def _train(
-    stage: str,
-    name: str,
-    config: LearnerConfig,
-    recording: Recording,
-    seed: int,
-    build: Build,
-    inputs: list[Path],
-    out: Path,
+    training: Training, name: str, config: LearnerConfig, recording: Recording, seed: int, build: Build, out: Path
 ) -> list[Row]:
     """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name."""
     torch.manual_seed(seed)
@@ -99,7 +93,7 @@ def _train(
     total = ceil(config.steps / config.log_every)
 
     def fit(start: int) -> Iterator[Row]:
-        steps = islice(learner.steps, config.steps - start * config.log_every)
+        steps = islice(learner.steps, max(0, config.steps - start * config.log_every))
         for number, row in enumerate(means.rows(steps, config.log_every), start + 1):
             row["step"] = min(number * config.log_every, config.steps)
             if number % config.evaluate_every == 0 or number == total:
@@ -109,7 +103,6 @@ def _train(
                 row[RETURN] = played.returns.mean()
             yield {f"{name}/{metric}": value for metric, value in row.items()}
 
-    with resumable(f"{stage}-{name.replace('/', '-')}", config, *inputs) as training:
-        rows = training.run(fit, {**learner.state, "batches": generator}, total)
-        saved.save(learner.policy, out / name)
+    rows = training.run(fit, {**learner.state, "batches": generator}, total, ended=True)
+    saved.save(learner.policy, out / name)
     return [{metric.removeprefix(f"{name}/"): value for metric, value in row.items()} for row in rows]

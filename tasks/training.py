@@ -54,15 +54,19 @@ class Training:
         self.ours = False  # whether the file is this training's
         self.warned = False
 
-    def run(self, fit: Callable[[int], Iterable[Row]], state: State, total: int) -> list[Row]:
+    def run(self, fit: Callable[[int], Iterable[Row]], state: State, total: int, *, ended: bool = False) -> list[Row]:
         """Drain `fit(start)`, which yields the rows of steps start + 1 to `total`, into tracking; returns all rows.
 
+        With `ended` there is a checkpoint after the last row too: for a stage that has more to train after this.
         `state` names all that a step changes, in place: models, optimizers, generators, running means. (torch's own
         generator is added to it.) `fit` is called when that has been loaded, and must be between two steps whenever it yields.
         """
         state = {**state, **_global_generators()}
         earlier = self._read(state)
-        return track(self._kept(fit(len(earlier)), earlier, state), total, earlier)
+        rows = track(self._kept(fit(len(earlier)), earlier, state), total, earlier)
+        if ended and len(rows) > len(earlier):
+            self._write(rows, state)
+        return rows
 
     def remove(self) -> None:
         """Delete the checkpoint, unless it is another training's."""

@@ -116,7 +116,7 @@ def test_a_resumed_training_does_not_start_again(data, tmp_path, monkeypatch, ca
     monkeypatch.setattr(training, "SHARE", float("inf"))
     run = training.Training.run
 
-    def stopped(self, fit, state, total):
+    def stopped(self, fit, state, total, ended):
         run(self, lambda start: islice(fit(start), 2), state, total)
         raise Killed
 
@@ -126,6 +126,28 @@ def test_a_resumed_training_does_not_start_again(data, tmp_path, monkeypatch, ca
             made(data, tmp_path / "out")
     bc.run(CONFIG, data, tmp_path / "out")
     assert "resumed after step 2" in capsys.readouterr().err
+
+
+def test_what_was_trained_before_the_kill_is_not_trained_again(data, tmp_path, monkeypatch):
+    """Checkpoints on the way come too seldom here: only what ended has one."""
+    whole, fit, taken = hashes(made(data, tmp_path / "whole")[0]), algorithm.fit, []
+
+    def until_killed(*arguments, **options):
+        for metrics in fit(*arguments, **options):
+            taken.append(metrics)
+            if len(taken) == 60:  # of 25 for each of two seeds and two shares
+                raise Killed
+            yield metrics
+
+    with monkeypatch.context() as patched:
+        patched.setattr(algorithm, "fit", until_killed)
+        with pytest.raises(Killed):
+            made(data, tmp_path / "killed")
+        assert len(list(training.FOLDER.glob("*.safetensors"))) == 2
+        bc.run(CONFIG, data, tmp_path / "killed")
+    assert len(taken) == 60 + 2 * 25
+    assert hashes(tmp_path / "killed") == whole
+    assert not list(training.FOLDER.glob("*.safetensors"))
 
 
 def test_batches_are_drawn_from_the_generator_that_the_checkpoint_keeps(data, tmp_path):
