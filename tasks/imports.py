@@ -1,33 +1,52 @@
 """Data sets that others recorded, as episodes: Minari's folders, and D4RL's files of flat arrays.
 
 Actions come to lie in [-1, 1], as our environments take them; beyond the environment's bounds they are clipped, as it does itself.
+What cannot be read at all is a SystemExit with one line, what is wrong with an episode a BadEpisode; values are not yet checked.
 """
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 import h5py
 import numpy as np
+from gymnasium import spaces
+from minari.dataset.minari_storage import is_image_space
+from minari.serialization import deserialize_space
 from numpy.typing import NDArray
 
 from tasks import episodes, recordings, simulators
 from tasks.episodes import BadEpisode, Episode
 
-FLAT = ("observations", "actions", "rewards", "terminals", "timeouts")
+ENDS = ("terminals", "timeouts")
+FLAT = ("observations", "actions", "rewards", *ENDS)
 
 
 def minari(folder: Path, environment: str) -> list[Episode]:
-    """The data set in `folder` (Minari's <id>, with a folder `data` in it), which must be HDF5; not yet checked."""
-    try:
-        kind = json.loads((folder / recordings.METADATA).read_text()).get("data_format", "hdf5")
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"{folder}: no Minari data set: {' '.join(str(error).split())}") from None
-    if kind != "hdf5":
-        raise SystemExit(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
-    return _ours(episodes.read(folder / recordings.DATA), environment)
+    """The data set in `folder` (Minari's <id>, with a folder `data` in it), which must be HDF5 and of the environment.
+
+    Any version of it: the numbers must fit, but what they mean is not known to be the same.
+    """
+    with _read(folder, "Minari data set"):
+        metadata = dict(json.loads((folder / recordings.METADATA).read_text()))
+        own, spec = metadata.get("posttrain"), metadata.get("env_spec")
+        recorded = own["environment"] if own else json.loads(spec)["id"] if spec else environment
+        kind, count = metadata.get("data_format", "hdf5"), metadata["total_episodes"]
+        if kind != "hdf5":
+            raise SystemExit(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
+        if _unversioned(recorded) != _unversioned(environment):
+            raise SystemExit(f"{folder}: recorded in {recorded}, but environment is {environment}")
+        if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
+            raise SystemExit(f"{folder}: images in JPEG are not read here; save the data set with jpeg_encoding=False")
+        found = list(episodes.read(folder / recordings.DATA))
+    if len(found) != count:
+        raise SystemExit(f"{folder}: {len(found)} episodes here, but {count} in metadata.json")
+    return found if own else _ours(found, environment)
 
 
 def remote_minari(name: str, environment: str) -> list[Episode]:
@@ -45,32 +64,53 @@ def d4rl(file: Path, environment: str) -> list[Episode]:
     """D4RL's arrays of N steps in a row, cut where `terminals` or `timeouts` say so; what follows the last end is left out.
 
     `next_observations` may be missing. Then what a truncated episode saw last is unknown, so that its last step is left out,
-    and what a terminated one saw last, which no method may use, repeats the observation before.
+    and what a terminated one saw last, which no method may use, repeats the observation before. Nothing in such a file says
+    which environment it is from: only shapes can tell.
     """
     arrays = _flat(file)
     ends = [int(end) + 1 for end in np.flatnonzero(arrays["terminals"] | arrays["timeouts"])]
     if not ends:
-        raise BadEpisode(0, "terminals", f"no end in {len(arrays['terminals'])} steps")
+        raise BadEpisode(None, "terminals", f"no end in {len(arrays['terminals'])} steps")
     cuts = zip([0, *ends[:-1]], ends, strict=True)
     found = [_cut(number, arrays, *cut) for number, cut in enumerate(cuts)]
-    return _ours((episode for episode in found if episode is not None), environment)
+    return _ours([episode for episode in found if episode is not None], environment)
+
+
+@contextmanager
+def _read(path: Path, kind: str) -> Iterator[None]:
+    """SystemExit with one line for whatever h5py or JSON says of a file that is missing, torn or another."""
+    try:
+        yield
+    except BadEpisode:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:
+        number = getattr(error, "errno", None)
+        what = os.strerror(number) if number else " ".join(str(error).split())
+        raise SystemExit(f"{path}: no {kind}: {what}") from None
+
+
+def _unversioned(environment: str) -> str:
+    return environment.rsplit("-v", 1)[0]
 
 
 def _flat(file: Path) -> dict[str, NDArray[Any]]:
     """The file's arrays, of one length each; those of ends as bool."""
-    try:
-        with h5py.File(file) as source:
-            missing = [name for name in FLAT if name not in source]
-            if missing:
-                raise BadEpisode(0, missing[0], f"missing (a D4RL file has {', '.join(FLAT)})")
-            arrays = {name: source[name][()] for name in (*FLAT, "next_observations") if name in source}
-    except OSError as error:
-        raise SystemExit(f"{file}: no D4RL file: {' '.join(str(error).split())}") from None
-    steps = len(arrays["observations"])
+    with _read(file, "D4RL file"), h5py.File(file) as source:
+        missing = [name for name in FLAT if name not in source]
+        if missing:
+            raise BadEpisode(None, missing[0], f"missing (a D4RL file has {', '.join(FLAT)})")
+        arrays = {
+            name: (episodes.flags if name in ENDS else episodes.numbers)(source, None, name)
+            for name in (*FLAT, "next_observations")
+            if name in source
+        }
+    steps, seen = mode(map(len, arrays.values())), arrays["observations"].shape[1:]
+    rows = {"observations": seen, "next_observations": seen, "actions": arrays["actions"].shape[1:]}
     for name, values in arrays.items():
-        if len(values) != steps:
-            raise BadEpisode(0, name, f"{steps} steps expected as in observations, got {len(values)}")
-    return {**arrays, "terminals": arrays["terminals"].astype(bool), "timeouts": arrays["timeouts"].astype(bool)}
+        shape = (steps, *rows.get(name, ()))
+        if values.shape != shape:
+            raise BadEpisode(None, name, f"shape {shape} expected, got {values.shape}")
+    return arrays
 
 
 def _cut(number: int, arrays: dict[str, NDArray[Any]], start: int, end: int) -> Episode | None:
@@ -78,7 +118,8 @@ def _cut(number: int, arrays: dict[str, NDArray[Any]], start: int, end: int) -> 
     terminated, seen = bool(arrays["terminals"][end - 1]), arrays["observations"][start:end]
     if "next_observations" in arrays:
         after = arrays["next_observations"][start:end]
-        apart = ~np.isclose(after[:-1], seen[1:], atol=1e-4, equal_nan=True).reshape(len(seen) - 1, -1).all(1)
+        close = np.isclose(after[:-1], seen[1:], atol=1e-4) | ~np.isfinite(seen[1:])  # the latter is told of later
+        apart = ~close.all(axis=tuple(range(1, close.ndim)))
         if apart.any():
             raise BadEpisode(number, "next_observations", f"step {apart.argmax()} is not followed by what it says")
         last = after[-1:]
@@ -92,11 +133,21 @@ def _cut(number: int, arrays: dict[str, NDArray[Any]], start: int, end: int) -> 
     return episodes.episode(whole, arrays["actions"][start:end], arrays["rewards"][start:end], terminated)
 
 
-def _ours(found: Iterable[Episode], environment: str) -> list[Episode]:
+def _ours(found: Sequence[Episode], environment: str) -> list[Episode]:
     """With flat observations and with actions as tasks/simulators.py has them."""
     env = simulators.make(environment)
     env.close()
-    return [
-        replace(one, observations=env.flat(one.observations), actions=env.inward(one.actions), total=None)
-        for one in found
-    ]
+    for number, one in enumerate(found):
+        episodes.check_shapes(number, one, env.seen.shape or (), env.taken.shape or ())
+        if not isinstance(env.seen, spaces.Box):
+            _check_whole(number, one.observations, env.seen)
+    return [replace(one, observations=env.flat(one.observations), actions=env.inward(one.actions)) for one in found]
+
+
+def _check_whole(number: int, observations: NDArray[Any], space: spaces.Space[Any]) -> None:
+    """BadEpisode for the first of these whole numbers, one or a vector of them a step, that is not of the space."""
+    with np.errstate(invalid="ignore"):
+        whole = observations.astype(np.int64)
+    for step, (seen, given) in enumerate(zip(whole, observations, strict=True)):
+        if not (np.array_equal(seen, given) and space.contains(seen)):
+            raise BadEpisode(number, "observations", f"one of {space} expected, got {given} at step {step}")

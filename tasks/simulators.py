@@ -106,16 +106,17 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.asarray(seen if self.boxed else spaces.flatten(self.seen, seen), dtype=np.float32)
 
     def inward(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """The environment's own actions, (T, A) or (T,), as `step` takes them."""
+        """The environment's own actions, (T, A) or (T,), as `step` takes them; what is not finite stays so."""
         if isinstance(self.taken, spaces.Discrete):
             return actions - int(self.taken.start)
-        return np.clip((actions - self.middle) / self.reach, -1, 1).astype(np.float32)
+        scaled = (actions - self.middle) / self.reach
+        return np.where(np.isfinite(scaled), np.clip(scaled, -1, 1), scaled).astype(np.float32)
 
     def flat(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """The environment's own observations, T arrays or T numbers, as `step` gives them; others stay as they are."""
-        if isinstance(self.seen, spaces.Discrete) and observations.ndim == 1:
-            return np.stack([self._flat(seen) for seen in observations.astype(np.int64)])
-        return observations.reshape(len(observations), -1)
+        """The environment's own observations, one a step, as `step` gives them: (T, O)."""
+        if isinstance(self.seen, spaces.Box):
+            return observations.reshape(len(observations), -1)
+        return np.stack([self._flat(seen) for seen in observations.astype(np.int64)])
 
 
 OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {"graph": GraphEnv, "key-to-door": KeyToDoorEnv}
@@ -132,7 +133,12 @@ def make(environment: str, render_mode: str | None = None) -> Plain:
         raise SystemExit(f"environment {environment}: unknown; {known}")
     if "mujoco" in str(gymnasium.spec(environment).entry_point):
         _keep_mujoco_from_writing()
-    env = gymnasium.make(environment, render_mode=render_mode, disable_env_checker=True)
+    try:
+        env = gymnasium.make(environment, render_mode=render_mode, disable_env_checker=True)
+    except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
+        raise SystemExit(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
+    if not env.observation_space.is_np_flattenable:
+        raise SystemExit(f"environment {environment}: observations of {env.observation_space} are not supported")
     if not _supported(env.action_space):
         raise SystemExit(f"environment {environment}: actions of {env.action_space} are not supported")
     return Plain(env)

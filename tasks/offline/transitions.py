@@ -7,6 +7,7 @@ DVC notices; `minari-remote` is an id that Minari downloads.
 
 import json
 from collections.abc import Callable, Sequence
+from os.path import normpath
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,16 +53,11 @@ class TransitionsConfig(Config):
 def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Metrics:
     """Record or import the data set that `out` is named like; the metrics say how long and how good its episodes are."""
     dataset = config.datasets[out.name]
-    reference, metadata = behaviours.reference(behaviour), dict[str, Any]()
-    try:
-        if dataset.source in IMPORTS:
-            found = IMPORTS[dataset.source](raw, _location(out.name, dataset), dataset.environment)
-            episodes = limited(found, dataset.steps, dataset.episodes)
-            metadata["location"] = dataset.location
-        else:
-            episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
-    except BadEpisode as error:
-        raise SystemExit(f"data set {out.name}: {error}") from None
+    reference = behaviours.reference(behaviour)
+    if dataset.source in IMPORTS:
+        episodes, metadata = _imported(out.name, dataset, raw), {"location": dataset.location}
+    else:
+        episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
     recordings.write(out, dataset.environment, episodes, reference, {"source": dataset.source, **metadata})
     table = _table(episodes)
     artifacts.write(schemas.Recorded, table, out / "recorded.parquet")
@@ -75,10 +71,18 @@ def limited(episodes: list[Episode], steps: int | None, count: int | None) -> li
     return episodes[: kept if count is None else min(kept, count)]
 
 
-def _location(name: str, dataset: Dataset) -> str:
+def _imported(name: str, dataset: Dataset, raw: Path) -> list[Episode]:
+    """Its episodes; SystemExit with one line naming the data set."""
+    key = f"params.yaml: transitions.datasets.{name}.location"
     if dataset.location is None:
-        raise SystemExit(f"params.yaml: transitions.datasets.{name}.location: what is imported must be named, got null")
-    return dataset.location
+        raise SystemExit(f"{key}: what is imported must be named, got null")
+    if dataset.source != "minari-remote" and not Path(normpath(raw / dataset.location)).is_relative_to(normpath(raw)):
+        raise SystemExit(f"{key}: {dataset.location} is not below transitions.path, where changes are noticed")
+    try:
+        found = IMPORTS[dataset.source](raw, dataset.location, dataset.environment)
+    except (SystemExit, BadEpisode) as error:
+        raise SystemExit(f"data set {name}: {error}") from None
+    return limited(found, dataset.steps, dataset.episodes)
 
 
 def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, Any]]:

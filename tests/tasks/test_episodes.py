@@ -74,6 +74,8 @@ NAN, INF = float("nan"), float("inf")
         (altered("discrete", "terminations", lambda v: v & False), "terminations: the last step is neither"),
         (altered("discrete", "terminations", True), "terminations: an end at step 1, but 3 steps"),
         (altered("discrete", "truncations", True), "truncations: an end at step 1, but 3 steps"),
+        (altered("discrete", "rewards", lambda v: v[:-1]), r"rewards: shape \(3,\) expected, got \(2,\)"),
+        (altered("discrete", "observations", 1e39), r"observations: 1e\+39 at step 1"),
         (replace(discrete(), total=4.0), "rewards: they sum to 3, but the return is 4"),
         (episode(np.zeros((1, 2)), np.zeros(0, int), np.zeros(0), True), "rewards: no steps"),
     ],
@@ -85,6 +87,14 @@ def test_what_is_wrong_is_told_by_episode_and_field(bad, told):
     with pytest.raises(BadEpisode, match=f"^episode 1: {told}") as found:
         check([sound, bad], **sizes)
     assert "\n" not in str(found.value)
+
+
+def test_a_return_is_compared_as_closely_as_float32_allows():
+    """Rewards of +-1000 add up to 2, but to 2.01 in another order: no reward of that size is missing."""
+    near = episode(np.zeros((5, 2)), np.zeros(4, int), np.array([1000.0, -1000, 1000, -998]), True)
+    check([replace(near, total=2.01)], 2, 2, discrete=True)
+    with pytest.raises(BadEpisode, match="episode 0: rewards: they sum to 2, but the return is 3"):
+        check([replace(near, total=3.0)], 2, 2, discrete=True)
 
 
 def test_actions_beyond_the_box():

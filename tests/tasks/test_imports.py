@@ -1,5 +1,7 @@
+import re
 from dataclasses import replace
 
+import gymnasium
 import h5py
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tasks.episodes import BadEpisode, episode
 from tasks.recordings import Reference
 
 GENERATOR = np.random.default_rng(0)
+NAN, INF = float("nan"), float("inf")
 
 
 def hopper(steps, terminated):
@@ -94,38 +97,101 @@ STEPS = sum(map(len, WHOLE))
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"timeouts": None}, "episode 0: timeouts: missing"),
-        ({"terminals": None}, "episode 0: terminals: missing"),
+        ({"timeouts": None}, "timeouts: missing (a D4RL file has observations, "),
+        ({"terminals": None}, "terminals: missing"),
+        ({"rewards": np.zeros(STEPS - 1)}, f"rewards: shape ({STEPS},) expected, got ({STEPS - 1},)"),
+        ({"rewards": 3.0}, "rewards: one row a step expected, got a single number"),
+        ({"rewards": [b"one"] * STEPS}, "rewards: numbers expected, got object"),
+        ({"rewards": np.void(b"gASVCg==")}, "rewards: numbers expected, got |V8"),
         (
-            {"rewards": np.zeros(STEPS - 1)},
-            f"episode 0: rewards: {STEPS} steps expected as in observations, got {STEPS - 1}",
+            {"observations": np.zeros((STEPS + 1, 11))},
+            f"observations: shape ({STEPS}, 11) expected, got ({STEPS + 1}, 11)",
         ),
+        ({"terminals": np.zeros((STEPS, 1), bool)}, f"terminals: shape ({STEPS},) expected, got ({STEPS}, 1)"),
+        ({"terminals": np.full(STEPS, np.nan)}, "terminals: true or false expected, got nan at step 0"),
         (
             {"terminals": np.zeros(STEPS, bool), "timeouts": np.zeros(STEPS, bool)},
-            f"episode 0: terminals: no end in {STEPS} steps",
+            f"terminals: no end in {STEPS} steps",
         ),
         (
             {"next_observations": np.zeros((STEPS, 11))},
             "episode 0: next_observations: step 0 is not followed by what it says",
         ),
+        (
+            {"next_observations": np.zeros((STEPS, 4))},
+            f"next_observations: shape ({STEPS}, 11) expected, got ({STEPS}, 4)",
+        ),
+        ({"actions": np.zeros((STEPS, 1))}, "episode 0: actions: shape (4, 3) expected, got (4, 1)"),
+        ({"actions": np.zeros(STEPS)}, "episode 0: actions: shape (4, 3) expected, got (4,)"),
+        (
+            {"observations": np.zeros((STEPS, 17)), "next_observations": None},
+            "episode 0: observations: shape (5, 11) expected, got (5, 17)",
+        ),
     ],
 )
 def test_bad_d4rl_files(changes, told, tmp_path):
-    with pytest.raises(BadEpisode, match=f"^{told}"):
+    with pytest.raises(BadEpisode, match=f"^{re.escape(told)}"):
         imports.d4rl(flat(tmp_path / "it.hdf5", WHOLE, **changes), "Hopper-v5")
 
 
+def with_value(array, at, value):
+    changed = array.astype(np.float64)
+    changed[at] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("field", "at", "value", "told"),
+    [
+        ("observations", (5, 2), NAN, "episode 1: observations: nan at step 1"),
+        ("observations", (5, 2), 1e39, "episode 1: next_observations: step 0 is not followed by what it says"),
+        ("actions", (5, 2), INF, "episode 1: actions: inf at step 1"),
+        ("actions", (5, 2), NAN, "episode 1: actions: nan at step 1"),
+        ("rewards", 5, 1e39, r"episode 1: rewards: 1e\+39 at step 1"),
+    ],
+)
+def test_values_that_are_not_finite_or_not_in_float32_are_told(field, at, value, told, tmp_path):
+    whole = np.concatenate([getattr(one, field)[: len(one)] for one in WHOLE])
+    file = flat(tmp_path / "it.hdf5", WHOLE, **{field: with_value(whole, at, value)})
+    with pytest.raises(BadEpisode, match=f"^{told}"):
+        episodes.check(imports.d4rl(file, "Hopper-v5"), 11, 3, discrete=False)
+
+
+def test_numbers_in_either_precision_are_the_same_episodes(tmp_path):
+    halves = {
+        name: np.concatenate([getattr(one, name)[: len(one)] for one in WHOLE]).astype(np.float32)
+        for name in ("observations", "actions", "rewards")
+    }
+    found = imports.d4rl(flat(tmp_path / "it.hdf5", WHOLE, **halves), "Hopper-v5")
+    assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
+
+
 def test_no_file_at_all(tmp_path):
-    with pytest.raises(SystemExit, match=r"it.hdf5: no D4RL file: .*No such file"):
+    with pytest.raises(SystemExit, match=r"it.hdf5: no D4RL file: No such file or directory$"):
         imports.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
     (tmp_path / "it.hdf5").write_text("words")
     with pytest.raises(SystemExit, match=r"it.hdf5: no D4RL file: .*file signature not found"):
         imports.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
-    with pytest.raises(SystemExit, match=r"it: no Minari data set: .*No such file"):
+    with pytest.raises(SystemExit, match=r"it: no Minari data set: No such file or directory$"):
         imports.minari(tmp_path / "it", "Hopper-v5")
 
 
-def by_minari(name, env, buffers, monkeypatch, root):
+def test_a_torn_d4rl_file_is_one_line(tmp_path):
+    file = flat(tmp_path / "it.hdf5", WHOLE)
+    file.write_bytes(file.read_bytes()[:4000])
+    with pytest.raises(SystemExit, match=r"^\S+it.hdf5: no D4RL file: .*truncated file"):
+        imports.d4rl(file, "Hopper-v5")
+
+
+def test_a_d4rl_file_of_groups_is_told(tmp_path):
+    file = flat(tmp_path / "it.hdf5", WHOLE, observations=None)
+    with h5py.File(file, "a") as opened:
+        opened.create_group("observations")
+    with pytest.raises(BadEpisode, match=r"^observations: an array expected, got a group"):
+        imports.d4rl(file, "Hopper-v5")
+
+
+def by_minari(name, env, buffers, monkeypatch, root, **options):
     """A data set as Minari itself writes it."""
     import minari
     from minari.data_collector import EpisodeBuffer
@@ -141,6 +207,7 @@ def by_minari(name, env, buffers, monkeypatch, root):
         algorithm_name="d",
         description="e",
         eval_env=env,
+        **options,
     )
     return root / name
 
@@ -170,6 +237,153 @@ def test_minari_without_an_end_is_told(tmp_path, monkeypatch):
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(endless), monkeypatch, tmp_path)
     with pytest.raises(SystemExit, match="data set it: episode 0: terminations: the last step is neither"):
         recordings.write(tmp_path / "it", "Hopper-v5", imports.minari(folder, "Hopper-v5"), Reference(0, 1), {})
+
+
+def changed(folder, field, change):
+    """A data set of Minari's with another array in its second episode."""
+    with h5py.File(folder / recordings.DATA, "a") as file:
+        values = file["episode_1"][field][()]
+        del file["episode_1"][field]
+        if change is not None:
+            file["episode_1"][field] = change(values)
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "told"),
+    [
+        ("actions", lambda values: values[:, :1], "actions: shape (3, 3) expected, got (3, 1)"),  # would be repeated
+        ("actions", lambda values: values[:, 0], "actions: shape (3, 3) expected, got (3,)"),
+        ("actions", lambda values: np.zeros((3, 5)), "actions: shape (3, 3) expected, got (3, 5)"),
+        ("actions", lambda values: with_value(values, (1, 1), INF), "actions: inf at step 1"),  # would be clipped
+        ("observations", lambda values: values[:-1], "observations: shape (4, 11) expected, got (3, 11)"),
+        ("observations", lambda values: values[:0], "observations: shape (4, 11) expected, got (0, 11)"),
+        ("observations", lambda values: 3.0, "observations: one row a step expected, got a single number"),
+        ("observations", lambda values: np.void(b"gASVCg=="), "observations: numbers expected, got |V8"),
+        ("rewards", lambda values: values[:-1], "rewards: shape (3,) expected, got (2,)"),
+        ("rewards", lambda values: values + 1, "rewards: they sum to "),
+        ("terminations", lambda values: values + 0.5, "terminations: true or false expected, got 0.5 at step 0"),
+        ("terminations", None, "terminations: missing"),
+    ],
+)
+def test_bad_minari_data_is_told_by_episode_and_field(field, change, told, tmp_path, monkeypatch):
+    folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
+    with h5py.File(folder / recordings.DATA, "a") as file:  # as Minari's collector notes it
+        file["episode_1"].attrs["rewards_sum"] = WHOLE[1].rewards.sum()
+    episodes.check(imports.minari(folder, "Hopper-v5"), 11, 3, discrete=False)
+    changed(folder, field, change)
+    with pytest.raises(BadEpisode, match=f"^episode 1: {re.escape(told)}"):
+        episodes.check(imports.minari(folder, "Hopper-v5"), 11, 3, discrete=False)
+
+
+def test_ends_of_minaris_written_as_numbers(tmp_path, monkeypatch):
+    folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
+    changed(folder, "truncations", lambda values: values.astype(np.float64))
+    episodes.check(imports.minari(folder, "Hopper-v5"), 11, 3, discrete=False)
+
+
+def test_a_return_that_is_no_number(tmp_path, monkeypatch):
+    folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
+    with h5py.File(folder / recordings.DATA, "a") as file:
+        file["episode_1"].attrs["rewards_sum"] = "much"
+    with pytest.raises(BadEpisode, match=r"^episode 1: return: a number expected, got 'much'"):
+        imports.minari(folder, "Hopper-v5")
+
+
+def test_an_environment_of_another_name_is_told_though_the_shapes_fit(tmp_path, monkeypatch):
+    """HalfCheetah and Walker2d look alike: 17 numbers seen, 6 done. Versions of one environment are not told apart."""
+    seen = np.zeros((4, 17))
+    walk = [episode(seen, np.zeros((3, 6)), np.zeros(3), False)]
+    folder = by_minari("walk-v0", "Walker2d-v5", buffers(walk), monkeypatch, tmp_path)
+    with pytest.raises(SystemExit, match=r"walk-v0: recorded in Walker2d-v5, but environment is HalfCheetah-v5$"):
+        imports.minari(folder, "HalfCheetah-v5")
+    metadata = folder / recordings.METADATA
+    metadata.write_text(metadata.read_text().replace("Walker2d-v5", "Walker2d-v4"))
+    assert len(imports.minari(folder, "Walker2d-v5")) == 1
+
+
+@pytest.mark.parametrize(
+    ("tear", "told"),
+    [
+        (lambda data, metadata: data.write_bytes(data.read_bytes()[:5000]), "no Minari data set: .*truncated file"),
+        (lambda data, metadata: data.write_bytes(b""), "no Minari data set: .*file signature not found"),
+        (lambda data, metadata: data.unlink(), "no Minari data set: No such file or directory"),
+        (lambda data, metadata: metadata.write_text("{"), "no Minari data set: Expecting property name"),
+        (lambda data, metadata: metadata.write_text("[]"), "no Minari data set: 'total_episodes'"),
+        (
+            lambda data, metadata: metadata.write_text(
+                metadata.read_text().replace('"total_episodes": 3', '"total_episodes": 4')
+            ),
+            "3 episodes here, but 4 in metadata.json",
+        ),
+    ],
+)
+def test_a_torn_minari_data_set_is_one_line(tear, told, tmp_path, monkeypatch):
+    folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
+    tear(folder / recordings.DATA, folder / recordings.METADATA)
+    with pytest.raises(SystemExit, match=rf"^\S+hopper-v0: {told}") as stopped:
+        imports.minari(folder, "Hopper-v5")
+    assert "\n" not in str(stopped.value)
+
+
+@pytest.mark.parametrize(("number", "shown"), [(16, "16"), (-1, "-1"), (2.5, "2.5"), (NAN, "nan")])
+def test_a_number_that_is_no_observation_is_told(number, shown, tmp_path, monkeypatch):
+    lake = [episode(np.array([0, 4]), np.array([1]), np.zeros(1), False)]
+    folder = by_minari("lake-v0", "FrozenLake-v1", buffers(lake), monkeypatch, tmp_path)
+    with h5py.File(folder / recordings.DATA, "a") as file:
+        del file["episode_0"]["observations"]
+        file["episode_0"]["observations"] = np.array([0, number])
+    with pytest.raises(
+        BadEpisode, match=rf"^episode 0: observations: one of Discrete\(16\) expected, got {shown} at step 1"
+    ):
+        imports.minari(folder, "FrozenLake-v1")
+
+
+def test_pairs_for_observations_are_told(tmp_path, monkeypatch):
+    """Blackjack shows (sum, card, ace): Minari keeps them as a group."""
+    hand = {"observations": ([14, 20], [10, 10], [0, 0]), "actions": [1], "rewards": [0.0]}
+    ends = {"terminations": [True], "truncations": [False]}
+    folder = by_minari("cards-v0", "Blackjack-v1", [hand | ends], monkeypatch, tmp_path)
+    with pytest.raises(BadEpisode, match=r"^episode 0: observations: an array expected, got a group \(Dict and Tuple"):
+        imports.minari(folder, "Blackjack-v1")
+
+
+@pytest.mark.filterwarnings("ignore:`eval_env` is set to None", "ignore:env_spec is None")
+@pytest.mark.parametrize("jpeg", [True, False])
+def test_images_are_read_unless_in_jpeg(jpeg, tmp_path, monkeypatch):
+    class Camera(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (32, 32, 3), np.uint8)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, render_mode=None):
+            pass
+
+    spec = gymnasium.envs.registration.EnvSpec("Camera-v0", entry_point=Camera)
+    monkeypatch.setitem(gymnasium.registry, "Camera-v0", spec)
+    seen = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
+    whole = buffers([episode(seen, np.array([0, 1]), np.zeros(2), True)])
+    options = {
+        "observation_space": Camera.observation_space,
+        "action_space": Camera.action_space,
+        "jpeg_encoding": jpeg,
+    }
+    folder = by_minari("camera-v0", None, whole, monkeypatch, tmp_path, **options)
+    if jpeg:
+        with pytest.raises(SystemExit, match="camera-v0: images in JPEG are not read here; save the data set with"):
+            imports.minari(folder, "Camera-v0")
+    else:
+        (found,) = imports.minari(folder, "Camera-v0")
+        np.testing.assert_array_equal(found.observations, seen.reshape(3, -1))
+
+
+def test_ours_come_back_as_they_are(tmp_path):
+    """Their actions lie in [-1, 1] already: Pendulum's own, of -2 to 2, would be halved."""
+    ours = [episode(np.zeros((3, 3)), np.array([[-1.0], [0.5]]), np.ones(2), False)]
+    recordings.write(tmp_path / "it", "Pendulum-v1", ours, Reference(0, 1), {})
+    (found,) = imports.minari(tmp_path / "it", "Pendulum-v1")
+    assert found.actions.tolist() == [[-1.0], [0.5]]
+    assert found.total == 2
+    with pytest.raises(SystemExit, match="it: recorded in Pendulum-v1, but environment is CartPole-v1"):
+        imports.minari(tmp_path / "it", "CartPole-v1")
 
 
 def test_another_format_of_minaris_is_told(tmp_path, monkeypatch):

@@ -160,3 +160,31 @@ def test_actions_without_bounds_are_not_supported(monkeypatch):
     monkeypatch.setitem(gymnasium.registry, "Unbounded-v0", spec)
     with pytest.raises(SystemExit, match=r"environment Unbounded-v0: actions of Box\(-inf, inf.* are not supported"):
         make("Unbounded-v0")
+
+
+@pytest.mark.parametrize("environment", ["Hopper-v2", "GymV21Environment-v0"])
+def test_an_environment_that_wants_what_is_not_here_is_one_clear_line(environment, monkeypatch):
+    monkeypatch.setattr(gymnasium.logger, "deprecation", lambda message: None)
+    with pytest.raises(SystemExit, match=f"^environment {environment}: cannot be made: ") as stopped:
+        make(environment)
+    assert "\n" not in str(stopped.value)
+
+
+def test_observations_without_a_fixed_length_are_not_supported(monkeypatch):
+    class Growing(gymnasium.Env):
+        observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(3))
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, render_mode=None):
+            pass
+
+    spec = gymnasium.envs.registration.EnvSpec("Growing-v0", entry_point=Growing)
+    monkeypatch.setitem(gymnasium.registry, "Growing-v0", spec)
+    with pytest.raises(SystemExit, match=r"environment Growing-v0: observations of Sequence.* are not supported"):
+        make("Growing-v0")
+
+
+def test_what_is_not_finite_is_not_clipped():
+    """Infinity is no action of Pendulum's, though 2 is what a very large number stands for."""
+    actions = make("Pendulum-v1").inward(np.array([[np.inf], [-np.inf], [np.nan], [9.0]]))
+    np.testing.assert_array_equal(actions[:, 0], [np.inf, -np.inf, np.nan, 1])

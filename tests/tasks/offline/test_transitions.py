@@ -165,7 +165,20 @@ def test_our_own_data_set_can_be_imported_as_minaris(home, tmp_path):
 def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
     d4rl(tmp_path / "it.hdf5", timeouts=False)
     for arguments, told in (
-        ({"source": "d4rl", "location": "it.hdf5"}, "^data set out: episode 0: timeouts: missing"),
+        ({"source": "d4rl", "location": "it.hdf5"}, "^data set out: timeouts: missing"),
+        (
+            {"source": "d4rl", "location": "no.hdf5"},
+            r"^data set out: \S+no.hdf5: no D4RL file: No such file or directory$",
+        ),
+        (
+            {"source": "minari", "location": "no"},
+            r"^data set out: \S+no: no Minari data set: No such file or directory$",
+        ),
+        (
+            {"source": "d4rl", "location": "../it.hdf5"},
+            r"datasets.out.location: ../it.hdf5 is not below transitions.path",
+        ),
+        ({"source": "minari", "location": "/it"}, r"datasets.out.location: /it is not below transitions.path"),
         ({"source": "d4rl"}, r"^params.yaml: transitions.datasets.out.location: what is imported must be named"),
         ({"source": "random"}, r"^params.yaml: transitions.datasets.out: steps or episodes must say how much"),
         ({"source": "expert", "steps": 5}, r"no expert policy; behaviour.environments.Hopper-v5.steps is 0\?"),
