@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from flows import parameters
 from flows.validation import ParameterError
@@ -70,3 +71,25 @@ def test_a_right_value_is_taken(tmp_path, setting):
         shutil.copy(ROOT / name, tmp_path)
     parameters.edit(tmp_path, [parameters.setting(setting)])
     parameters.check(tmp_path)
+
+
+def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
+    """Its table 8 and appendix A (arXiv:2106.01345), laid over params.yaml: what params.yaml says goes where the preset is silent."""
+    for name in ("params.yaml", "params.schema.json"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    parameters.edit(tmp_path, parameters.preset(tmp_path, "decision-transformer"))
+    section = YAML(typ="safe").load(tmp_path / "params.yaml")["decision_transformer"]
+    paper = {
+        "width": 128, "layers": 3, "heads": 1, "dropout": 0.1, "batch_size": 64, "learning_rate": 1e-4,
+        "weight_decay": 1e-4, "warmup": 10_000, "last_rate": 1.0, "steps": 100_000, "clip": 0.25,
+    }  # fmt: skip
+    assert {key: section[key] for key in paper} == paper
+    targets = {"Hopper": [3600, 1800], "HalfCheetah": [12000, 6000], "Walker2d": [5000, 2500]}
+    for data_set, asked in section["datasets"].items():
+        environment = data_set.split("-")[0]
+        if environment == "Reacher":  # version 5's returns are negative: D4RL's targets would mean nothing
+            assert (asked["scale"], asked["context"]) == (10, 5)
+        else:
+            assert asked == {"targets": targets[environment], "scale": 1000, "context": 20}
+    assert len(section["datasets"]) == 4 * 3
