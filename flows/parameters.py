@@ -7,7 +7,7 @@ stay. It is written, atomically, only if the whole file is valid afterwards.
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
-from flows.validation import PARAMS, Key, ParameterError, free, shown, suggestion, validate
+from flows.validation import PARAMS, Key, ParameterError, absent, free, shown, suggestion, validate
 
 SCHEMA, PRESETS = "params.schema.json", "presets"
 
@@ -35,6 +35,13 @@ class Edit:
 def check(root: Path) -> None:
     """Raise ParameterError unless every value of params.yaml is one that the stages accept."""
     validate(_parse(_read(root / PARAMS), PARAMS), _schema(root), {})
+
+
+def check_files(root: Path, stages: Collection[str]) -> None:
+    """Raise ParameterError if one of these stages would read a file or folder that is named in params.yaml and absent."""
+    for key, path in absent(_parse(_read(root / PARAMS), PARAMS), _schema(root), root):
+        if any(name in stages for name in (key[0], *(f"{key[0]}@{part}" for part in key[1:]))):
+            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {path} does not exist")
 
 
 def read(root: Path) -> bytes:

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 Key = tuple[str, ...]
@@ -41,13 +42,46 @@ class ParameterError(Exception):
 
 def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> None:
     """Raise ParameterError for the first fault, an unknown key before a missing one, since a misspelling is both."""
+    rank = {"additionalProperties": 0, "required": 2, "anyOf": 3}  # a choice of many last: what it lacks says least
+    faults = sorted(_faults(data, schema), key=lambda error: rank.get(error.validator, 1))
+    if not faults:
+        return
+    fault = faults[0]
+    while fault.context and isinstance(fault.instance, dict):  # a choice of sections: the fault in the closest
+        fault = min(fault.context, key=lambda error: -len(error.absolute_path))
+    key, message = _explain(fault, schema)
+    source = next(
+        (name for edited, name in sources.items() if key[: len(edited)] == edited or edited[: len(key)] == key), ""
+    )
+    prefix = f"{source} " if source == "--set" else f"{source or PARAMS}: "
+    raise ParameterError(f"{prefix}{'.'.join(key)}: {message}" if key else f"{PARAMS}: {message}")
+
+
+def absent(data: Any, schema: dict[str, Any], root: Path) -> Iterator[tuple[Key, str]]:
+    """The parameters that name a file or folder which does not exist, and what they name."""
+    for fault in _faults(data, schema, root):
+        if fault.validator == "existsBelow":
+            yield tuple(map(str, fault.absolute_path)), fault.message
+
+
+def _faults(data: Any, schema: dict[str, Any], root: Path | None = None) -> Iterator[Any]:
+    """Jsonschema's errors; of files that do not exist only if a root is given, since they are no fault of the text."""
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
 
-    def key_of(_: Any, place: str, name: Any, __: Any) -> Iterator[ValidationError]:
-        entries = data
+    def at(place: str) -> Any:
+        found = data
         for part in place.split("."):
-            entries = entries.get(part) if isinstance(entries, dict) else None
+            found = found.get(part) if isinstance(found, dict) else None
+        return found
+
+    def exists_below(_: Any, place: str, name: Any, __: Any) -> Iterator[ValidationError]:
+        folder = at(place)
+        if root and isinstance(folder, str) and isinstance(name, str) and not (root / folder / name).exists():
+            yield ValidationError(f"{folder}/{name}")
+
+    def key_of(_: Any, place: str, name: Any, __: Any) -> Iterator[ValidationError]:
+        entries = at(place)
         if isinstance(entries, dict | list) and name not in entries:
             kind = "a key" if isinstance(entries, dict) else "one"
             yield ValidationError(f"{kind} of {place}", context=[ValidationError(known) for known in entries])
@@ -68,22 +102,9 @@ def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> N
             ),
         }
     )
-    validator = extend(Draft202012Validator, {"keyOf": key_of, "fieldsKeyOf": fields_key_of}, type_checker=strict)(
-        schema
-    )
-    rank = {"additionalProperties": 0, "required": 2, "anyOf": 3}  # a choice of many last: what it lacks says least
-    faults = sorted(validator.iter_errors(data or {}), key=lambda error: rank.get(error.validator, 1))
-    if not faults:
-        return
-    fault = faults[0]
-    while fault.context and isinstance(fault.instance, dict):  # a choice of sections: the fault in the closest
-        fault = min(fault.context, key=lambda error: -len(error.absolute_path))
-    key, message = _explain(fault, schema)
-    source = next(
-        (name for edited, name in sources.items() if key[: len(edited)] == edited or edited[: len(key)] == key), ""
-    )
-    prefix = f"{source} " if source == "--set" else f"{source or PARAMS}: "
-    raise ParameterError(f"{prefix}{'.'.join(key)}: {message}" if key else f"{PARAMS}: {message}")
+    keywords = {"keyOf": key_of, "fieldsKeyOf": fields_key_of, "existsBelow": exists_below}
+    validator = extend(Draft202012Validator, keywords, type_checker=strict)(schema)
+    yield from validator.iter_errors(data or {})
 
 
 def _explain(fault: Any, schema: dict[str, Any]) -> tuple[Key, str]:

@@ -10,6 +10,7 @@ from flows import parameters
 from flows.validation import ParameterError
 
 ROOT = Path(__file__).parent.parent
+IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
 SET = "{name: a, source: problems, location: '', weight: 1.0, reward: policy}"
 
 
@@ -50,6 +51,22 @@ SET = "{name: a, source: problems, location: '', weight: 1.0, reward: policy}"
             [f"mixture.datasets=[{SET.replace('1.0', '0')}]"],
             "mixture.datasets.0.weight: expected a number above 0, got 0",
         ),
+        (
+            [IMPORT.replace("it.hdf5", "null")],
+            "transitions.datasets.x.location: expected text of what is imported, got null",
+        ),
+        (
+            [IMPORT.replace("d4rl", "minari-remote").replace("it.hdf5", "null")],
+            "transitions.datasets.x.location: expected text of what is imported, got null",
+        ),
+        (
+            [IMPORT.replace("d4rl", "random")],
+            "transitions.datasets.x.steps: expected a whole number here or in episodes, got null",
+        ),
+        (
+            [IMPORT.replace("Hopper-v5", "Hoper-v5")],
+            "transitions.datasets.x.environment: expected a key of behaviour.environments (did you mean Hopper-v5?), got 'Hoper-v5'",
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -64,7 +81,16 @@ def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
 
 @pytest.mark.parametrize(
     "setting",
-    ["ppo.kl_target=0.5", "ppo.kl_target=null", "grpo.reward.rubric=0.5", f"mixture.datasets=[{SET}]", "ppo.keep=best"],
+    [
+        "ppo.kl_target=0.5",
+        "ppo.kl_target=null",
+        "grpo.reward.rubric=0.5",
+        f"mixture.datasets=[{SET}]",
+        "ppo.keep=best",
+        IMPORT,
+        IMPORT.replace("d4rl", "medium-replay").replace("it.hdf5", "null"),
+        IMPORT.replace("d4rl", "random").replace("episodes: null", "episodes: 9"),
+    ],
 )
 def test_a_right_value_is_taken(tmp_path, setting):
     for name in ("params.yaml", "params.schema.json"):
@@ -73,8 +99,24 @@ def test_a_right_value_is_taken(tmp_path, setting):
     parameters.check(tmp_path)
 
 
+@pytest.mark.parametrize("source", ["d4rl", "minari", "minari-remote"])
+def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, source):
+    for name in ("params.yaml", "params.schema.json"):
+        shutil.copy(ROOT / name, tmp_path)
+    parameters.edit(tmp_path, [parameters.setting(IMPORT.replace("d4rl", source))])
+    parameters.check_files(tmp_path, {"transitions@graph-60", "bc@x", "report"})
+    if source == "minari-remote":  # Minari will look for it elsewhere
+        return parameters.check_files(tmp_path, {"transitions@x"})
+    told = r"^params.yaml: transitions.datasets.x.location: data/raw/transitions/it.hdf5 does not exist$"
+    with pytest.raises(ParameterError, match=told):
+        parameters.check_files(tmp_path, {"transitions@x"})
+    (tmp_path / "data/raw/transitions").mkdir(parents=True)
+    (tmp_path / "data/raw/transitions/it.hdf5").touch()
+    parameters.check_files(tmp_path, {"transitions@x"})
+
+
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
-    """Its table 8 and appendix A (arXiv:2106.01345), laid over params.yaml: what params.yaml says goes where the preset is silent."""
+    """Of its appendix and its code (arXiv:2106.01345), once laid over params.yaml, which says the rest."""
     for name in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tasks import artifacts, behaviours, imports, recordings, saved, schemas
 from tasks.algorithms.offline.actors import Sampled
@@ -32,9 +32,29 @@ IMPORTS: dict[str, Callable[[Path, str, str], list[Episode]]] = {  # of: raw fol
 }
 
 
+def _of(sources: Sequence[str], rule: dict[str, Any]) -> dict[str, Any]:
+    return {"if": {"properties": {"source": {"enum": sources}}}, "then": rule}
+
+
+RULES: list[Any] = [  # of data sets, that the command line knows before anything runs
+    _of([*IMPORTS], {"properties": {"location": {"type": "string", "$comment": "of what is imported"}}}),
+    _of(["minari", "d4rl"], {"properties": {"location": {"existsBelow": "transitions.path"}}}),
+    _of(
+        ["random", "medium", "medium-expert", "expert"],
+        {
+            "anyOf": [
+                {"properties": {"steps": {"type": "integer", "$comment": "here or in episodes"}}},
+                {"properties": {"episodes": {"type": "integer"}}},
+            ]
+        },
+    ),
+]
+
+
 class Dataset(Config):
     """One data set: whence its episodes are, and how many of them; where both limits are null, all that there are."""
 
+    model_config = ConfigDict(json_schema_extra={"allOf": RULES})
     environment: str = key_of("behaviour.environments")
     source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
     location: str | None  # of an import: a folder or file below transitions.path, or Minari's id

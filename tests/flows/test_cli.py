@@ -167,6 +167,25 @@ def test_wrong_use_is_one_line_and_exit_2(fresh: Path, arguments: list[str], mes
     assert not (fresh / "data").exists()
 
 
+def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(fresh: Path) -> None:
+    """By those that would read it: others run without."""
+    schema = json.loads((fresh / "params.schema.json").read_text())
+    named = {"type": "string", "existsBelow": "ppo.folder"}
+    ppo = {"folder": {"type": "string"}, "file": named, **schema["properties"]["ppo"]["properties"]}
+    schema["properties"]["ppo"] |= {"properties": ppo}
+    (fresh / "params.schema.json").write_text(json.dumps(schema))
+    params = (fresh / "params.yaml").read_text().replace("ppo:", "ppo:\n  folder: raw\n  file: it.hdf5")
+    (fresh / "params.yaml").write_text(params)
+    told = "posttrain: params.yaml: ppo.file: raw/it.hdf5 does not exist\n"
+    assert call(fresh, "run", "report") == (2, "", told)
+    assert call(fresh, "status") == (2, "", told)
+    assert not (fresh / "data").exists()
+    assert call(fresh, "run", "dpo")[0] == 0
+    (fresh / "raw").mkdir()
+    (fresh / "raw/it.hdf5").touch()
+    assert call(fresh, "run", "report")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
