@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -11,17 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tasks import q_learning
 from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, means
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
-from tasks.algorithms.offline.target import Target
 from tasks.algorithms.offline.transformer import Transformer
 from tasks.algorithms.offline.transitions import Transitions
 from tasks.algorithms.offline.windows import Episodes
 
 Steps = Iterator[Mapping[str, Tensor]]
-STARTS = 32  # initial observations whose value is followed, as in the stages
 LOG_EVERY = 100  # steps whose metrics become a row
 
 
@@ -55,13 +53,13 @@ def _values(
     policy = QValues(spaces, given["hidden"], given["gamma"])
     if given.get("normalise", True):
         policy.normaliser.fit(data.observations)
-    normal = policy.normaliser
-    scaled = replace(data, observations=normal(data.observations), next_observations=normal(data.next_observations))
-    target = Target(policy.layers, every=given["target_every"], rate=1.0)
-    optimizer = Adam(policy.parameters(), given["learning_rate"])
-    batches, starts = scaled.batches(given["batch_size"], generator), scaled.observations[scaled.starts[:STARTS]]
+    scaled = q_learning.normalised(policy.normaliser, data)
     loss = partial(objective, gamma=given["gamma"], double=True, huber=given.get("huber", True))
-    return policy, dqn.fit(policy, target, optimizer, batches, starts, loss)
+    config = q_learning.QConfig.model_construct(  # all of it that a learner reads
+        learning_rate=given["learning_rate"], target_every=given["target_every"], target_rate=1.0
+    )
+    batches = scaled.batches(given["batch_size"], generator)
+    return policy, iter(q_learning.learner(config, loss, policy, batches, scaled).steps)
 
 
 def _dqn(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:

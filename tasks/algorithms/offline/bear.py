@@ -1,10 +1,11 @@
 """Bootstrapping error accumulation reduction: Q-learning within the support of the data's actions (arXiv:1906.00949).
 
-Q (Algorithm 1): r + gamma (1 - terminated) max_j [lambda min_i Q'_i + (1 - lambda) max_i Q'_i](s', a_j), a_j ~ target
+Q: r + gamma (1 - terminated) max_j [lambda min_i Q'_i + (1 - lambda) max_i Q'_i](s', a_j), a_j ~ target
 policy; policy: max E min_i Q_i(s, a) subject to MMD(pi, behaviour) <= threshold, by a Lagrange multiplier
 that gradient ascent moves. The behaviour is a variational autoencoder's. Like the authors' code: the square root of
 the biased estimate of MMD^2, and `warmup` steps in which the policy only follows the behaviour. Unlike it: MMD
-of actions in the box, not before their tanh; played by the mean, not by the best of ten samples. Continuous actions only.
+of actions in the box, not before their tanh, and of all the policy's noise, not kept within half a deviation; Q of one of
+those samples, not their mean; played by the mean, not by the best of ten samples. Continuous actions only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,10 +1,11 @@
-"""Conservative Q-learning for continuous actions, on top of soft actor-critic (arXiv:2006.04779, eq. 4 and appendix F).
+"""Conservative Q-learning for continuous actions, on top of soft actor-critic (arXiv:2006.04779, eq. 4; sampling: appendix F).
 
 Each critic: mean (Q(s, a) - r - gamma (1 - terminated) min_i Q'_i(s', a'))^2 + alpha (logsumexp_j [Q(s, a_j) - log q_j]
 - Q(s, a)), where the a_j are drawn with density q_j: `samples` each from the uniform one (log 0.5^d on the box), from pi(s)
-and from pi(s'), all scored at s, their log densities without gradient. As in the authors' code, no entropy in the target
-and not divided by the number of a_j, a constant. Policy: min tau log pi(a|s) - min_i Q_i(s, a) (arXiv:1801.01290), tau such
-that the entropy is -d. With a `gap`, alpha is a Lagrange multiplier that gradient ascent moves (eq. 30).
+and from pi(s'), all scored at s, their log densities without gradient. As in the authors' code, the error is not halved, there
+is no entropy in the target, and no division by the number of a_j: a constant, for which a `gap` must allow. Unlike there, the
+policy does not start by cloning. It has min tau log pi(a|s) - min_i Q_i(s, a), tau such that the entropy is -d
+(arXiv:1812.05905). With a `gap`, alpha is the multiplier of the paper's Lagrange version, which gradient ascent moves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

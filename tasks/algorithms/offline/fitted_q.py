@@ -1,7 +1,7 @@
 """Fitted Q evaluation: what a given policy would earn, estimated from a data set that others recorded.
 
 Q <- argmin mean (Q(s, a) - r - gamma (1 - terminated) Q'(s', pi(s')))^2, again and again, Q' following Q; the estimate is the
-mean of Q(s_0, pi(s_0)) over the episodes' first states (Le et al. 2019, arXiv:1903.08032, algorithm 3, by gradient steps).
+mean of Q(s_0, pi(s_0)) over the episodes' first states (Le et al. 2019, arXiv:1903.08738, algorithm 3, by gradient steps).
 Of actions that the data lacks it knows nothing, so it may be far off for a policy that strays from the data; but no target
 lies beyond what rewards like the data's can add up to, or it might be off by any number.
 """
