@@ -81,25 +81,33 @@ def test_the_weights_of_a_data_set_are_of_its_returns_less_its_values():
 
 
 def one_step(monkeypatch, weights):
-    """The policy's loss where the data set got these weights."""
+    """Metrics of the first step where the data set got these weights and DATA's rewards as returns; what they were made of."""
 
     def refresh(agent, transitions, settings):
         agent.weights.copy_(torch.tensor(weights))
+        agent.returns.copy_(DATA.rewards)
 
     monkeypatch.setattr(awr, "refresh", refresh)
     torch.manual_seed(0)
     agent = awr.Agent(Spaces(1, 2, True), [4], DATA)
-    likely = agent.policy.log_likelihood(DATA.observations, DATA.actions).detach()
+    likely, values = (
+        agent.policy.log_likelihood(DATA.observations, DATA.actions).detach(),
+        agent.values(DATA.observations),
+    )
     settings = awr.Settings(gamma=0.9, lam=0.5, beta=1.0, max_weight=20.0, refresh_every=1)
     steps = awr.fit(agent, optimizers(agent), DATA, settings, batch_size=7, generator=torch.Generator().manual_seed(0))
     rows = torch.randint(5, (7,), generator=torch.Generator().manual_seed(0))
-    return next(steps)["policy_loss"].item(), likely[rows], rows
+    return next(steps), likely[rows], values[rows], rows
 
 
-def test_the_policys_loss_is_the_weighted_log_likelihood(monkeypatch):
-    weights = [1.0, 0.0, 3.0, 0.5, 2.0]
-    loss, likely, rows = one_step(monkeypatch, weights)
-    assert loss == pytest.approx(-(torch.tensor(weights)[rows] * likely).mean().item(), rel=1e-5)
+def test_the_losses_are_the_weighted_log_likelihood_and_the_square_of_return_less_value(monkeypatch):
+    weights = torch.tensor([1.0, 0.0, 3.0, 0.5, 20.0])  # the last one is at the limit
+    metrics, likely, values, rows = one_step(monkeypatch, weights.tolist())
+    assert metrics["policy_loss"].item() == pytest.approx(-(weights[rows] * likely).mean().item(), rel=1e-5)
+    assert metrics["value_loss"].item() == pytest.approx((DATA.rewards[rows] - values).square().mean().item(), rel=1e-5)
+    assert metrics["weight"].item() == pytest.approx(weights[rows].mean().item())
+    assert 0 < metrics["clipped"].item() < 0.5
+    assert metrics["clipped"].item() == pytest.approx(rows.tolist().count(4) / 7)
 
 
 def optimizers(agent):

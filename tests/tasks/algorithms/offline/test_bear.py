@@ -1,4 +1,4 @@
-from math import exp, sqrt
+from math import exp, log, sqrt
 from types import SimpleNamespace
 
 import pytest
@@ -141,6 +141,34 @@ def test_it_does_better_than_the_data_and_than_cloning_it():
     generator = torch.Generator().manual_seed(0)
     point.drain(bear.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), 700)
     assert point.score(agent.policy) > max(data.returns.mean().item(), point.score(point.cloned(False))) + 1
+
+
+def test_the_behaviour_model_learns_what_the_data_do():
+    data = point.recorded(False)
+    agent, optimizers = learner(data)
+
+    def loss():
+        return agent.behaviour.loss(data.observations, data.actions, torch.Generator().manual_seed(1)).item()
+
+    before = loss()
+    generator = torch.Generator().manual_seed(0)
+    point.drain(bear.fit(agent, optimizers, data, SETTINGS, batch_size=64, generator=generator), 100)
+    assert loss() < 0.8 * before
+
+
+def test_the_action_models_loss_by_hand(monkeypatch):
+    """A latent of 0.3 + 0.5 noise in each of two components, decoded into their sum."""
+    model = ActionModel(point.spaces(False), [])
+    with torch.no_grad():
+        model.encoder[0].weight.zero_()
+        model.encoder[0].bias.copy_(torch.tensor([0.3, 0.3, log(0.5), log(0.5)]))
+    monkeypatch.setattr(model, "_decode", lambda seen, latent: latent.sum(-1, keepdim=True))
+    noise = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    actions = torch.tensor([[0.1], [0.2], [-0.5]])
+    error = ((0.3 + 0.5 * noise).sum(-1, keepdim=True) - actions).square().mean()
+    divergence = (0.3**2 + 0.5**2 - 1) / 2 - log(0.5)
+    loss = model.loss(torch.zeros(3, 1), actions, torch.Generator().manual_seed(0))
+    assert loss.item() == pytest.approx(error.item() + 0.5 * divergence, rel=1e-5)
 
 
 def test_the_latents_divergence_by_hand():

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tasks.algorithms.offline import behaviour
 from tasks.algorithms.offline.actors import Behaviour, Tanh
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import Rollout, Running, Settings, advantages, fit, loss
@@ -37,6 +38,29 @@ REWARDS, VALUES, AFTER = (torch.tensor(row)[:, None] for row in ([1.0, 2.0, 4.0]
 def test_advantages_by_hand(terminated, ended, expected):
     found = advantages(rollout(terminated, ended), REWARDS, VALUES, AFTER, GAMMA, LAM)
     assert found[:, 0].tolist() == pytest.approx(expected)
+
+
+def test_the_sums_that_scale_rewards_go_on_over_rollouts_and_end_with_an_episode():
+    first = replace(rollout([0, 0, 0], [0, 1, 0]), rewards=REWARDS)
+    gain, sums = behaviour._discounted(first, torch.zeros(0), GAMMA)
+    assert sums[:, 0].tolist() == [1.0, 2.5, 4.0]
+    _, sums = behaviour._discounted(first, gain, GAMMA)
+    assert sums[:, 0].tolist() == [3.0, 3.5, 4.0]
+
+
+def test_what_is_learnt_from_a_rollout_are_normalised_advantages_and_the_returns():
+    """All values are 0.25, so the deltas are 1, 2 and 4 less 0.25 - 0.25 / 2, which sum up backwards as above."""
+    torch.manual_seed(0)
+    policy, critic = Behaviour(SPACES, [4]), Tanh(SPACES, [4], 1, gain=0.0)
+    torch.nn.init.constant_(critic.layers[-1].bias, 0.25)
+    played = rollout([0, 0, 0], [0, 0, 0])
+    settings = replace(SETTINGS, gamma=GAMMA, lam=LAM)
+    _, _, logps, scaled, returns = behaviour._prepare(policy, critic, played, REWARDS, settings)
+    last, second = 4 - 0.125, 2 - 0.125 + (4 - 0.125) / 4
+    gains = torch.tensor([1 - 0.125 + second / 4, second, last])
+    torch.testing.assert_close(returns, gains + 0.25)
+    torch.testing.assert_close(scaled, (gains - gains.mean()) / gains.std())
+    torch.testing.assert_close(logps, torch.full((3,), 1 / 3).log())
 
 
 def test_loss_by_hand():

@@ -98,6 +98,19 @@ def test_the_targets_follow_the_critics():
     assert not torch.equal(before, learner.targets.members[0][0].weight)
 
 
+@pytest.mark.parametrize("discrete", [True, False])
+def test_the_clone_learns_what_the_data_do(discrete):
+    learner, optimizers, data = learning(discrete)
+
+    def likelihood():
+        return learner.clone.log_likelihood(data.observations, data.actions).mean().item()
+
+    before = likelihood()
+    generator = torch.Generator().manual_seed(0)
+    point.drain(brac.fit(learner, optimizers, data, SETTINGS, batch_size=64, generator=generator), 100)
+    assert likelihood() > before + 0.1
+
+
 def trained(discrete, alpha, steps=700):
     learner, optimizers, data = learning(discrete)
     settings = brac.Settings(gamma=point.GAMMA, alpha=alpha, target_rate=0.05, warmup=200)

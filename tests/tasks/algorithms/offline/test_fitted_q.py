@@ -52,6 +52,19 @@ def test_a_truncated_episode_goes_on_and_a_terminated_one_does_not(terminated, w
         assert critic(torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(worth, abs=0.05)
 
 
+def test_what_is_bootstrapped_from_is_the_target_not_the_critic(one_thread):
+    """The target of a target that never moves: r + gamma Q_first(s', a')."""
+    data, spaces = recorded([(0, 0, 1.0, 1, False), (1, 0, 4.0, 1, True)], states=2, length=1), Spaces(2, 2, True)
+    torch.manual_seed(0)
+    first = Critics(spaces, (), count=1)  # as `fitted` starts
+    first.normaliser.fit(data.observations)
+    critic = fitted(data, Fixed([0, 0]), spaces, steps=1500, gamma=0.5, target_rate=0.0)
+    with torch.no_grad():
+        wanted = 1 + 0.5 * first(torch.eye(2)[1:], torch.tensor([0])).item()
+        assert abs(wanted - (1 + 0.5 * 4)) > 0.5
+        assert critic(torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(wanted, abs=0.05)
+
+
 class Straight:
     """A continuous policy: half of what it sees."""
 
