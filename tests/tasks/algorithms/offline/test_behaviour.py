@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline import behaviour
-from tasks.algorithms.offline.actors import Behaviour, Tanh
+from tasks.algorithms.offline.actors import BOUND, Behaviour, Tanh
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import Rollout, Running, Settings, advantages, fit, loss
 from tasks.algorithms.offline.networks import Spaces
@@ -61,6 +61,28 @@ def test_what_is_learnt_from_a_rollout_are_normalised_advantages_and_the_returns
     torch.testing.assert_close(returns, gains + 0.25)
     torch.testing.assert_close(scaled, (gains - gains.mean()) / gains.std())
     torch.testing.assert_close(logps, torch.full((3,), 1 / 3).log())
+
+
+def test_scaled_rewards_are_bounded_and_the_learning_rate_falls_to_0(monkeypatch):
+    """One reward of 1000 in 400 steps is 20 deviations of the sums."""
+    settings, rates, scaled = replace(SETTINGS, updates=4, learning_rate=0.1), [], []
+    policy, critic = Behaviour(SPACES, [4]), Tanh(SPACES, [4], 1, gain=1.0)
+    optimizer = Adam([*policy.parameters(), *critic.parameters()], 0.1)
+    prepare = behaviour._prepare
+
+    def watched(policy, critic, played, rewards, settings):
+        rates.append(optimizer.adam.param_groups[0]["lr"])
+        scaled.append(rewards)
+        return prepare(policy, critic, played, rewards, settings)
+
+    monkeypatch.setattr(behaviour, "_prepare", watched)
+    nothing = [0] * 400
+    rewards = torch.zeros(400, 1).index_fill(0, torch.tensor([399]), 1000.0)
+    played = replace(rollout(nothing, [*nothing[:-1], 1]), rewards=rewards)
+    list(fit(policy, critic, optimizer, lambda: played, settings, torch.Generator()))
+    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
+    assert scaled[0][-1].item() == BOUND
+    assert scaled[0][:-1].abs().max() == 0
 
 
 def test_loss_by_hand():

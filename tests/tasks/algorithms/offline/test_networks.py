@@ -17,6 +17,7 @@ def test_the_normaliser_is_part_of_the_state():
     again.load_state_dict(policy.state_dict())
     seen = torch.randn(5, 2)
     assert torch.equal(again(seen), policy(seen))
+    torch.testing.assert_close(policy(seen), policy.layers((seen - torch.tensor([2.0, 3.0])) / 2))
 
 
 def test_greedy_is_the_highest_preference():
