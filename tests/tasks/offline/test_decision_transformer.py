@@ -2,6 +2,7 @@ import hashlib
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -40,6 +41,7 @@ SMALL = {
     "synthetic": {"states": 5, "steps": 3, "rows": 2, "length": 6, "learning_rate": 0.01},
 }
 NOWHERE = Path("nowhere")
+SHARED = Path(__file__).parents[4] / "shared"
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +197,22 @@ def test_text_from_the_language_flows_corpus(data, tmp_path):
     stream, vocabulary = stage._stream(config(), options["language"], tmp_path / "corpus")
     assert "".join(SIGNS[token] for token in stream) == "oneĠtwothree"
     assert vocabulary == len(SIGNS)
+
+
+@pytest.mark.skipif(not (SHARED / "data/wikitext2").is_dir(), reason="needs the shared data and models")
+def test_a_real_language_model_learns_real_text_beside_actions(data, tmp_path):
+    (tmp_path / "text").mkdir()
+    words = (SHARED / "data/wikitext2/valid.txt").read_text()[:40_000]
+    (tmp_path / "text/wiki.txt").write_text(words)
+    beside = {"weight": 0.1, "path": "-", "rows": 4, "length": 64}
+    more = {"seeds": [0], "steps": 40, "inits": {"DT": "random", "DT-language": "language"}}
+    places = {"language": SHARED / "models/stories260K", "texts": tmp_path / "text"}
+    out, metrics = made(data, tmp_path / "out", **places, text=beside, learning_rate=0.001, **more)
+    curves = pd.read_csv(out / "curves.csv").groupby("variant")["language_loss"]
+    first, last = curves.first(), curves.last()
+    assert first["DT-language"] < first["DT"] < np.log(512) + 1, "it knows words already; new weights know nothing"
+    assert (last < first).all()
+    assert metrics["DT-language"]["language_loss"] == pytest.approx(last["DT-language"])
 
 
 @pytest.mark.parametrize("missing", ["text", "model"])
