@@ -39,7 +39,7 @@ def minari(folder: Path, environment: str) -> list[Episode]:
         kind, count = metadata.get("data_format", "hdf5"), metadata["total_episodes"]
         if kind != "hdf5":
             raise SystemExit(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
-        if _unversioned(recorded) != _unversioned(environment):
+        if simulators.unversioned(recorded) != simulators.unversioned(environment):
             raise SystemExit(f"{folder}: recorded in {recorded}, but environment is {environment}")
         if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
             raise SystemExit(f"{folder}: images in JPEG are not read here; save the data set with jpeg_encoding=False")
@@ -87,10 +87,6 @@ def _read(path: Path, kind: str) -> Iterator[None]:
         number = getattr(error, "errno", None)
         what = os.strerror(number) if number else " ".join(str(error).split())
         raise SystemExit(f"{path}: no {kind}: {what}") from None
-
-
-def _unversioned(environment: str) -> str:
-    return environment.rsplit("-v", 1)[0]
 
 
 def _flat(file: Path) -> dict[str, NDArray[Any]]:

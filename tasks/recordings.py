@@ -25,7 +25,6 @@ from tasks.reference import Reference
 DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
 MINARI = "0.5.0"  # the format's version, as Minari names it
 
-
 # The returns that D4RL's scores are measured between (its infos.py); its environments are of version 2, not 5.
 D4RL = {
     "HalfCheetah": Reference(-280.178953, 12135.0),
@@ -93,7 +92,7 @@ def read(path: Path) -> Recording:
 
 def d4rl_reference(environment: str) -> Reference | None:
     """D4RL's for the environment of any version, if it has one."""
-    return D4RL.get(environment.rsplit("-v", 1)[0])
+    return D4RL.get(simulators.unversioned(environment))
 
 
 def as_transitions(episodes: Sequence[Episode], discrete: bool) -> Transitions:

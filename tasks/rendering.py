@@ -20,11 +20,8 @@ from tasks.playing import Played, Player, play
 from tasks.simulators import GRAPH, GraphEnv, KeyToDoorEnv
 
 SIZE = (300, 200)  # pixels
-FRAMES_A_SECOND, FRAMES, COLOURS = (
-    15,
-    120,
-    32,
-)  # at most; a longer episode has fewer frames a second, in real time all the same
+FRAMES_A_SECOND, FRAMES = 15, 120  # at most; a longer episode has fewer frames a second, in real time all the same
+COLOURS = 32
 LIMIT = 300_000  # bytes
 SLOW = 2.0  # steps a second of environments that do not say
 SKY, GROUND, GRID, COLOUR, INK = "#f4f6f8", "#cfd6dc", "#aab4bd", "#0072B2", "#1c1c1c"
@@ -126,9 +123,8 @@ def _bodies(model: Any, data: Any) -> Image.Image:
     """MuJoCo's geoms as thick lines and discs; the eye follows the first body that moves."""
     image, pen = _canvas()
     width, height = image.size
-    shown = [
-        number for number in range(model.ngeom) if model.geom_type[number] in (2, 3, 5)
-    ]  # sphere, capsule, cylinder
+    round_ = (2, 3, 5)  # sphere, capsule, cylinder
+    shown = [number for number in range(model.ngeom) if model.geom_type[number] in round_]
     centres = data.geom_xpos[shown]
     above = np.ptp(centres[:, 2]) < 0.1
     across, up, depth = (0, 1, 2) if above else (0, 2, 1)

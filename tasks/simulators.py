@@ -19,6 +19,7 @@ from tasks.algorithms.offline.networks import Spaces
 Seen = NDArray[np.float32]
 GRAPH = graph.random_graph(nodes=20, degree=3, longest=4, seed=3)
 WALK = 10  # steps until a walk in the graph is truncated
+LONGEST = 1000  # steps until an episode is truncated where Gymnasium sets no limit: a policy that stays put would play for ever
 
 
 class GraphEnv(gymnasium.Env[Seen, int]):
@@ -123,6 +124,11 @@ OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {"graph": GraphEnv, "ke
 OPTIMA = {"graph": float(-GRAPH.distances[GRAPH.starts].mean()), "key-to-door": 1.0}  # mean return of the best policy
 
 
+def unversioned(environment: str) -> str:
+    """Its name without the version: Hopper of Hopper-v5."""
+    return environment.rsplit("-v", 1)[0]
+
+
 def make(environment: str, render_mode: str | None = None) -> Plain:
     """The environment of that name; SystemExit with one line if there is none, or if its spaces are not supported."""
     if environment in OWN:
@@ -131,10 +137,12 @@ def make(environment: str, render_mode: str | None = None) -> Plain:
         near = difflib.get_close_matches(environment, [*OWN, *gymnasium.registry], n=3)
         known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
         raise SystemExit(f"environment {environment}: unknown; {known}")
-    if "mujoco" in str(gymnasium.spec(environment).entry_point):
+    spec = gymnasium.spec(environment)
+    if "mujoco" in str(spec.entry_point):
         _keep_mujoco_from_writing()
+    limit = spec.max_episode_steps or LONGEST
     try:
-        env = gymnasium.make(environment, render_mode=render_mode, disable_env_checker=True)
+        env = gymnasium.make(environment, limit, render_mode=render_mode, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
         raise SystemExit(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
     if not env.observation_space.is_np_flattenable:

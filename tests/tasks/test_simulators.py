@@ -4,7 +4,7 @@ import pytest
 
 from tasks import simulators
 from tasks.algorithms.offline.networks import Spaces
-from tasks.simulators import GRAPH, OPTIMA, WALK, make, spaces_of
+from tasks.simulators import GRAPH, LONGEST, OPTIMA, WALK, make, spaces_of
 
 
 @pytest.mark.parametrize(
@@ -188,3 +188,14 @@ def test_what_is_not_finite_is_not_clipped():
     """Infinity is no action of Pendulum's, though 2 is what a very large number stands for."""
     actions = make("Pendulum-v1").inward(np.array([[np.inf], [-np.inf], [np.nan], [9.0]]))
     np.testing.assert_array_equal(actions[:, 0], [np.inf, -np.inf, np.nan, 1])
+
+
+@pytest.mark.parametrize(
+    ("environment", "action", "steps"), [("CliffWalking-v1", 3, LONGEST), ("MountainCar-v0", 1, 200)]
+)
+def test_who_stays_put_is_truncated_in_the_end(environment, action, steps):
+    """Gymnasium sets CliffWalking no limit; where it sets one, that one holds."""
+    env = make(environment)
+    env.reset(seed=0)
+    ends = [env.step(action)[2:4] for _ in range(steps)]
+    assert ends == [(False, False)] * (steps - 1) + [(False, True)]
