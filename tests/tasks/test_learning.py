@@ -87,25 +87,29 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("step", [11, 24, 60, 99])
-def test_killed_at_any_step_it_ends_with_the_same_bytes(data, tmp_path, monkeypatch, step):
-    whole = hashes(made(data, tmp_path / "whole")[0])
-    monkeypatch.setattr(training, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(training, "SHARE", float("inf"))
-    fit, taken = algorithm.fit, []
+def until_killed(step, taken):
+    """The algorithm's fit, killed once at the given step of all that are taken."""
+    fit = algorithm.fit
 
-    def until_killed(*arguments, **options):
+    def watched(*arguments, **options):
         for metrics in fit(*arguments, **options):
             taken.append(metrics)
             if len(taken) == step:
                 raise Killed
             yield metrics
 
+    return watched
+
+
+@pytest.mark.parametrize("step", [11, 24, 60, 99])
+def test_killed_at_any_step_it_ends_with_the_same_bytes(data, tmp_path, monkeypatch, step):
+    whole = hashes(made(data, tmp_path / "whole")[0])
+    monkeypatch.setattr(training, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(training, "SHARE", float("inf"))
     with monkeypatch.context() as patched:
-        patched.setattr(algorithm, "fit", until_killed)
+        patched.setattr(algorithm, "fit", until_killed(step, []))
         with pytest.raises(Killed):
             made(data, tmp_path / "killed")
-    taken.clear()
     resumed = bc.run(CONFIG, data, tmp_path / "killed")
     assert resumed
     assert hashes(tmp_path / "killed") == whole
@@ -130,17 +134,9 @@ def test_a_resumed_training_does_not_start_again(data, tmp_path, monkeypatch, ca
 
 def test_what_was_trained_before_the_kill_is_not_trained_again(data, tmp_path, monkeypatch):
     """Checkpoints on the way come too seldom here: only what ended has one."""
-    whole, fit, taken = hashes(made(data, tmp_path / "whole")[0]), algorithm.fit, []
-
-    def until_killed(*arguments, **options):
-        for metrics in fit(*arguments, **options):
-            taken.append(metrics)
-            if len(taken) == 60:  # of 25 for each of two seeds and two shares
-                raise Killed
-            yield metrics
-
+    whole, taken = hashes(made(data, tmp_path / "whole")[0]), []
     with monkeypatch.context() as patched:
-        patched.setattr(algorithm, "fit", until_killed)
+        patched.setattr(algorithm, "fit", until_killed(60, taken))  # of 25 for each of two seeds and two shares
         with pytest.raises(Killed):
             made(data, tmp_path / "killed")
         assert len(list(training.FOLDER.glob("*.safetensors"))) == 2
