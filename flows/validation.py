@@ -89,7 +89,7 @@ def _faults(data: Any, schema: dict[str, Any], root: Path | None = None) -> Iter
     def fields_key_of(_: Any, places: Mapping[str, str], entry: Any, __: Any) -> Iterator[ValidationError]:
         for field, place in places.items():
             with suppress(KeyError, TypeError):  # of an entry that lacks what the place is named by: another fault
-                for fault in key_of(_, place.format_map(entry), entry[field], __):
+                for fault in key_of(None, place.format_map(entry), entry[field], None):
                     fault.path.append(field)
                     fault.instance = entry[field]
                     yield fault
