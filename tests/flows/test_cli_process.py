@@ -71,7 +71,7 @@ def test_ctrl_c_stops_within_two_seconds_with_one_line_and_130(root: Path) -> No
 
 
 def test_on_a_terminal_there_is_the_table_and_no_chatter_of_what_works_below(root: Path) -> None:
-    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.beta=0.6"]
+    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.seconds=2"]  # several redraws of its log's place
     master, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     with subprocess.Popen(command, cwd=root, env=environ(), stdout=terminal, stderr=terminal) as run:
