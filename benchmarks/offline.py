@@ -21,6 +21,7 @@ from benchmarks.offline_ours import Ours
 from benchmarks.rl_report import span
 from tasks.algorithms.offline.networks import Spaces
 from tasks.algorithms.offline.transitions import Transitions
+from tasks.stage import keep_freed_memory
 
 RESULT = Path(__file__).with_suffix(".md")
 ROUNDS, QUICK_ROUNDS = 7, 2
@@ -93,6 +94,7 @@ def made_up(spaces: Spaces, episodes: int) -> Transitions:
 
 def measure(case: Case, rounds: int, steps: int, episodes: int, folder: Path) -> tuple[Rates, str]:
     """The rates of both sides, turn about, after a round that does not count; and d3rlpy's version."""
+    keep_freed_memory()
     data, rates = made_up(case.spaces, episodes), Rates()
     ours = Ours(data, case.spaces, 0, case.settings)
     half = Ours(data, case.spaces, 0, case.settings | {"bfloat16": True}) if case.half else None
@@ -138,7 +140,7 @@ def introduction(version: str, rounds: int, load: float, seconds: float) -> list
         f"data in the shape of LunarLander-v3 (8 observations, 4 actions) or Hopper-v5 (11, 3): {EPISODES} episodes of 50 to "
         f"{LONGEST} steps. Same sizes, batch and optimizer (Adam): two layers of 256, batch 256; Decision Transformer with K 20, "
         "batch 64, one head, clipping. d3rlpy runs as its users run it, by `fit`, without a progress bar, files or "
-        "evaluation; ours draws batches, steps and gathers metrics as the stages do. Losses and gradients of BC, DQN and CQL are "
+        "evaluation; ours draws batches, steps, gathers metrics and reuses freed memory as the stages do. Losses and gradients of BC, DQN and CQL are "
         "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's computes every "
         "layer at all positions, masks its padding, and its discrete one has other position embeddings. Our large products are "
         "oneDNN's (tasks/algorithms/linear.py), in single precision too; d3rlpy's are what torch takes, MKL's.",

@@ -59,7 +59,7 @@ def _values(
         learning_rate=given["learning_rate"], target_every=given["target_every"], target_rate=1.0
     )
     batches = scaled.batches(given["batch_size"], generator)
-    return policy, iter(q_learning.learner(config, loss, policy, batches, scaled).steps)
+    return policy, iter(q_learning.learner(config, loss, policy, batches).steps)
 
 
 def _dqn(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:

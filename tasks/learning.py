@@ -51,6 +51,7 @@ class Learner:
 
 
 RETURN = "return"
+STARTS = 32  # initial observations, at most, whose value is followed while learning
 EVALUATION_SEED = 1_000_000  # of the episodes played on the way; the stage `returns` plays others
 
 Build = Callable[[Recording, int, torch.Generator], Learner]
@@ -86,16 +87,24 @@ def run(
 def _train(
     training: Training, name: str, config: LearnerConfig, recording: Recording, seed: int, build: Build, out: Path
 ) -> list[Row]:
-    """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name."""
+    """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name.
+
+    Of a policy with Q-values each row has the `initial_value`, the mean of max_a Q at some episodes' first observations: what
+    it believes to earn, which makes over-estimation visible beside its discounted returns.
+    """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     learner = build(recording, seed, generator)
     total = ceil(config.steps / config.log_every)
+    data = recording.transitions
+    starts = data.observations[data.starts[:: max(1, len(data.lengths) // STARTS)][:STARTS]]
 
     def fit(start: int) -> Iterator[Row]:
         steps = islice(learner.steps, max(0, config.steps - start * config.log_every))
         for number, row in enumerate(means.rows(steps, config.log_every), start + 1):
             row["step"] = min(number * config.log_every, config.steps)
+            if hasattr(learner.policy, "values"):
+                row["initial_value"] = learner.policy.values(starts).mean().item()
             if number % config.evaluate_every == 0 or number == total:
                 played = play(
                     recording.environment, as_player(learner.policy), config.evaluate_episodes, EVALUATION_SEED

@@ -15,8 +15,6 @@ from tasks.algorithms.offline.transitions import Batch, Transitions
 from tasks.learning import Learner, LearnerConfig
 from tasks.recordings import Recording
 
-STARTS = 32  # initial observations, at most, whose value is followed while learning
-
 
 class QConfig(LearnerConfig):
     """The network, how it is fitted, and how its target network follows it."""
@@ -40,15 +38,11 @@ def network(config: QConfig, recording: Recording) -> QValues:
     return policy
 
 
-def learner(
-    config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch], data: Transitions
-) -> Learner:
-    """Learns from these batches; they are normalised as the policy does it, as are `data`, of which the starts are watched."""
+def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch]) -> Learner:
+    """Learns from these batches; they are normalised as the policy does it."""
     target = Target(policy.layers, every=config.target_every, rate=config.target_rate)
     optimizer = Adam(policy.parameters(), config.learning_rate)
-    every = max(1, len(data.lengths) // STARTS)
-    starts = data.observations[data.starts[::every][:STARTS]]
-    steps = dqn.fit(policy, target, optimizer, batches, starts, objective)
+    steps = dqn.fit(policy, target, optimizer, batches, objective)
     return Learner(policy, {"policy": policy, "target": target, "optimizer": optimizer}, steps)
 
 
@@ -56,7 +50,7 @@ def offline(config: QConfig, objective: dqn.Loss, recording: Recording, generato
     """Learns from the data set alone."""
     policy = network(config, recording)
     data = normalised(policy.normaliser, recording.transitions)
-    return learner(config, objective, policy, data.batches(config.batch_size, generator), data)
+    return learner(config, objective, policy, data.batches(config.batch_size, generator))
 
 
 def normalised(normaliser: Normaliser, data: Transitions) -> Transitions:

@@ -4,12 +4,14 @@
 """
 
 import argparse
+import ctypes
 import gc
 import inspect
 import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -72,6 +74,7 @@ def main(run: Callable[..., Metrics]) -> None:
     metrics_path: Path = arguments.pop("metrics")
     config = read_section(stage, hints["config"])
     set_threads(stage)
+    keep_freed_memory()
     gc.freeze()  # looking for garbage among all that is imported, here and at the end, costs a stage two seconds
     name = metrics_path.stem  # stage@branch, where it has branches
     with tracking.run(flow, name, own_params(config, name.partition("@")[2]), metrics_path):
@@ -94,6 +97,14 @@ def own_params(config: Config, branch: str) -> dict[str, Any]:
             else {key: value}
         )
     return own
+
+
+def keep_freed_memory() -> None:
+    """Have glibc reuse large freed blocks: given back to the system, they come again as new pages at every gradient step."""
+    with suppress(AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+            mallopt(option, 2**30)
 
 
 def set_threads(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:

@@ -48,8 +48,7 @@ def _build(config: DqnConfig, variant: Variant, recording: Recording, seed: int,
         return q_learning.offline(config, objective, recording, generator)
     policy = q_learning.network(config, recording)
     explorer = Explorer(recording.environment, policy, config.exploration, EPISODES * seed, generator)
-    data = q_learning.normalised(policy.normaliser, recording.transitions)
-    learner = q_learning.learner(config, objective, policy, explorer.batches(config.batch_size), data)
+    learner = q_learning.learner(config, objective, policy, explorer.batches(config.batch_size))
     return replace(learner, state={**learner.state, "explorer": explorer})
 
 

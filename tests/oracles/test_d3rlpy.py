@@ -157,7 +157,6 @@ def test_value_updates(told, alpha):
         target,
         Adam(online.parameters(), RATE),
         (data.rows(r) for r in rows),
-        data.observations,
         objective(alpha),
     )
     found = [row["loss"].item() for row in islice(steps, len(rows))]

@@ -1,4 +1,6 @@
 import json
+import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,26 @@ class ToyConfig(Config):
 
 
 GOOD = {"seed": 3, "rate": 1, "name": "a"}
+
+
+def new_pages(code):
+    """Page faults, after `code`, of twenty times filling and freeing tensors, where glibc keeps nothing of itself."""
+    program = f"""import resource, torch
+from tasks import stage
+{code}
+def fill():
+    kept = [torch.ones(2**20) for _ in range(6)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+first = [fill() for _ in range(3)][-1]
+print([fill() for _ in range(20)][-1] - first)"""
+    environ = os.environ | {"MALLOC_MMAP_THRESHOLD_": "100000"}
+    command = [sys.executable, "-c", program]
+    return int(subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, check=True).stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_memory_is_kept():
+    assert new_pages("pass") > 10 * new_pages("stage.keep_freed_memory()")
 
 
 def section(tmp_path, text):

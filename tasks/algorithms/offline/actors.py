@@ -1,12 +1,14 @@
 """The policies that record data, and the critic beside them: small tanh networks that act by chance."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import log, pi
 
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline.networks import Network, Spaces, mlp
+from tasks.algorithms.linear import Linear
+from tasks.algorithms.offline.networks import Network, Spaces
 
 BOUND = 10.0  # of normalised observations and rewards
 
@@ -16,8 +18,9 @@ class Tanh(Network):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], outputs: int, gain: float) -> None:
         super().__init__(spaces, hidden, outputs)
-        self.layers = mlp(spaces.observation, hidden, outputs, nn.Tanh)
-        linear = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+        linear = [Linear(*pair) for pair in pairwise([spaces.observation, *hidden, outputs])]
+        between = [module for layer in linear[:-1] for module in (layer, nn.Tanh())]
+        self.layers = nn.Sequential(*between, linear[-1])
         for layer in linear:
             nn.init.orthogonal_(layer.weight, gain if layer is linear[-1] else 2**0.5)
             nn.init.zeros_(layer.bias)

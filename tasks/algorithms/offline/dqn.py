@@ -48,17 +48,11 @@ def loss(
 
 
 def fit(
-    policy: QValues, target: Target, optimizer: Adam, batches: Iterable[Batch], starts: Tensor, objective: Loss
+    policy: QValues, target: Target, optimizer: Adam, batches: Iterable[Batch], objective: Loss
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics a batch. `batches` and `starts`, initial observations, are normalised already.
-
-    `initial_value`, the mean of max_a Q at `starts`, is what the policy believes to earn: beside its discounted returns
-    it makes over-estimation visible.
-    """
+    """Train in place, one step of metrics a batch; the batches' observations are normalised already."""
     for batch in batches:
         value, metrics = objective(policy.layers, target, batch)
         optimizer.step(value)
         target.update(policy.layers)
-        with torch.no_grad():
-            metrics["initial_value"] = policy.layers(starts).amax(dim=1).mean()
         yield metrics

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.linear import Linear
+from tasks.algorithms.linear import Linear, Rectified
 from tasks.algorithms.offline.transitions import Transitions
 
 
@@ -30,13 +30,10 @@ def spaces(transitions: Transitions, actions: int) -> Spaces:
     return Spaces(transitions.observations.shape[1], actions, transitions.discrete)
 
 
-def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """Linear layers with activations between them."""
+def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
+    """Linear layers with rectified linear units between them."""
     sizes = [inputs, *hidden]
-    layers: list[nn.Module] = []
-    for before, after in pairwise(sizes):
-        layers += [Linear(before, after), activation()]
-    return nn.Sequential(*layers, Linear(sizes[-1], outputs))
+    return nn.Sequential(*(Rectified(*pair) for pair in pairwise(sizes)), Linear(sizes[-1], outputs))
 
 
 class Normaliser(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.algorithms.linear import Linear
+from tasks.algorithms.linear import Linear, Rectified
 
 
 class Block(nn.Module):
@@ -21,7 +21,8 @@ class Block(nn.Module):
         self.width, self.heads, self.dropout = width, heads, dropout
         self.attention_norm, self.forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key_value = Linear(width, width), Linear(width, 2 * width)
-        self.out, self.up, self.down = Linear(width, width), Linear(width, 4 * width), Linear(4 * width, width)
+        self.out = Linear(width, width)
+        self.up, self.down = Rectified(width, 4 * width), Linear(4 * width, width)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """(B, T, W) to (B, T, W), or to (B, P, W) for these `positions` (P,) only."""
@@ -38,7 +39,7 @@ class Block(nn.Module):
             query, key, value, mask, self.dropout if self.training else 0.0, is_causal=mask is None
         )
         x = x + self._drop(self.out(attended.transpose(1, 2).flatten(2)))
-        return x + self._drop(self.down(self.up(self.forward_norm(x)).relu()))
+        return x + self._drop(self.down(self.up(self.forward_norm(x))))
 
     def _drop(self, x: Tensor) -> Tensor:
         return functional.dropout(x, self.dropout, self.training)

@@ -81,7 +81,7 @@ class Transitions(Batch):
 
     def rows(self, rows: Tensor) -> Batch:
         """These transitions (long, any length)."""
-        return Batch(*(getattr(self, field.name)[rows] for field in fields(Batch)))
+        return Batch(*(getattr(self, field.name).index_select(0, rows) for field in fields(Batch)))
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """Without end: `size` transitions each, drawn uniformly with replacement."""

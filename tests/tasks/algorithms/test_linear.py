@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tasks.algorithms import linear
-from tasks.algorithms.linear import Linear
+from tasks.algorithms.linear import Linear, Rectified
 from tests.tasks.tiny import llama
 
 
@@ -14,12 +14,12 @@ def small(monkeypatch):
     monkeypatch.setattr(linear, "SMALLEST", 100 * 64 * 96)
 
 
-def both(inputs=64, outputs=96, bias=True):
+def both(inputs=64, outputs=96, bias=True, layer=Linear):
     torch.manual_seed(0)
-    ours = Linear(inputs, outputs, bias=bias)
+    ours = layer(inputs, outputs, bias=bias)
     theirs = nn.Linear(inputs, outputs, bias=bias)
     theirs.load_state_dict(ours.state_dict())
-    return ours, theirs
+    return ours, theirs if layer is Linear else nn.Sequential(theirs, nn.ReLU())
 
 
 def through(layer, x):
@@ -39,14 +39,17 @@ def calls(monkeypatch):
     return asked
 
 
+@pytest.mark.parametrize("layer", [Linear, Rectified])
+@pytest.mark.parametrize("outputs", [96, 64, 20], ids=["wider", "as wide", "narrower"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     "x",
     [torch.randn(100, 64), torch.randn(8, 20, 64), torch.randn(2, 5, 20, 64), torch.randn(64, 100).t(), torch.randn(2, 80, 128)[..., ::2]],
     ids=["rows", "sequences", "four dimensions", "transposed", "strided"],
 )  # fmt: skip
-def test_same_as_torch(calls, x, bias):
-    ours, theirs = both(bias=bias)
+def test_same_as_torch(calls, monkeypatch, x, bias, outputs, layer):
+    monkeypatch.setattr(linear, "SMALLEST", 1)
+    ours, theirs = both(x.shape[-1], outputs, bias, layer)
     for mine, its in zip(through(ours, x), through(theirs, x), strict=True):
         assert mine.shape == its.shape
         torch.testing.assert_close(mine, its, rtol=1e-4, atol=1e-4)
@@ -58,14 +61,15 @@ def test_same_as_torch(calls, x, bias):
     [
         (Linear(64, 96), torch.randn(99, 64)),
         (Linear(64, 95), torch.randn(100, 64)),
+        (Rectified(64, 95), torch.randn(100, 64)),
         (Linear(64, 96).double(), torch.randn(100, 64, dtype=torch.float64)),
         (Linear(64, 96), torch.randn(0, 64)),
     ],
-    ids=["few rows", "few weights", "double precision", "no rows"],
+    ids=["few rows", "few weights", "few weights, rectified", "double precision", "no rows"],
 )
 def test_torch_does_the_rest(calls, layer, x):
     plain = nn.Linear.forward(layer, x)
-    assert torch.equal(layer(x), plain)
+    assert torch.equal(layer(x), plain.relu() if isinstance(layer, Rectified) else plain)
     assert not calls
 
 

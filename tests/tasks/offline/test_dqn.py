@@ -60,6 +60,13 @@ def made(stage, data, out):
     return run(config, data, out)
 
 
+def first_seen(data):
+    """The first observations of all its episodes: there are fewer than are watched at most."""
+    transitions = recordings.read(data).transitions
+    assert len(transitions.starts) <= learning.STARTS
+    return transitions.observations[transitions.starts]
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_variant_and_seed_has_a_policy_and_a_curve_of_the_same_bytes_each_time(stage, data, tmp_path):
     made(stage, data, tmp_path / "one")
@@ -73,6 +80,8 @@ def test_every_variant_and_seed_has_a_policy_and_a_curve_of_the_same_bytes_each_
         for seed in (0, 1):
             policy = players.load(tmp_path / "one" / variant / f"seed-{seed}")
             assert policy.gamma == 0.9
+            last = curves[(curves["variant"] == variant) & (curves["seed"] == seed)].iloc[-1]
+            assert last["initial_value"] == pytest.approx(policy.values(first_seen(data)).mean().item())
     files = [file.relative_to(tmp_path / "one") for file in (tmp_path / "one").rglob("*") if file.is_file()]
     assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes() for file in files)
 
@@ -93,11 +102,9 @@ def test_what_it_learns_from_is_normalised_as_what_it_acts_on(data, monkeypatch)
     learner.policy.layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     next(iter(learner.steps))
     drawn = next(recording.transitions.batches(16, torch.Generator().manual_seed(0)))
-    following, observations, starts = seen
+    following, observations = seen
     assert torch.equal(following, learner.policy.normaliser(drawn.next_observations))
     assert torch.equal(observations, learner.policy.normaliser(drawn.observations))
-    first = recording.transitions.observations[recording.transitions.starts]
-    assert torch.equal(starts, learner.policy.normaliser(first))
 
 
 def builders(monkeypatch, data, stage):
