@@ -7,7 +7,7 @@ stay. It is written, atomically, only if the whole file is valid afterwards.
 import json
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
-from flows.validation import PARAMS, Key, ParameterError, absent, free, shown, suggestion, validate
+from flows.validation import PARAMS, Key, ParameterError, free, outside, shown, suggestion, validate
 
 SCHEMA, PRESETS = "params.schema.json", "presets"
 
@@ -37,11 +37,19 @@ def check(root: Path) -> None:
     validate(_parse(_read(root / PARAMS), PARAMS), _schema(root), {})
 
 
-def check_files(root: Path, stages: Collection[str]) -> None:
-    """Raise ParameterError if one of these stages would read a file or folder that is named in params.yaml and absent."""
-    for key, path in absent(_parse(_read(root / PARAMS), PARAMS), _schema(root), root):
-        if any(name in stages for name in (key[0], *(f"{key[0]}@{part}" for part in key[1:]))):
-            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {path} does not exist")
+def check_outside(root: Path, stages: set[str]) -> None:
+    """Raise ParameterError if one of these stages needs a file or an environment that params.yaml names and there is not."""
+    for key, kind, name in outside(_parse(_read(root / PARAMS), PARAMS), _schema(root)):
+        if stages.isdisjoint((key[0], *(f"{key[0]}@{part}" for part in key[1:]))):
+            continue
+        if kind == "existsBelow" and not (root / name).exists():
+            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} does not exist")
+        if kind == "environmentOr":
+            from gymnasium import registry
+
+            if name not in registry:
+                close = suggestion(name, list(registry))
+                raise ParameterError(f"{PARAMS}: {'.'.join(key)}: Gymnasium has no such environment{close}")
 
 
 def read(root: Path) -> bytes:

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 Key = tuple[str, ...]
@@ -57,15 +56,19 @@ def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> N
     raise ParameterError(f"{prefix}{'.'.join(key)}: {message}" if key else f"{PARAMS}: {message}")
 
 
-def absent(data: Any, schema: dict[str, Any], root: Path) -> Iterator[tuple[Key, str]]:
-    """The parameters that name a file or folder which does not exist, and what they name."""
-    for fault in _faults(data, schema, root):
-        if fault.validator == "existsBelow":
-            yield tuple(map(str, fault.absolute_path)), fault.message
+def outside(data: Any, schema: dict[str, Any]) -> Iterator[tuple[Key, str, str]]:
+    """What parameters name that lies outside of the file: their key, the schema's keyword for its kind, and the name.
+
+    `existsBelow`: a file or folder; `environmentOr`: an environment of Gymnasium.
+    """
+    for fault in _faults(data, schema, outside=True):
+        if fault.validator in ("existsBelow", "environmentOr"):
+            own = (fault.instance,) if fault.validator == "environmentOr" else ()  # a key itself
+            yield (*map(str, fault.absolute_path), *own), fault.validator, fault.message
 
 
-def _faults(data: Any, schema: dict[str, Any], root: Path | None = None) -> Iterator[Any]:
-    """Jsonschema's errors; of files that do not exist only if a root is given, since they are no fault of the text."""
+def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iterator[Any]:
+    """Jsonschema's errors; with `outside` as well, as if an error, whatever names something outside of the file."""
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
 
@@ -77,8 +80,12 @@ def _faults(data: Any, schema: dict[str, Any], root: Path | None = None) -> Iter
 
     def exists_below(_: Any, place: str, name: Any, __: Any) -> Iterator[ValidationError]:
         folder = at(place)
-        if root and isinstance(folder, str) and isinstance(name, str) and not (root / folder / name).exists():
+        if outside and isinstance(folder, str) and isinstance(name, str):
             yield ValidationError(f"{folder}/{name}")
+
+    def environment_or(_: Any, ours: Sequence[str], name: Any, __: Any) -> Iterator[ValidationError]:
+        if outside and name not in ours:
+            yield ValidationError(str(name))
 
     def key_of(_: Any, place: str, name: Any, __: Any) -> Iterator[ValidationError]:
         entries = at(place)
@@ -102,7 +109,12 @@ def _faults(data: Any, schema: dict[str, Any], root: Path | None = None) -> Iter
             ),
         }
     )
-    keywords = {"keyOf": key_of, "fieldsKeyOf": fields_key_of, "existsBelow": exists_below}
+    keywords = {
+        "keyOf": key_of,
+        "fieldsKeyOf": fields_key_of,
+        "existsBelow": exists_below,
+        "environmentOr": environment_or,
+    }
     validator = extend(Draft202012Validator, keywords, type_checker=strict)(schema)
     yield from validator.iter_errors(data or {})
 

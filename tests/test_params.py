@@ -104,15 +104,27 @@ def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, sourc
     for name in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / name, tmp_path)
     parameters.edit(tmp_path, [parameters.setting(IMPORT.replace("d4rl", source))])
-    parameters.check_files(tmp_path, {"transitions@graph-60", "bc@x", "report"})
+    parameters.check_outside(tmp_path, {"transitions@graph-60", "bc@x", "report"})
     if source == "minari-remote":  # Minari will look for it elsewhere
-        return parameters.check_files(tmp_path, {"transitions@x"})
+        return parameters.check_outside(tmp_path, {"transitions@x"})
     told = r"^params.yaml: transitions.datasets.x.location: data/raw/transitions/it.hdf5 does not exist$"
     with pytest.raises(ParameterError, match=told):
-        parameters.check_files(tmp_path, {"transitions@x"})
+        parameters.check_outside(tmp_path, {"transitions@x"})
     (tmp_path / "data/raw/transitions").mkdir(parents=True)
     (tmp_path / "data/raw/transitions/it.hdf5").touch()
-    parameters.check_files(tmp_path, {"transitions@x"})
+    parameters.check_outside(tmp_path, {"transitions@x"})
+
+
+def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
+    params, schema = (ROOT / name for name in ("params.yaml", "params.schema.json"))
+    shutil.copy(schema, tmp_path)
+    (tmp_path / "params.yaml").write_text(params.read_text().replace("CartPole-v1", "CartPole-v9"))
+    parameters.check(tmp_path)
+    known = {f"behaviour@{name}" for name in ("graph", "key-to-door", "LunarLander-v3", "Hopper-v5")}
+    parameters.check_outside(tmp_path, {*known, "transitions@CartPole-v9-medium-replay"})
+    told = r"^params.yaml: behaviour.environments.CartPole-v9: Gymnasium has no such environment \(did you mean CartPole-v1\?\)$"
+    with pytest.raises(ParameterError, match=told):
+        parameters.check_outside(tmp_path, {*known, "behaviour@CartPole-v9"})
 
 
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):

@@ -48,7 +48,9 @@ class Training(Config):
 class BehaviourConfig(Config):
     """PPO, alike in all environments but for what they say themselves."""
 
-    environments: dict[str, Training]
+    environments: dict[str, Training] = Field(
+        json_schema_extra={"propertyNames": {"environmentOr": list(simulators.OWN)}}
+    )  # Gymnasium's or our own; the command line looks before anything runs
     seed: int = Field(ge=0)
     copies: int = Field(ge=1)  # of the environment, side by side
     horizon: int = Field(ge=1)  # steps of each for one update
