@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from tasks.algorithms.offline.networks import Spaces
@@ -35,12 +36,14 @@ def load(path: Path, builders: Mapping[str, Callable[..., Any]]) -> Any:
     try:
         config = json.loads((path / CONFIG).read_text())
         build = builders[config["kind"]]
-    except FileNotFoundError:
-        raise SystemExit(f"{path}: no policy here ({CONFIG} is missing)") from None
-    except KeyError:
+        policy = build(Spaces(**config["spaces"]), **config["sizes"])
+        policy.load_state_dict(load_file(path / WEIGHTS))
+    except FileNotFoundError as error:
+        raise SystemExit(f"{path}: no policy here ({Path(error.filename or WEIGHTS).name} is missing)") from None
+    except (KeyError, TypeError, json.JSONDecodeError):
         raise SystemExit(f"{path / CONFIG}: no policy of a known kind ({', '.join(builders)})") from None
-    policy = build(Spaces(**config["spaces"]), **config["sizes"])
-    policy.load_state_dict(load_file(path / WEIGHTS))
+    except (SafetensorError, RuntimeError) as error:  # torn, or of other sizes
+        raise SystemExit(f"{path / WEIGHTS}: not what {CONFIG} says: {' '.join(str(error).split())}") from None
     return policy.eval()
 
 

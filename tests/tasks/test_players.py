@@ -64,3 +64,28 @@ def test_one_clear_line_where_there_is_no_policy(tmp_path):
     (tmp_path / saved.CONFIG).write_text(json.dumps({"kind": "Oracle"}))
     with pytest.raises(SystemExit, match=r"config.json: no policy of a known kind \(Preferences, "):
         players.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda folder: (folder / saved.WEIGHTS).unlink(), r"no policy here \(model.safetensors is missing\)$"),
+        (
+            lambda folder: (folder / saved.WEIGHTS).write_bytes(b"torn"),
+            "model.safetensors: not what config.json says: ",
+        ),
+        (lambda folder: saved.save(Preferences(DISCRETE, [9]), folder.parent / "other"), None),
+        (lambda folder: (folder / saved.CONFIG).write_text("{"), "config.json: no policy of a known kind"),
+    ],
+    ids=["gone", "torn", "of other sizes", "no JSON"],
+)
+def test_one_clear_line_where_a_policy_is_spoilt(tmp_path, spoil, told):
+    folder = tmp_path / "policy"
+    saved.save(Preferences(DISCRETE, [8]), folder)
+    spoil(folder)
+    if told is None:
+        (tmp_path / "other" / saved.WEIGHTS).replace(folder / saved.WEIGHTS)
+        told = "model.safetensors: not what config.json says: .*size mismatch"
+    with pytest.raises(SystemExit, match=told) as error:
+        players.load(folder)
+    assert "\n" not in str(error.value)
