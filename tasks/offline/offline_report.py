@@ -177,13 +177,24 @@ def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, Any]]:
 
 
 def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
-    """Variant, environments, gradient steps, parameters: a row for all environments where both are the same."""
-    costs: dict[tuple[str, int, int], dict[str, None]] = {}
+    """Variant, where, gradient steps, parameters: a row for all environments, or data sets, where both are the same."""
+    costs: dict[tuple[str, int, int], dict[str, str]] = {}  # data sets and their environments
     for one in measured:
         for variant, cost in one.description["cost"].items():
             key = (variant, cost["steps"], cost["parameters"])
-            costs.setdefault(key, {})[one.description["environment"]] = None
-    return [(variant, ", ".join(where), steps, size) for (variant, steps, size), where in costs.items()]
+            costs.setdefault(key, {})[one.description["dataset"]] = one.description["environment"]
+
+    def where(key: tuple[str, int, int]) -> str:
+        elsewhere = {
+            environment
+            for other, of in costs.items()
+            for environment in of.values()
+            if other[0] == key[0] and other != key
+        }
+        names = [name if environment in elsewhere else environment for name, environment in costs[key].items()]
+        return ", ".join(dict.fromkeys(names))
+
+    return [(variant, where((variant, steps, size)), steps, size) for variant, steps, size in costs]
 
 
 def _metrics(first: Sequence[Result], data: Mapping[str, Any]) -> Metrics:

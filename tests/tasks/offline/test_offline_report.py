@@ -2,6 +2,7 @@ import io
 import json
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tasks import artifacts, scores
+from tasks.offline import offline_report
 from tasks.offline.offline_report import Expectation, OfflineReportConfig, headline, run
 from tasks.results import Verdict
 from tests.conftest import PARAMS
@@ -236,6 +238,19 @@ def test_what_is_not_listed_is_not_shown(home, tmp_path):
 def test_one_clear_line_for_what_was_not_measured(home, tmp_path):
     with pytest.raises(SystemExit, match=r"offline_report\.policies: ppo-lander was not measured"):
         run(CONFIG.model_copy(update={"policies": ["ppo-lander"]}), home / "returns", tmp_path)
+
+
+def test_a_cost_stands_once_for_all_of_an_environment_or_for_the_data_sets_it_is_of():
+    def of(dataset, **parameters):
+        cost = {variant: {"steps": 9, "parameters": count} for variant, count in parameters.items()}
+        return SimpleNamespace(description={"dataset": dataset, "environment": dataset.split("-")[0], "cost": cost})
+
+    measured = [of("pole-medium", BC=5, DT=7), of("hopper-medium", BC=5, DT=7), of("hopper-expert", BC=5, DT=8)]
+    assert offline_report._costs(measured) == [
+        ("BC", "pole, hopper", 9, 5),
+        ("DT", "pole, hopper-medium", 9, 7),
+        ("DT", "hopper-expert", 9, 8),
+    ]
 
 
 def test_the_headline_counts():
