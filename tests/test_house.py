@@ -73,7 +73,7 @@ def test_the_lock_names_exactly_what_is_installed():
     assert installed == locked
 
 
-CUDA = ("nvidia-", "cuda-", "triton")  # what torch's build for CUDA brings, each in the one version that torch names
+CUDA = ("nvidia-", "cuda-", "triton")  # what torch's build for CUDA brings, in versions that torch names
 
 
 def test_every_dependency_is_locked():
