@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.optim import AdamW, Muon
+from torch.optim import AdamW
+
+from tasks.algorithms.muon import Muon
 
 BETAS = (0.9, 0.95)
 
@@ -46,7 +48,7 @@ class Optimizer:
         ]
         self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=BETAS, fused=True)]
         if hidden:
-            self.parts.append(Muon(hidden, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+            self.parts.append(Muon(hidden, learning_rate, weight_decay))
         self.peak, self.factor, self.done = learning_rate, schedule(steps, warmup), 0
 
     @property
