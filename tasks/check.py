@@ -38,6 +38,7 @@ TABLES: dict[str, type[schemas.Table]] = {
     "responses.parquet": schemas.Responses,
     "annotations.parquet": schemas.Annotations,
     "generations.parquet": schemas.Generations,
+    "measures.parquet": schemas.Measures,
     scores.EPISODES: scores.Episodes,
     scores.VALUES: scores.Values,
     scores.STARTS: scores.Starts,

@@ -4,6 +4,7 @@ Text stays text, in the page's own font. Colours are Okabe and Ito's, which peop
 """
 
 import io
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,46 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
             axis.annotate(policy, (across.mean, up.mean), xytext=(5, 5), textcoords="offset points", color=colour)
         axis.set(xlabel=x, ylabel=y)
         axis.margins(0.15)
+        return _svg(figure, name)
+
+
+def levels(
+    lines: Mapping[str, Sequence[tuple[float, Estimate]]], heights: Mapping[str, float], x: str, y: str, name: str
+) -> str:
+    """One line with intervals for each label, shifted a little so that these stand apart, and dashed heights to reach."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, WIDTH * 0.42), layout="constrained")
+        axis = figure.subplots()
+        reach = max((place for line in lines.values() for place, _ in line), default=1.0)
+        for number, (label, line) in enumerate(lines.items()):
+            places = [place + reach * 0.008 * (number - (len(lines) - 1) / 2) for place, _ in line]
+            bars = np.hstack([_bars(estimate) for _, estimate in line])
+            means = [estimate.mean for _, estimate in line]
+            axis.errorbar(
+                places,
+                means,
+                yerr=bars,
+                fmt="o-",
+                ms=3,
+                lw=1.2,
+                elinewidth=0.7,
+                color=COLOURS[number % len(COLOURS)],
+                label=label,
+            )
+        for (label, height), dash in zip(heights.items(), itertools.cycle(DASHES), strict=False):
+            axis.axhline(height, color="#777777", lw=0.8, ls=dash, zorder=0)
+            axis.annotate(
+                label,
+                (1.0, height),
+                xycoords=("axes fraction", "data"),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                color="#555555",
+                fontsize=6.5,
+            )
+        axis.set(xlabel=x, ylabel=y)
+        axis.legend(loc="best")
         return _svg(figure, name)
 
 

@@ -1,36 +1,89 @@
-"""How the report names, explains and words the numbers of an evaluation: tables of policies, and the headline.
+"""How the report names, explains and shows the numbers of an evaluation: tables of policies.
 
-A metric is called KIND_HOW: a kind of MEANING, and greedy, sampled or, for accuracies, mean_at_k, pass_at_k and so on.
+A metric is called KIND_HOW: a kind of MEANING, and greedy, sampled_t0.5, mean_at_8_t1.0 and so on (tasks/measures.py).
+Whether a policy differs from the baseline follows from the paired interval of the difference, problem by problem.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tasks.algorithms.estimates import Estimate
+from tasks.algorithms.strata import Components
+from tasks.differences import Difference
 
 MEANING = {
     "strict": "the answer ends with the line #### N, and N is right",
     "lenient": "the last number of the answer is right, whatever its form",
     "greedy": "the likeliest answer, token by token",
-    "sampled": "answers drawn from the policy; a problem's are averaged first, as in mean@k",
+    "sampled": "answers drawn from the policy at a temperature; a problem's are averaged first, as in mean@k",
+    "best temperature": "each policy's own: of some candidates that at which most sampled answers to validation problems are right",
+    "change": "the difference to the baseline on the same problems, with a paired interval (bootstrap over problems)",
+    "gained, lost": "problems that the baseline has wrong and the policy right, and the other way round; p: McNemar's exact test",
     "pass": "at least one of k sampled answers is right (unbiased estimate)",
     "majority": "the commonest answer of k samples is right; a tie counts by chance",
+    "best of": "of k samples the one that the reward model scores highest is right",
+    "steps": "answers that show a worked step, an equation",
     "rubric": "points of 10: correctness, reasoning and clarity together",
     "correctness": "rubric points for the final answer, 0 to 5",
     "reasoning": "rubric points for steps that hold and lead to the answer, 0 to 3",
     "clarity": "rubric points for stating the answer plainly and being concise, 0 to 2",
     "win_rate": "answers to one problem compared by the rubric; a tie is half a win",
     "reward": "the reward model's score; only differences mean something",
-    "kl": "nats an answer by which the policy has moved from the reference (k1 estimate)",
+    "kl": "nats an answer by which the policy has moved from the reference, both at that temperature (k1 estimate)",
     "length": "tokens of an answer, the end token included",
     "ended": "answers closed by the end token within the length limit",
 }
-SHARES = ("strict", "lenient", "ended", "win_rate")  # shown in percent
 ACCURACIES = ("strict", "lenient")
-ANSWERS = ("greedy", "sampled")
-VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by 95 % intervals: apart or overlapping
+SHARES = (*ACCURACIES, "ended", "steps", "win_rate")  # shown in percent
+OTHERS = ("rubric", "correctness", "reasoning", "clarity", "win_rate", "reward", "kl", "length", "ended", "steps")
+BEST = "tbest"
+MARKS = {1: "▲", 0: "", -1: "▼"}
+SURE = 0.001  # smaller p-values are not told apart
 
 Evaluations = Mapping[str, Mapping[str, Estimate]]  # policy -> metric -> estimate
+Cell = dict[str, str]  # text, interval, mark
+EMPTY: Cell = {"text": "", "interval": "", "mark": ""}
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that is shown of the policies, in the pipeline's order."""
+
+    judged: Evaluations
+    baseline: str
+    best: Mapping[str, float]  # policy -> its best temperature
+    changes: Mapping[str, Mapping[str, Difference]]  # policy -> metric -> its difference to the baseline's
+    controls: Mapping[
+        str, Difference
+    ]  # metric of the untrained baseline -> its difference to the baseline's greedy answers
+    # stratum -> temperature -> policy -> what its change is owed to
+    components: Mapping[str, Mapping[str, Mapping[str, Components]]]
+
+    @property
+    def later(self) -> list[str]:
+        """The policies after the baseline, which start from it."""
+        names = list(self.judged)
+        return names[names.index(self.baseline) + 1 :]
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Every metric of any policy."""
+        return list(dict.fromkeys(name for of in self.judged.values() for name in of))
+
+    @cached_property
+    def temperatures(self) -> list[str]:
+        """The temperatures that were sampled at, as metrics name them; the policies' best ones last."""
+        return [temperature(name) for name in self.metrics if name.startswith("strict_mean_at_")]
+
+    @property
+    def hottest(self) -> str:
+        """The highest temperature that every policy was sampled at."""
+        return max((how for how in self.temperatures if how != BEST), key=lambda how: float(how.removeprefix("t")))
+
+    def mean_at(self, how: str) -> str:
+        """The metric of strict accuracy averaged over the samples of a temperature."""
+        return next(name for name in self.metrics if name.startswith("strict_mean_at_") and temperature(name) == how)
 
 
 @dataclass(frozen=True)
@@ -39,64 +92,144 @@ class Table:
 
     title: str
     columns: list[str]
-    rows: list[tuple[str, list[dict[str, str]]]]
+    rows: list[tuple[str, list[Cell]]]
 
 
-def tables(judged: Evaluations, baseline: str) -> list[Table]:
-    """The few numbers that matter most, then all of them."""
-    names = list(dict.fromkeys(name for of in judged.values() for name in of))
-    drawn = headline_metric(judged[baseline])
-    most = max((name for name in names if name.startswith("strict_pass_at_")), key=_k, default="")
-    first = [drawn, "strict_greedy", most]
-    first += [f"{kind}_sampled" for kind in ("rubric", "win_rate", "reward", "kl")]
-    parts = {
-        "At a glance": [name for name in dict.fromkeys(first) if name in names],
-        "Strict accuracy": [name for name in names if name.startswith("strict_")],
-        "Lenient accuracy": [name for name in names if name.startswith("lenient_")],
-    }
-    for how in ANSWERS:
-        wanted = [f"{kind}_{how}" for kind in MEANING if kind not in ACCURACIES]
-        parts[f"{how.capitalize()} answers"] = [name for name in wanted if name in names]
-    return [_table(title, metrics, judged, baseline) for title, metrics in parts.items() if metrics]
+def temperature(metric: str) -> str:
+    """The end of a metric's name that says at which temperature: t0.5, tbest, greedy."""
+    return metric.rpartition("_")[2]
 
 
-def headline_metric(of: Mapping[str, Estimate]) -> str:
-    """Strict accuracy averaged over sampled answers where it was measured, else of the greedy ones."""
-    return next((name for name in of if name.startswith("strict_mean_at_")), "strict_greedy")
+def spoken(how: str) -> str:
+    """A temperature as people say it."""
+    return "its best temperature" if how == BEST else how.removeprefix("t")
 
 
-def _k(name: str) -> int:
-    return int(name.rpartition("_")[2])
+def label(metric: str) -> str:
+    """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric, greedy`."""
+    how, brief = temperature(metric), short(metric)
+    if how == "greedy":
+        return brief if brief == "greedy" else f"{brief}, greedy"
+    return f"{brief} at {spoken(how)}"
 
 
-def _table(title: str, metrics: list[str], judged: Evaluations, baseline: str) -> Table:
-    columns = [_label(name, short=title != "At a glance") for name in metrics]
-    rows = [(policy, [_cell(judged, policy, name, baseline) for name in metrics]) for policy in judged]
-    return Table(title, columns, rows)
+def short(metric: str) -> str:
+    """The same within a table of one temperature: `mean@8`, `rubric`."""
+    kind = kind_of(metric)
+    if kind not in ACCURACIES:
+        return kind.replace("_", " ")
+    middle = metric.removeprefix(f"{kind}_").removesuffix(f"_{temperature(metric)}")
+    return middle.replace("_of_", " of ").replace("_at_", "@").replace("_", " ")
 
 
-def _kind(name: str) -> str:
-    return next(kind for kind in MEANING if name.startswith(f"{kind}_"))
+def kind_of(metric: str) -> str:
+    """What a metric measures: its part of MEANING."""
+    return next(kind for kind in MEANING if metric.startswith(f"{kind}_"))
 
 
-def _label(name: str, short: bool) -> str:
-    """`strict_mean_at_8` is `mean@8` in a table of strict accuracies; `rubric_sampled` is `rubric` in most tables."""
-    kind = _kind(name)
-    how = name.removeprefix(f"{kind}_").replace("_at_", "@")
-    if kind in ACCURACIES:
-        return how if short else f"{kind} {how}"
-    return kind.replace("_", " ")
+def tables(results: Results) -> list[Table]:
+    """The few numbers that matter most, then by strata where a change comes from, then all numbers."""
+    names = results.metrics
+    plain = {"Lenient accuracy": [name for name in names if name.startswith(("lenient_greedy", "lenient_mean_at_"))]}
+    for how in results.temperatures:
+        plain[f"Strict accuracy at {_of(how)}"] = [
+            name
+            for name in names
+            if name.startswith("strict_") and temperature(name) == how and "_validation_" not in name
+        ]
+    for how in ("greedy", *results.temperatures):
+        wanted = [f"{kind}_{how}" if how == "greedy" else f"{kind}_sampled_{how}" for kind in OTHERS]
+        title = "Greedy answers" if how == "greedy" else f"Answers sampled at {_of(how)}"
+        plain[title] = [name for name in wanted if name in names]
+    found = [_table(title, metrics, results) for title, metrics in plain.items() if metrics]
+    return [glance(results), *by_strata(results), *found]
 
 
-def _cell(judged: Evaluations, policy: str, name: str, baseline: str) -> dict[str, str]:
-    """A number with its interval, and an arrow where that interval lies wholly above or below the baseline's."""
-    kind, found, base = _kind(name), judged[policy].get(name), judged[baseline].get(name)
+def _of(how: str) -> str:
+    return "each policy's best temperature" if how == BEST else f"temperature {spoken(how)}"
+
+
+def glance(results: Results) -> Table:
+    """First what no change of temperature alone can win; last, as rows, what the baseline reaches without training."""
+    best, hot = results.mean_at(BEST), results.hottest
+    more = [results.mean_at(hot), "rubric_greedy", f"kl_sampled_{hot}"]
+    rows = []
+    for policy, found in results.judged.items():
+        change = results.changes.get(policy, {})
+        sampled = _cell("strict", found[best])
+        cells = [_cell("strict", found["strict_greedy"]), *_changed(change.get("strict_greedy"))]
+        cells += [sampled | {"text": f"{sampled['text']} at {results.best[policy]:g}"}]
+        cells += _changed(change.get(best))[:1]
+        rows.append((policy, cells + [_marked(results, policy, name) for name in more]))
+    base = results.judged[results.baseline]
+    for metric, gain in results.controls.items():
+        cells = [_cell("strict", base[metric]), *_changed(gain)]
+        rows.append((control(results, metric), cells + [EMPTY] * (2 + len(more))))
+    columns = ["greedy", "change", "gained, lost", "sampled at its best temperature", "change"]
+    return Table("At a glance", [*columns, *map(label, more)], rows)
+
+
+def control(results: Results, metric: str) -> str:
+    """What an untrained control is called: the baseline, and what is done with its samples."""
+    how, what = temperature(metric), short(metric)
+    at = f"{results.best[results.baseline]:g}, its best temperature" if how == BEST else spoken(how)
+    return f"{results.baseline}, {'sampled' if what.startswith('mean@') else what} at {at}"
+
+
+def by_strata(results: Results) -> list[Table]:
+    """For each stratum and temperature: how many answers are of which kind and right, and what a change is owed to."""
+    found = []
+    for name, temperatures in results.components.items():
+        for how, policies in temperatures.items():
+            shown = [f"{name}_sampled_{how}", f"strict_with_{name}_{how}", f"strict_without_{name}_{how}"]
+            columns = [f"with {name}", f"right with {name}", f"right without {name}", "change of accuracy"]
+            columns += [f"owed to more answers with {name}", f"to accuracy with {name}", f"to accuracy without {name}"]
+            rows = []
+            for policy in (results.baseline, *results.later):
+                cells = [_marked(results, policy, metric) for metric in shown]
+                parts = vars(policies[policy]).values() if policy in policies else ()
+                cells += [_changed(Difference(part, None))[0] for part in parts] or [EMPTY] * 4
+                rows.append((policy, cells))
+            found.append(Table(f"Answers with and without {name}, sampled at {_of(how)}", columns, rows))
+    return found
+
+
+def _table(title: str, metrics: list[str], results: Results) -> Table:
+    lenient = title.startswith("Lenient")
+    columns = [label(name) if lenient else short(name) for name in metrics]
+    return Table(
+        title, columns, [(policy, [_marked(results, policy, name) for name in metrics]) for policy in results.judged]
+    )
+
+
+def _marked(results: Results, policy: str, metric: str) -> Cell:
+    """A number with its interval, and an arrow where the paired interval of its change lies wholly above or below 0."""
+    found, change = results.judged[policy].get(metric), results.changes.get(policy, {}).get(metric)
     if found is None:
-        return {"text": "", "interval": "", "mark": ""}
-    mark = ""
-    if base is not None:
-        mark = {1: "▲", 0: "", -1: "▼"}[_side(found, base)]
-    return {"text": text(kind, found), "interval": interval(kind, found), "mark": mark}
+        return EMPTY
+    return _cell(kind_of(metric), found) | {"mark": MARKS[change.side] if change else ""}
+
+
+def _cell(kind: str, estimate: Estimate) -> Cell:
+    return {"text": text(kind, estimate), "interval": interval(kind, estimate), "mark": ""}
+
+
+def _changed(change: Difference | None) -> list[Cell]:
+    """A change of accuracy in points with its interval and arrow, and the numbers of problems gained and lost."""
+    if change is None:
+        return [EMPTY, EMPTY]
+    low, high = (f"{100 * value:+.1f}" for value in (change.estimate.low, change.estimate.high))
+    points = {"text": gain(change), "interval": f"{low} to {high}", "mark": MARKS[change.side]}
+    if change.changes is None:
+        return [points, EMPTY]
+    p = change.changes.p
+    sure = f"p < {SURE}" if p < SURE else f"p = {p:.3f}"
+    return [points, {"text": f"{change.changes.gained}, {change.changes.lost}", "interval": sure, "mark": ""}]
+
+
+def gain(change: Difference) -> str:
+    """A change of accuracy in points, with its sign."""
+    return f"{round(100 * change.estimate.mean, 1) + 0.0:+.1f}"
 
 
 def text(kind: str, estimate: Estimate) -> str:
@@ -112,36 +245,3 @@ def interval(kind: str, estimate: Estimate) -> str:
 def _written(kind: str, value: float) -> str:
     rounded = round(100 * value, 1) if kind in SHARES else round(value, 2)
     return f"{rounded + 0.0:.{1 if kind in SHARES else 2}f}"  # + 0.0: no negative zero
-
-
-def headline(judged: Evaluations, baseline: str) -> list[str]:
-    """What the baseline brought over the first policy, and which later ones raised or lowered accuracy and rubric score."""
-    names, metric = list(judged), headline_metric(judged[baseline])
-    accuracy = f"strict accuracy ({_label(metric, short=True)})"
-    first, base = names[0], judged[baseline][metric]
-    sentences = [f"{baseline} comes first, with {text('strict', base)} {accuracy}."]
-    if first != baseline:
-        before = judged[first][metric]
-        change = f"from {first}'s {text('strict', before)} to {text('strict', base)}"
-        sentences = [f"With {baseline}, {accuracy} was {VERBS[_side(base, before)]} {change}."]
-    later = names[names.index(baseline) + 1 :]
-    for what, name in ((accuracy, metric), ("the rubric score of sampled answers", "rubric_sampled")):
-        if later:
-            sentences.append(_changes(judged, baseline, later, what, name))
-    return sentences
-
-
-def _changes(judged: Evaluations, baseline: str, later: list[str], what: str, name: str) -> str:
-    """One sentence: who raised, did not clearly change or lowered a metric; the largest value first."""
-    base, kind = judged[baseline][name], _kind(name)
-    groups: dict[int, list[str]] = {}
-    for policy in sorted(later, key=lambda policy: -judged[policy][name].mean):
-        found = judged[policy][name]
-        groups.setdefault(_side(found, base), []).append(f"{policy} ({text(kind, found)})")
-    told = "; ".join(f"{VERBS[side]} by {', '.join(groups[side])}" for side in (1, 0, -1) if side in groups)
-    return f"Over {baseline}'s {text(kind, base)}, {what} was {told}."
-
-
-def _side(found: Estimate, base: Estimate) -> int:
-    """1 where the interval lies wholly above the base's, -1 wholly below, 0 where they overlap."""
-    return (found.low > base.high) - (found.high < base.low)

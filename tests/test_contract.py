@@ -13,6 +13,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import get_type_hints
 
+import networkx as nx
 import pytest
 from dvc.repo import Repo
 from ruamel.yaml import YAML
@@ -134,6 +135,21 @@ def test_a_policy_waits_for_the_reward_model_only_where_its_reward_counts_it(sta
     for name in ("rejection_sft", "reinforce", "ppo", "grpo"):
         counts = PARAMS[name]["reward"]["reward_model"] > 0
         assert ("data/reward_model" in paths(stages[name].deps)) == counts, name
+
+
+def test_an_evaluation_can_do_without_a_reward_model(tmp_path):
+    """Named in params.yaml, the folder that holds none: what is evaluated then waits for no reward model."""
+    for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
+        shutil.copy(ROOT / file, tmp_path)
+    parameters.edit(tmp_path, [parameters.setting("evaluate.reward_model_path=data/raw/reward_model")])
+    Repo.init(str(tmp_path), no_scm=True).close()
+    with Repo(str(tmp_path)) as repo:
+        [stage] = [stage for stage in repo.index.stages if stage.name == "evaluate@grpo"]
+        upstream = {found.name for found in nx.descendants(repo.index.graph, stage)}
+    assert "data/reward_model" not in paths(stage.deps)
+    assert "grpo" in upstream
+    assert not upstream & {"reward_model", "preferences", "ppo"}
+    assert not (ROOT / "data/raw/reward_model/config.json").exists()
 
 
 def test_every_stage_says_what_it_takes():

@@ -35,7 +35,15 @@ TINY: dict[str, dict[str, Any]] = {
     "reinforce": {**SHORT, "variance_every": 2, "variance_parts": 2},
     "ppo": SHORT,
     "grpo": {**SHORT, "samples": 4},
-    "evaluate": {"problems": 10, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 24, "bootstrap": 50},
+    "evaluate": {
+        "problems": 10,
+        "samples": 2,
+        "candidates": [0.3, 1.0],
+        "validation_problems": 8,
+        "pass_at": [1, 2],
+        "max_new_tokens": 24,
+        "bootstrap": 50,
+    },
 }
 
 

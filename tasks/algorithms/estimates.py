@@ -1,8 +1,10 @@
 """What a finite set of samples says about a policy: unbiased estimates, each with a 95 % interval over problems.
 
 Problems are the unit of sampling: a problem's samples are averaged first, so that they are not taken for independent.
+Two policies are compared on the same problems, problem by problem: most of what makes a problem hard is then common to both.
 """
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -47,6 +49,38 @@ def majority(answers: Sequence[Hashable | None], reference: Hashable) -> float:
     return (reference in leaders) / len(leaders)
 
 
+def best_of(scores: ArrayLike, correct: ArrayLike) -> NDArray[np.float64]:
+    """Whether the answer with the highest score is right, for each problem (P,): best-of-k by a reward model.
+
+    `scores` and `correct` are (P, k). Where several answers share the highest score it is the chance of a right one.
+    """
+    scores, correct = np.asarray(scores, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    leaders = scores == scores.max(axis=1, keepdims=True)
+    return (leaders * correct).sum(axis=1) / leaders.sum(axis=1)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """On how many problems one policy is right and another is not, both ways, and how likely that is by chance."""
+
+    gained: int
+    lost: int
+    p: float
+
+
+def mcnemar(correct: ArrayLike, baseline: ArrayLike) -> Changes:
+    """McNemar's test (1947), exact and two-sided, of 0 or 1 for each problem: (P,), (P,).
+
+    Without a difference each problem that changed would be gained or lost with probability 1/2: p is the probability of
+    a split of those problems that is at least as uneven.
+    """
+    ours, theirs = _nonempty(correct).astype(bool), _nonempty(baseline).astype(bool)
+    gained, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+    changed = gained + lost
+    tail = sum(math.comb(changed, few) for few in range(min(gained, lost) + 1))
+    return Changes(gained, lost, min(1.0, 2 * tail / 2**changed))
+
+
 def win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:
     """1 where the score beats the baseline's, 1/2 where they tie, 0 where it loses; any shape, elementwise."""
     difference = np.asarray(scores, dtype=np.float64) - np.asarray(baseline, dtype=np.float64)
@@ -68,13 +102,38 @@ def share(values: ArrayLike) -> Estimate:
     return Estimate(mean, min(mean, max(0.0, centre - half)), max(mean, min(1.0, centre + half)))
 
 
+def resampled_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.float64]:
+    """Means over problems drawn with replacement: values (P, M) to (resamples, M).
+
+    The columns share their draws, and so does all that has as many problems and one seed: differences stay paired.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    rng, count = np.random.default_rng(seed), len(values)
+    drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(resamples)]
+    return np.stack(drawn) @ values / count
+
+
 def bootstrap(values: ArrayLike, seed: int, resamples: int) -> Estimate:
-    """Mean of one value for each problem (P,), with the percentile bootstrap interval over problems."""
+    """Mean of one value for each problem (P,), with the percentile bootstrap interval over problems.
+
+    Of the differences between two policies, problem by problem, it is the paired interval of the difference of means.
+    """
     values = _nonempty(values)
-    rng = np.random.default_rng(seed)
-    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
-    low, high = np.quantile(means, (0.025, 0.975))
-    return Estimate(float(values.mean()), float(low), float(high))
+    return percentiles(float(values.mean()), resampled_means(values[:, None], seed, resamples)[:, 0])
+
+
+def ratio(parts: ArrayLike, wholes: ArrayLike, seed: int, resamples: int) -> Estimate:
+    """Sum of `parts` (P,) over the sum of `wholes` (P,), which is above 0, with a bootstrap interval over problems."""
+    parts, wholes = _nonempty(parts), _nonempty(wholes)
+    means = resampled_means(np.stack([parts, wholes], axis=1), seed, resamples)
+    means = means[means[:, 1] > 0]  # a draw may hold no whole at all
+    return percentiles(float(parts.sum() / wholes.sum()), means[:, 0] / means[:, 1])
+
+
+def percentiles(mean: float, draws: NDArray[np.float64]) -> Estimate:
+    """A mean with the middle 95 % of its bootstrap draws as interval."""
+    low, high = np.quantile(draws, (0.025, 0.975))
+    return Estimate(mean, float(low), float(high))
 
 
 def _nonempty(values: ArrayLike) -> NDArray[np.float64]:

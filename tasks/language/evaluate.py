@@ -1,30 +1,30 @@
-"""Evaluation of one policy on test problems: greedy and sampled answers, each scored in every way, with 95 % intervals.
+"""Evaluation of one policy on test problems: greedy answers, and samples at several temperatures, each scored in every way.
 
-Rows of the table of generations are one answer each; the metrics are means over problems. Strict accuracy asks for the
-`#### N` line at the end, lenient accuracy only for the right last number: a policy may gain the first by form alone.
+How often a sampled answer is right depends on the temperature as much as on the policy: one that is merely more certain
+wins at temperature 1. So every policy is also sampled at its own best temperature, chosen on validation problems.
+Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for the right last number: a policy may gain
+the first by form alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 
-from tasks import artifacts, prompts, schemas, tracking
+from tasks import artifacts, measures, prompts, schemas, tracking
 from tasks.algorithms import completions, estimates, reward_model, rollouts, rubric
-from tasks.algorithms.equations import parse_number
 from tasks.algorithms.estimates import Estimate
 from tasks.stage import Config, Metrics, main
 
-GREEDY = -1  # the number of the greedy answer among a problem's samples
-ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": rubric.strict_answer, "lenient": rubric.lenient_answer}
+Temperatures = Annotated[
+    list[Annotated[float, Field(gt=0)]], Field(min_length=1, json_schema_extra={"uniqueItems": True})
+]
 
 
 class EvaluateConfig(Config):
@@ -32,44 +32,62 @@ class EvaluateConfig(Config):
 
     seed: int
     problems: int = Field(ge=1)  # the first so many of the test table
-    samples: int = Field(ge=1)  # a problem, besides the greedy answer
-    temperature: float = Field(gt=0)
+    samples: int = Field(ge=1)  # a problem, at each temperature
+    temperatures: Temperatures  # sampled at, besides the greedy answer
+    candidates: Temperatures  # of which the policy's best temperature is chosen
+    validation_problems: int = Field(ge=1)  # that choose it: the first so many of the validation table
+    validation_samples: int = Field(ge=1)  # a problem, at each candidate
     pass_at: list[int]  # k of pass@k, each at most `samples`
     max_new_tokens: int = Field(ge=1)
     batch_size: int = Field(ge=1)  # problems in one batch
+    reward_model_path: str  # a dep of the stage; a folder without a model leaves rewards and best-of-k out
     bootstrap: int = Field(ge=1)  # resamples behind an interval
 
 
 @dataclass(frozen=True)
 class Models:
-    """The policy with its tokenizer, and what it is held against."""
+    """The policy with its tokenizer, what it is held against, and the reward model, if there is one."""
 
     policy: Any
     reference: Any
-    scorer: Any
+    scorer: Any | None
     tokenizer: Any
 
 
 def run(
     config: EvaluateConfig, policy: Path, reference: Path, reward_model: Path, problems: Path, out: Path
 ) -> Metrics:
-    """Generate, score and summarise; writes `out`/generations.parquet."""
+    """Generate, score and summarise; writes `out`/generations.parquet and measures.parquet, one value a problem and metric."""
     if bad := [k for k in config.pass_at if not 1 <= k <= config.samples]:
         raise SystemExit(
             f"params.yaml: evaluate.pass_at: {bad[0]} is not within 1 and evaluate.samples, {config.samples}"
         )
+    scored = (reward_model / "config.json").is_file()
     models = Models(
         artifacts.load_model(policy),
         artifacts.load_model(reference),
-        artifacts.load_reward_model(reward_model),
-        _shared_tokenizer(policy, reference, reward_model),
+        artifacts.load_reward_model(reward_model) if scored else None,
+        _shared_tokenizer(policy, reference, *([reward_model] if scored else [])),
     )
+    validation = artifacts.read(schemas.Problems, problems / "validation.parquet").head(config.validation_problems)
+    chosen = choice(config, models, validation)
+    best = best_temperature(chosen)
     asked = artifacts.read(schemas.Problems, problems / "test.parquet").head(config.problems)
-    generations = pd.DataFrame(list(_generations(config, models, asked)))
+    generations = pd.DataFrame(list(_generations(config, models, asked, best)))
     artifacts.write(schemas.Generations, generations, out / "generations.parquet")
-    tracking.log_table(generations[generations["sample"] == GREEDY].head(50), "greedy.json")
+    tracking.log_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
+
+    named = {**{measures.label(t): t for t in config.temperatures}, measures.BEST: best}
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
-    return {name: asdict(estimate) for name, estimate in summary(generations, references, config).items()}
+    values = measures.per_problem(generations, references, named, config.pass_at)
+    long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
+    artifacts.write(schemas.Measures, long, out / "measures.parquet")
+    found = {
+        **measures.summary(values, config.seed, config.bootstrap),
+        **measures.accuracy_by_stratum(generations, {"greedy": 0.0, **named}, config.seed, config.bootstrap),
+        **{f"strict_validation_{measures.label(t)}": estimate for t, estimate in chosen.items()},
+    }
+    return {"best_temperature": best, **{name: asdict(estimate) for name, estimate in found.items()}}
 
 
 def _shared_tokenizer(policy: Path, *others: Path) -> Any:
@@ -81,32 +99,62 @@ def _shared_tokenizer(policy: Path, *others: Path) -> Any:
     return tokenizer
 
 
-def _generations(config: EvaluateConfig, models: Models, asked: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """One row for each answer: all greedy ones, then all sampled ones."""
-    encoded = [prompts.encode_prompt(models.tokenizer, question) for question in asked["question"]]
+def choice(config: EvaluateConfig, models: Models, asked: pd.DataFrame) -> dict[float, Estimate]:
+    """Strict accuracy of one sampled answer to the validation problems `asked`, by candidate temperature."""
+    encoded, k = _encode(models, asked), config.validation_samples
+    references = [answer for answer in asked["answer"] for _ in range(k)]
+    drawn = chain.from_iterable(_answers(config, models, encoded, k, t) for t in config.candidates)
+    with tracking.part(0, 2):
+        batches = list(tracking.progress(drawn, len(config.candidates) * -(-len(asked) // config.batch_size)))
+    responses = [tokens for batch in batches for tokens in batch.responses()]
+    found = {}
+    for place, temperature in enumerate(config.candidates):
+        own = responses[place * len(references) : (place + 1) * len(references)]
+        texts = [prompts.decode(models.tokenizer, tokens) for tokens in own]
+        right = [_right(text, reference)["strict"] for text, reference in zip(texts, references, strict=True)]
+        found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
+    return found
+
+
+def best_temperature(accuracies: Mapping[float, Estimate]) -> float:
+    """The temperature with the highest mean accuracy; of equals the lowest."""
+    return min(accuracies, key=lambda temperature: (-accuracies[temperature].mean, temperature))
+
+
+def _encode(models: Models, asked: pd.DataFrame) -> list[list[int]]:
+    return [prompts.encode_prompt(models.tokenizer, question) for question in asked["question"]]
+
+
+def _generations(config: EvaluateConfig, models: Models, asked: pd.DataFrame, best: float) -> Iterator[dict[str, Any]]:
+    """One row for each answer: all greedy ones, then all samples of each temperature, each temperature drawn once."""
+    encoded = _encode(models, asked)
     problems = asked.to_dict("records")
-    batches = -(-len(asked) // config.batch_size)
-    drawn = chain(
-        _answers(config, models, encoded, samples=1, temperature=0.0),
-        _answers(config, models, encoded, samples=config.samples, temperature=config.temperature),
+    temperatures = sorted({0.0, *config.temperatures, best})
+    starts = range(0, len(asked), config.batch_size)
+    drawn = chain.from_iterable(
+        _answers(config, models, encoded, config.samples if temperature else 1, temperature)
+        for temperature in temperatures
     )
-    for index, batch in enumerate(tracking.progress(drawn, 2 * batches)):
-        samples = 1 if index < batches else config.samples
-        first = index % batches * config.batch_size
-        kl, reward = _held_against(models, encoded[first : first + config.batch_size], batch, samples)
-        for row, tokens in enumerate(batch.responses()):
-            owner = first + row // samples
-            text, ended = prompts.decode(models.tokenizer, tokens), bool(batch.ended[row])
-            yield {
-                "problem_id": problems[owner]["problem_id"],
-                "sample": GREEDY if index < batches else row % samples,
-                "response": text,
-                "length": len(tokens),
-                "ended": ended,
-                **_judged(problems[owner], text, ended),
-                "reward": float(reward[row]),
-                "kl": float(kl[row]),
-            }
+    places = ((temperature, first) for temperature in temperatures for first in starts)
+    with tracking.part(1, 2):
+        for batch in tracking.progress(drawn, len(temperatures) * len(starts)):
+            temperature, first = next(places)
+            samples = config.samples if temperature else 1
+            scores = _scores(models, encoded[first : first + config.batch_size], batch, samples, temperature)
+            for row, tokens in enumerate(batch.responses()):
+                problem = problems[first + row // samples]
+                text, ended = prompts.decode(models.tokenizer, tokens), bool(batch.ended[row])
+                yield {
+                    "problem_id": problem["problem_id"],
+                    "temperature": temperature,
+                    "sample": row % samples,
+                    "response": text,
+                    "length": len(tokens),
+                    "ended": ended,
+                    **{name: belongs(text) for name, belongs in measures.STRATA.items()},
+                    **_judged(problem, text, ended),
+                    **{name: float(values[row]) for name, values in scores.items()},
+                }
 
 
 def _answers(
@@ -125,68 +173,39 @@ def _answers(
 
 
 @torch.no_grad()
-def _held_against(
-    models: Models, asked: list[list[int]], batch: rollouts.Rollouts, samples: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-ratio to the reference and reward of each response: (N,), (N,).
+def _scores(
+    models: Models, asked: list[list[int]], batch: rollouts.Rollouts, samples: int, temperature: float
+) -> dict[str, torch.Tensor]:
+    """Of each response `kl`, the log-ratio to the reference, and `reward`, where there is a reward model: (N,) each.
 
-    The log-ratio is summed over the response's tokens. Over responses sampled from the policy its mean is an unbiased
-    estimate of the sequence's KL divergence (k1; single ones may be negative); over greedy ones it is no KL.
+    The log-ratio is summed over the response's tokens, with both models at the temperature that was sampled from. Over
+    responses sampled from the policy its mean is an unbiased estimate of the sequence's KL divergence (k1; single ones may
+    be negative); over greedy ones, where both are at temperature 1, it is no KL.
     Responses of like length go through the models together: padding was 40 % of the work.
     """
     whole = batch.completions(asked, models.tokenizer.pad_token_id)
-    ratio, reward = batch.logps.sum(dim=1), torch.zeros(len(whole))
+    scores = {"kl": batch.logps.sum(dim=1)}
+    if models.scorer is not None:
+        scores["reward"] = torch.zeros(len(whole))
     for rows in whole.mask.sum(dim=1).argsort(stable=True).chunk(samples):
         part = whole.rows(rows)
-        ratio[rows] -= completions.response_logps(models.reference, part).cpu()
-        reward[rows] = reward_model.score(models.scorer, part).cpu()
-    return ratio, reward
+        scores["kl"][rows] -= completions.token_logps(models.reference, part, temperature or 1.0).sum(dim=1).cpu()
+        if models.scorer is not None:
+            scores["reward"][rows] = reward_model.score(models.scorer, part).cpu()
+    return scores
+
+
+def _right(text: str, answer: str) -> dict[str, bool]:
+    return {
+        name: (given := find(text)) is not None and rubric.same_number(given, answer)
+        for name, find in measures.ANSWERS.items()
+    }
 
 
 def _judged(problem: Mapping[Any, Any], text: str, ended: bool) -> dict[str, Any]:
     score = rubric.score(problem["question"], problem["solution"], problem["answer"], text, ended)
-    right = {
-        name: (given := find(text)) is not None and rubric.same_number(given, problem["answer"])
-        for name, find in ANSWERS.items()
-    }
     points = {"correctness": score.correctness, "reasoning": score.reasoning, "clarity": score.clarity}
-    return {**right, **points, "rubric": score.total}
-
-
-def summary(generations: pd.DataFrame, references: Mapping[str, str], config: EvaluateConfig) -> dict[str, Estimate]:
-    """Every metric over problems: shares with Wilson's interval, other means with a bootstrap one."""
-    greedy = generations[generations["sample"] == GREEDY].set_index("problem_id")
-    sampled = generations[generations["sample"] != GREEDY]
-    k = config.samples
-    result: dict[str, Estimate] = {}
-    for name, find in ANSWERS.items():
-        correct = sampled.groupby("problem_id")[name].sum().to_numpy()
-        result[f"{name}_greedy"] = estimates.share(greedy[name].to_numpy(dtype=float))
-        result[f"{name}_mean_at_{k}"] = estimates.share(correct / k)
-        for at in config.pass_at:
-            result[f"{name}_pass_at_{at}"] = estimates.share(estimates.pass_at_k(correct, k, at))
-        result[f"{name}_majority_at_{k}"] = estimates.share(_majorities(sampled, references, find))
-    result["ended_greedy"] = estimates.share(greedy["ended"].to_numpy(dtype=float))
-    result["ended_sampled"] = estimates.share(_means(sampled, "ended"))
-    for column in ("rubric", "correctness", "reasoning", "clarity", "reward", "length"):
-        result[f"{column}_greedy"] = estimates.bootstrap(greedy[column], config.seed, config.bootstrap)
-        result[f"{column}_sampled"] = estimates.bootstrap(_means(sampled, column), config.seed, config.bootstrap)
-    result["kl_sampled"] = estimates.bootstrap(_means(sampled, "kl"), config.seed, config.bootstrap)
-    return result
-
-
-def _means(sampled: pd.DataFrame, column: str) -> NDArray[np.float64]:
-    return sampled.groupby("problem_id")[column].mean().to_numpy(dtype=np.float64)
-
-
-def _majorities(sampled: pd.DataFrame, references: Mapping[str, str], find: Callable[[str], str | None]) -> list[float]:
-    def value(answer: str | None) -> Fraction | None:
-        return None if answer is None else parse_number(answer.rstrip("%"))
-
-    return [
-        estimates.majority([value(find(text)) for text in texts], value(references[str(problem_id)]))
-        for problem_id, texts in sampled.groupby("problem_id")["response"]
-    ]
+    return {**_right(text, problem["answer"]), **points, "rubric": score.total}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Nothing in it varies with time or run: how the pages were made (graph, runs, par
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from tasks import artifacts, pages, plots, schemas, scoreboard
-from tasks.algorithms import estimates
+from tasks import artifacts, headline, measures, pages, plots, schemas, scoreboard
+from tasks.algorithms import estimates, strata
 from tasks.algorithms.estimates import Estimate
+from tasks.differences import differences, over_greedy
+from tasks.scoreboard import BEST, Results
 from tasks.stage import Config, Metrics, main
+
+Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
 
 
 class ReportConfig(Config):
@@ -25,41 +30,44 @@ class ReportConfig(Config):
     policies: list[str] = Field(min_length=1)
     baseline: str
     samples: int = Field(ge=0)  # problems shown with every policy's answer
+    bootstrap: int = Field(ge=1)  # resamples behind the interval of a difference
 
 
 def run(
     config: ReportConfig,
     evaluations: Path,
     curves: Path,
-    calibration: Path,
+    reward_model: Path,
     stage_metrics: list[Path],
     problems: Path,
     out: Path,
 ) -> Metrics:
-    """Write report.html, report.md and the plots; the metrics are the win rates computed here.
+    """Write report.html, report.md and the plots; the metrics are what is computed here: how policies differ from the baseline.
 
-    `evaluations` has a folder with generations.parquet for each policy; `stage_metrics` are the metrics files of the
-    stages in the pipeline's order, those of the evaluations (evaluate@POLICY.json) among them.
+    `evaluations` has a folder with generations.parquet and measures.parquet for each policy; `stage_metrics` are the metrics
+    files of the stages in the pipeline's order, those of the evaluations (evaluate@POLICY.json) among them. `reward_model`
+    is the reward model's folder, or one without a model.
     """
     stages = {path.stem: json.loads(path.read_text()) for path in stage_metrics}
     answers = {
         name: artifacts.read(schemas.Generations, evaluations / name / "generations.parquet")
         for name in config.policies
     }
-    wins = win_rates(answers, config.baseline)
-    judged = {name: _estimates(stages.pop(f"evaluate@{name}")) | wins.get(name, {}) for name in config.policies}
+    results = compared(config, evaluations, answers, {name: stages.pop(f"evaluate@{name}") for name in config.policies})
     drawn = {
         path.stem: pd.read_csv(path) for path in sorted(curves.glob("*.csv"), key=lambda path: _place(path, stages))
     }
-    figures = _figures(judged, drawn, pd.read_csv(calibration), config.baseline)
+    figures = _figures(results, drawn, reward_model / "calibration.csv")
     asked = artifacts.read(schemas.Problems, problems / "test.parquet")
     view = {
-        "headline": scoreboard.headline(judged, config.baseline),
+        "headline": headline.headline(results),
         "warnings": list(warnings(drawn)),
         "problems": answers[config.policies[0]]["problem_id"].nunique(),
         "policies": config.policies,
         "baseline": config.baseline,
-        "tables": scoreboard.tables(judged, config.baseline),
+        "edges": headline.edges(results),
+        "hottest": scoreboard.spoken(results.hottest),
+        "tables": scoreboard.tables(results),
         "meaning": scoreboard.MEANING,
         "learning": [name for name in drawn if f"curves-{name}" in figures],
         "samples": _samples(answers, asked, config),
@@ -67,32 +75,109 @@ def run(
         "stages": {name: list(_leaves(metrics)) for name, metrics in stages.items()},
     }
     pages.write(Path(__file__).parent / "templates", "report", view, figures, out)
-    return {name: {key: vars(estimate) for key, estimate in of.items()} for name, of in wins.items()}
+    return _metrics(results)
 
 
-def win_rates(answers: Mapping[str, pd.DataFrame], baseline: str) -> dict[str, dict[str, Estimate]]:
+def compared(
+    config: ReportConfig, evaluations: Path, answers: Answers, metrics: Mapping[str, Mapping[str, Any]]
+) -> Results:
+    """Every policy's evaluation beside its differences to the baseline, problem by problem."""
+    best = {name: float(of["best_temperature"]) for name, of in metrics.items()}
+    judged = {
+        name: {metric: Estimate(**value) for metric, value in of.items() if metric != "best_temperature"}
+        for name, of in metrics.items()
+    }
+    hows = [scoreboard.temperature(name) for name in judged[config.baseline] if name.startswith("strict_mean_at_")]
+    for name, of in win_rates(answers, best, config.baseline, hows).items():
+        judged[name] |= of
+    values = {name: _measures(evaluations / name / "measures.parquet") for name in answers}
+    base = values[config.baseline]
+    changes = {
+        name: differences(table, base, config.seed, config.bootstrap)
+        for name, table in values.items()
+        if name != config.baseline
+    }
+    untrained = [name for name in judged[config.baseline] if name in base and _is_control(name)]
+    controls = over_greedy(base, dict(zip(untrained, untrained, strict=True)), config.seed, config.bootstrap)
+    parts = owed(config, answers, best, [how for how in hows if how != BEST])
+    return Results(judged, config.baseline, best, changes, controls, parts)
+
+
+def _measures(path: Path) -> pd.DataFrame:
+    """A policy's measures: one row for each problem by its id, one column for each metric."""
+    return artifacts.read(schemas.Measures, path).pivot(index="problem_id", columns="metric", values="value")
+
+
+def _is_control(metric: str) -> bool:
+    """Sampled at the best temperature, or a vote or a choice among the samples of the temperatures that all share."""
+    voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and scoreboard.temperature(metric) != BEST
+    return voted or (metric.startswith("strict_mean_at_") and scoreboard.temperature(metric) == BEST)
+
+
+def owed(
+    config: ReportConfig, answers: Answers, best: Mapping[str, float], hows: list[str]
+) -> dict[str, dict[str, dict[str, strata.Components]]]:
+    """Stratum -> temperature -> policy -> what its change of accuracy is owed to, where the answers are of two kinds."""
+    found: dict[str, dict[str, dict[str, strata.Components]]] = {}
+    for name in measures.STRATA:
+        for how in hows:
+            split = {
+                policy: measures.stratum(frame, name, _temperature(how, best[policy]))
+                for policy, frame in answers.items()
+            }
+            base = split[config.baseline]
+            if 0 < base.inside.mean() < 1:
+                found.setdefault(name, {})[how] = {
+                    policy: strata.components(parts, base, config.seed, config.bootstrap)
+                    for policy, parts in split.items()
+                    if policy != config.baseline
+                }
+    return found
+
+
+def _temperature(how: str, best: float) -> float:
+    return best if how == BEST else 0.0 if how == "greedy" else float(how.removeprefix("t"))
+
+
+def win_rates(
+    answers: Answers, best: Mapping[str, float], baseline: str, hows: list[str]
+) -> dict[str, dict[str, Estimate]]:
     """Each policy against the baseline by rubric points: greedy against greedy, and all pairs of sampled answers.
 
     All k x k pairs of a problem's samples are compared, and a problem counts once.
     """
-    rates = {}
-    scores = {name: _scores(frame) for name, frame in answers.items()}
-    for name, (greedy, sampled) in scores.items():
-        if name == baseline:
-            continue
-        base_greedy, base_sampled = scores[baseline]
-        pairs = estimates.win_values(sampled[:, :, None], base_sampled[:, None, :]).mean(axis=(1, 2))
-        rates[name] = {
-            "win_rate_greedy": estimates.share(estimates.win_values(greedy, base_greedy)),
-            "win_rate_sampled": estimates.share(pairs),
-        }
+    rates: dict[str, dict[str, Estimate]] = {name: {} for name in answers if name != baseline}
+    for how in ("greedy", *hows):
+        scores = {name: _rubric(frame, _temperature(how, best[name])) for name, frame in answers.items()}
+        for name, of in rates.items():
+            pairs = estimates.win_values(scores[name][:, :, None], scores[baseline][:, None, :])
+            metric = "win_rate_greedy" if how == "greedy" else f"win_rate_sampled_{how}"
+            of[metric] = estimates.share(pairs.mean(axis=(1, 2)))
     return rates
 
 
-def _scores(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Rubric points by problem, in the order of their ids: greedy (P,), sampled (P, k)."""
-    table = frame.pivot(index="problem_id", columns="sample", values="rubric").sort_index()
-    return table[-1].to_numpy(), table.drop(columns=-1).to_numpy()
+def _rubric(frame: pd.DataFrame, temperature: float) -> np.ndarray:
+    """Rubric points by problem, in the order of their ids: (P, k)."""
+    drawn = frame[frame["temperature"] == temperature]
+    return drawn.pivot(index="problem_id", columns="sample", values="rubric").sort_index().to_numpy()
+
+
+def _metrics(results: Results) -> Metrics:
+    """For each policy its win rates, its differences to the baseline, and what its changes are owed to; the controls' gains."""
+    found: dict[str, Any] = {"controls": {metric: gain.numbers() for metric, gain in results.controls.items()}}
+    for policy, changes in results.changes.items():
+        judged = results.judged[policy]
+        shown = {metric: change for metric, change in changes.items() if metric.startswith(("strict_", "rubric_"))}
+        found[policy] = {
+            **{metric: asdict(value) for metric, value in judged.items() if metric.startswith("win_rate_")},
+            "change": {metric: change.numbers() for metric, change in shown.items()},
+            **{
+                f"owed_{name}_{how}": asdict(of[policy])
+                for name, temperatures in results.components.items()
+                for how, of in temperatures.items()
+            },
+        }
+    return found
 
 
 def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
@@ -111,29 +196,42 @@ def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             )
 
 
-def _estimates(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, Estimate]:
-    return {name: Estimate(**value) for name, value in metrics.items()}
-
-
 def _place(path: Path, stages: Mapping[str, Any]) -> tuple[int, str]:
     order = list(stages)
     return (order.index(path.stem) if path.stem in order else len(order), path.stem)
 
 
-def _figures(
-    judged: scoreboard.Evaluations, drawn: Mapping[str, pd.DataFrame], calibrated: pd.DataFrame, baseline: str
-) -> dict[str, str]:
+def _figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Path) -> dict[str, str]:
+    """The plots by name; what needs a reward model is left out without one."""
     figures = {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
-    later = list(judged)[list(judged).index(baseline) :]  # those before it have moved nowhere from it
-    points = {name: (judged[name]["kl_sampled"], judged[name]["reward_sampled"]) for name in later}
-    figures["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
-    figures["calibration"] = plots.calibration(calibrated, "calibration")
+    shown = [results.baseline, *results.later]  # those before the baseline have moved nowhere from it
+    figures["temperatures"] = plots.levels(
+        {name: _by_temperature(results, name) for name in shown},
+        {scoreboard.control(results, name): results.judged[results.baseline][name].mean for name in results.controls},
+        "temperature (0: greedy)",
+        "strict accuracy",
+        "temperatures",
+    )
+    kl, reward = (f"{kind}_sampled_{results.hottest}" for kind in ("kl", "reward"))
+    if reward in results.judged[results.baseline]:
+        points = {name: (results.judged[name][kl], results.judged[name][reward]) for name in shown}
+        figures["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
+    if calibration.is_file():
+        figures["calibration"] = plots.calibration(pd.read_csv(calibration), "calibration")
     return figures
 
 
-def _samples(answers: Mapping[str, pd.DataFrame], asked: pd.DataFrame, config: ReportConfig) -> list[dict[str, Any]]:
+def _by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate]]:
+    """A policy's accuracy at every temperature that it was sampled at, greedy at 0."""
+    judged, found = results.judged[policy], {0.0: results.judged[policy]["strict_greedy"]}
+    for how in results.temperatures:
+        found[_temperature(how, results.best[policy])] = judged[results.mean_at(how)]
+    return sorted(found.items())
+
+
+def _samples(answers: Answers, asked: pd.DataFrame, config: ReportConfig) -> list[dict[str, Any]]:
     """Problems drawn by the seed from all that were evaluated, with each policy's greedy answer."""
-    greedy = {name: frame[frame["sample"] == -1].set_index("problem_id") for name, frame in answers.items()}
+    greedy = {name: frame[frame["temperature"] == 0].set_index("problem_id") for name, frame in answers.items()}
     rows = asked.set_index("problem_id").loc[sorted(greedy[config.policies[0]].index)]
     drawn = np.random.default_rng(config.seed).choice(len(rows), min(config.samples, len(rows)), replace=False)
     return [

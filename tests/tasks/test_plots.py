@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tasks.algorithms.estimates import Estimate
-from tasks.plots import Panel, calibration, curves, multiples, scatter
+from tasks.plots import Panel, calibration, curves, levels, multiples, scatter
 
 FRAME = pd.DataFrame(
     {
@@ -46,6 +46,14 @@ def test_scatter_names_every_policy():
         name: (Estimate(kl, kl - 1, kl + 1), Estimate(0.5, 0.4, 0.7)) for name, kl in {"sft": 0, "dpo": 300}.items()
     }
     assert {"sft", "dpo", "KL", "reward"} <= set(texts(scatter(points, "KL", "reward", "points")))
+
+
+def test_levels_draw_a_line_with_intervals_a_label_and_the_heights():
+    lines = {name: [(0.0, Estimate(0.5, 0.4, 0.6)), (1.0, Estimate(0.3, 0.2, 0.4))] for name in ("sft", "dpo")}
+    svg = levels(lines, {"vote": 0.6}, "temperature", "accuracy", "lines")
+    assert {"sft", "dpo", "vote", "temperature", "accuracy"} <= set(texts(svg))
+    assert svg == levels(lines, {"vote": 0.6}, "temperature", "accuracy", "lines")
+    assert "vote" not in texts(levels(lines, {}, "temperature", "accuracy", "lines"))
 
 
 def test_calibration_draws_a_point_a_row():

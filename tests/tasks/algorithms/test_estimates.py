@@ -4,8 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
-from tasks.algorithms.estimates import bootstrap, majority, pass_at_k, share, win_values
+from tasks.algorithms.estimates import (
+    best_of,
+    bootstrap,
+    majority,
+    mcnemar,
+    pass_at_k,
+    ratio,
+    resampled_means,
+    share,
+    win_values,
+)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
@@ -90,3 +101,56 @@ def test_bootstrap_is_seeded_and_near_the_normal_interval():
 def test_one_value_a_problem(values):
     with pytest.raises(ValueError, match="one value for each problem"):
         share(values)
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_mcnemar_is_the_exact_binomial_test(gained, lost):
+    ours = [1] * gained + [0] * lost + [1, 0]
+    base = [0] * gained + [1] * lost + [1, 0]
+    found = mcnemar(ours, base)
+    assert (found.gained, found.lost) == (gained, lost)
+    expected = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    assert found.p == pytest.approx(expected, rel=1e-9)
+
+
+def test_mcnemar_by_hand_and_of_many():
+    assert mcnemar([1, 1, 1, 1, 0], [0, 0, 0, 0, 0]).p == 2 / 16  # all four of the changed ones one way, or the other
+    assert mcnemar([1] * 1000 + [0] * 2000, [0] * 1000 + [1] * 2000).p == pytest.approx(
+        binomtest(1000, 3000).pvalue, rel=1e-6
+    )
+
+
+def test_best_of_by_hand():
+    scores = [[1.0, 3.0, 2.0], [2.0, 2.0, 1.0], [-1.0, -3.0, -2.0]]
+    correct = [[0, 1, 0], [1, 0, 1], [0, 1, 1]]
+    np.testing.assert_array_equal(best_of(scores, correct), [1, 1 / 2, 0])
+
+
+def test_the_paired_interval_by_hand():
+    """Two problems: of the draws a quarter take the first twice, a quarter the second twice, half one of each."""
+    found = bootstrap(np.array([0.9, 0.3]) - np.array([0.5, 0.1]), 0, 4000)
+    assert (found.mean, found.low, found.high) == pytest.approx((0.3, 0.2, 0.4))
+    draws = resampled_means([[0.4], [0.2]], 0, 4000)[:, 0]
+    shares = [np.isclose(draws, value).mean() for value in (0.2, 0.3, 0.4)]
+    assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.03)
+
+
+def test_pairing_sees_what_two_intervals_hide():
+    """Hard and easy problems alike gain a tenth: the paired interval is a point, the policies' own ones overlap widely."""
+    base = np.linspace(0, 0.9, 50)
+    ours = base + 0.1
+    assert bootstrap(ours - base, 0, 500).low == pytest.approx(0.1)
+    assert bootstrap(ours, 0, 500).low < bootstrap(base, 0, 500).high
+
+
+def test_columns_share_their_draws():
+    values = np.random.default_rng(0).random((40, 2))
+    both = resampled_means(values, 3, 20)
+    np.testing.assert_allclose(both[:, 1], resampled_means(values[:, 1:], 3, 20)[:, 0])
+    np.testing.assert_allclose(both[:, 0] - both[:, 1], resampled_means(values[:, :1] - values[:, 1:], 3, 20)[:, 0])
+
+
+def test_ratio_by_hand():
+    """1 of 2 and 3 of 3 are right: 4 of 5, between 1/2 and 1; a problem without any counts for nothing."""
+    found = ratio([1, 3, 0], [2, 3, 0], 0, 2000)
+    assert (found.mean, found.low, found.high) == pytest.approx((4 / 5, 1 / 2, 1))

@@ -1,14 +1,32 @@
+from types import SimpleNamespace
+
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pydantic import ValidationError
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from tasks import artifacts, prompts, schemas
+from tasks.algorithms.estimates import Estimate
+from tasks.language import evaluate as stage
 from tasks.language import tokenizer
-from tasks.language.evaluate import EvaluateConfig, run, summary
+from tasks.language.evaluate import EvaluateConfig, Models, best_temperature, choice, run
+from tests.tasks.tiny import Bigrams
 
 CONFIG = EvaluateConfig(
-    seed=1, problems=5, samples=4, temperature=1.0, pass_at=[1, 2], max_new_tokens=8, batch_size=2, bootstrap=200
+    seed=1,
+    problems=5,
+    samples=4,
+    temperatures=[0.5, 1.0],
+    candidates=[0.5, 2.0],
+    validation_problems=3,
+    validation_samples=2,
+    pass_at=[1, 2],
+    max_new_tokens=8,
+    batch_size=2,
+    reward_model_path="data/reward_model",
+    bootstrap=200,
 )
 
 
@@ -42,7 +60,7 @@ def home(tmp_path_factory):
         }
         for n in range(6)
     ]
-    for split in ("train", "test"):
+    for split in ("train", "validation", "test"):
         artifacts.write(schemas.Problems, pd.DataFrame(rows), home / "problems" / f"{split}.parquet")
     texts = pd.DataFrame({"kind": "facts", "text": [row["question"] for row in rows]})
     artifacts.write(schemas.Documents, texts, home / "corpus" / "corpus.parquet")
@@ -55,21 +73,28 @@ def home(tmp_path_factory):
     return home
 
 
-def evaluate(home, out, reference="reference", **changes):
+def evaluate(home, out, reference="reference", policy="policy", reward_model="reward_model", **changes):
     config = CONFIG.model_copy(update=changes)
-    paths = [home / name for name in ("policy", reference, "reward_model", "problems")]
+    paths = [home / name for name in (policy, reference, reward_model, "problems")]
     return run(config, *paths, home / out)
 
 
 @pytest.fixture(scope="module")
-def table(home):
-    evaluate(home, "one")
+def metrics(home):
+    return evaluate(home, "one")
+
+
+@pytest.fixture(scope="module")
+def table(home, metrics):
     return artifacts.read(schemas.Generations, home / "one" / "generations.parquet")
 
 
-def test_one_row_an_answer(table):
-    expected = [(f"test-{n}", -1) for n in range(5)] + [(f"test-{n}", k) for n in range(5) for k in range(4)]
-    assert list(zip(table["problem_id"], table["sample"], strict=True)) == expected
+def test_one_row_an_answer(table, metrics):
+    """Of each temperature the samples are drawn once, also where it is the best one."""
+    temperatures = sorted({0.5, 1.0, metrics["best_temperature"]})
+    expected = [(f"test-{n}", 0.0, 0) for n in range(5)]
+    expected += [(f"test-{n}", t, k) for t in temperatures for n in range(5) for k in range(4)]
+    assert list(zip(table["problem_id"], table["temperature"], table["sample"], strict=True)) == expected
     assert table["length"].max() <= 8
     assert (table["ended"] | (table["length"] == 8)).all()
 
@@ -94,18 +119,39 @@ def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
             assert row["response"] == prompts.decode(words, tokens[len(asked) :])
 
 
-def test_kl_to_itself_is_zero_and_to_another_is_not(home):
-    itself = evaluate(home, "itself", reference="policy")["kl_sampled"]
-    other = evaluate(home, "other", samples=16)["kl_sampled"]
-    assert max(map(abs, itself.values())) < 1e-3
-    assert other["low"] > 0.1  # an expected log-ratio under the policy is positive
+def test_kl_to_itself_is_zero_at_every_temperature_and_to_another_is_not(home):
+    itself = evaluate(home, "itself", reference="policy", temperatures=[0.3, 0.7, 1.5])
+    for how in ("t0.3", "t0.7", "t1.5", "tbest"):
+        assert max(map(abs, itself[f"kl_sampled_{how}"].values())) < 1e-3
+    other = evaluate(home, "other", samples=16)
+    assert all(other[f"kl_sampled_{how}"]["low"] > 0.1 for how in ("t0.5", "t1.0")), "above 0 under the policy"
+
+
+def test_each_temperature_acts(home):
+    """The colder the samples, the more they are alike."""
+    metrics = evaluate(home, "colder", temperatures=[0.05, 3.0], samples=8)
+    table = artifacts.read(schemas.Generations, home / "colder" / "generations.parquet")
+    kinds = table.groupby(["temperature", "problem_id"])["response"].nunique().groupby("temperature").mean()
+    assert kinds[0.05] < 3 < 7 < kinds[3.0]
+    assert metrics["length_sampled_t0.05"] != metrics["length_sampled_t3.0"]
+
+
+def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(home, metrics, table):
+    (home / "none").mkdir()
+    found = evaluate(home, "unscored", reward_model="none")
+    plain = artifacts.read(schemas.Generations, home / "unscored" / "generations.parquet")
+    assert plain.equals(table.drop(columns="reward"))
+    left_out = {name for name in metrics if name.startswith("reward_") or "_best_of_" in name}
+    assert len(left_out) == 1 + 3 + 2 * 3
+    assert found == {name: value for name, value in metrics.items() if name not in left_out}
 
 
 def test_same_seed_same_bytes(home, table):
     evaluate(home, "two")
     evaluate(home, "three", seed=2)
-    one, two, three = ((home / out / "generations.parquet").read_bytes() for out in ("one", "two", "three"))
-    assert one == two != three
+    for name in ("generations", "measures"):
+        one, two, three = ((home / out / f"{name}.parquet").read_bytes() for out in ("one", "two", "three"))
+        assert one == two != three
 
 
 def test_wrong_use(home):
@@ -116,56 +162,75 @@ def test_wrong_use(home):
     save_tiny(LlamaForCausalLM, words, home / "stranger", seed=1)
     with pytest.raises(SystemExit, match="the tokenizers differ"):
         evaluate(home, "wrong", reference="stranger")
+    with pytest.raises(SystemExit, match="the tokenizers differ"):
+        evaluate(home, "wrong", reward_model="stranger")
+    with pytest.raises(ValidationError, match=r"greater than 0"):
+        EvaluateConfig.model_validate({**CONFIG.model_dump(), "temperatures": [0.0]})
 
 
-def row(problem, sample, response, **changes):
-    strict, lenient = response == f"#### {problem}", response.endswith(problem)
-    return {
-        "problem_id": problem,
-        "sample": sample,
-        "response": response,
-        "length": 3,
-        "ended": True,
-        "strict": strict,
-        "lenient": lenient,
-        "correctness": 5 * lenient,
-        "reasoning": 0,
-        "clarity": 0,
-        "rubric": 5 * lenient,
-        "reward": 0.0,
-        "kl": 0.0,
-    } | changes
+@pytest.mark.parametrize(
+    ("changes", "changed"),
+    [
+        ({"problems": 4}, "strict_greedy"),
+        ({"samples": 5}, "strict_mean_at_5_t1.0"),
+        ({"pass_at": [3]}, "strict_pass_at_3_t0.5"),
+        ({"candidates": [1.0]}, "best_temperature"),
+        ({"validation_problems": 1}, "strict_validation_t0.5"),
+        ({"max_new_tokens": 3}, "length_greedy"),
+        ({"bootstrap": 20}, "kl_sampled_t1.0"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
+)
+def test_each_key_acts(home, metrics, changes, changed):
+    """`seed` and `temperatures` have tests of their own; `batch_size` may change nothing but speed and the draws."""
+    assert evaluate(home, "other_key", **changes).get(changed) != metrics.get(changed)
 
 
-def test_summary_by_hand():
-    """Problem 7: one of two samples right, and not strictly; problem 8: both right; greedy right for 8 alone."""
-    generations = pd.DataFrame(
-        [
-            row("7", -1, "#### 9", ended=False),
-            row("8", -1, "so 8"),
-            row("7", 0, "it is 7", kl=1.0, length=9),
-            row("7", 1, "#### 6", kl=-0.5, length=5),
-            row("8", 0, "#### 8", kl=0.5),
-            row("8", 1, "#### 8", kl=0.0),
-        ]
-    )
-    config = CONFIG.model_copy(update={"samples": 2, "pass_at": [1, 2]})
-    found = {name: estimate.mean for name, estimate in summary(generations, {"7": "7", "8": "8"}, config).items()}
-    expected = {
-        "strict_greedy": 0.0,
-        "lenient_greedy": 0.5,
-        "strict_mean_at_2": 0.5,
-        "lenient_mean_at_2": 0.75,
-        "strict_pass_at_1": 0.5,
-        "lenient_pass_at_1": 0.75,
-        "strict_pass_at_2": 0.5,
-        "lenient_pass_at_2": 1.0,
-        "strict_majority_at_2": 0.5,  # of 7's samples only "#### 6" votes
-        "lenient_majority_at_2": 0.75,  # 7 against 6: half
-        "ended_greedy": 0.5,
-        "rubric_greedy": 2.5,
-        "rubric_sampled": 3.75,
-        "kl_sampled": 0.25,
-        "length_sampled": 5.0,
-    }
-    assert {name: found[name] for name in expected} == pytest.approx(expected)
+def test_as_many_validation_samples_as_asked_and_none_of_the_test_problems(home, monkeypatch):
+    """Of three validation problems two batches, at two candidates, before the first test problem is seen."""
+    asked, sample = [], stage.rollouts.sample
+
+    def spy(model, encoded, **options):
+        asked.append((len(encoded), options["samples"], options["temperature"], options["seed"], options["batch_size"]))
+        return sample(model, encoded, **options)
+
+    monkeypatch.setattr(stage.rollouts, "sample", spy)
+    best = evaluate(home, "spied", seed=7, validation_samples=3, batch_size=3)["best_temperature"]
+    chosen, tested = asked[:2], asked[2:]
+    assert chosen == [(3, 3, temperature, 7, 3) for temperature in (0.5, 2.0)]
+    assert tested == [(5, 1, 0.0, 7, 3)] + [(5, 4, temperature, 7, 3) for temperature in sorted({0.5, 1.0, best})]
+
+
+def test_the_best_temperature_is_the_most_accurate_one_and_of_equals_the_lowest():
+    def accuracies(**means):
+        return {float(t.removeprefix("t")) / 10: Estimate(mean, 0.0, 1.0) for t, mean in means.items()}
+
+    assert best_temperature(accuracies(t3=0.5, t7=0.6, t10=0.4)) == 0.7
+    assert best_temperature(accuracies(t10=0.4, t7=0.6, t3=0.6)) == 0.3
+    assert best_temperature(accuracies(t10=0.0, t5=0.0)) == 0.5
+
+
+def test_the_choice_finds_the_temperature_that_is_best(home):
+    """A policy that says `#### 3` with logit 6, the right `#### 4` with 5.5, and 280 other things with 0.
+
+    Cold it is always wrong, hot it says anything; in between it is right most often, as softmax says.
+    """
+    words = artifacts.load_tokenizer(home / "tokenizer")
+    marks, right, end = prompts.encode_response(words, "#### 4")
+    _, wrong, _ = prompts.encode_response(words, "#### 3")
+    table = np.zeros((len(words), len(words)))
+    table[prompts.encode_prompt(words, "Why?")[-1], marks] = 1
+    table[marks] = 1
+    table[marks, [wrong, right, end]] = np.exp(6), np.exp(5.5), 0
+    table[table.sum(axis=1) == 0, end] = 1
+    policy = Bigrams(table)
+    policy.generation_config = SimpleNamespace(eos_token_id=None)
+    asked = pd.DataFrame({"question": [f"What is {n}?" for n in range(6)], "answer": "4"})
+    config = CONFIG.model_copy(update={"candidates": [2.5, 0.7, 0.2], "validation_samples": 200, "batch_size": 4})
+    found = choice(config, Models(policy, None, None, words), asked)
+    for temperature, estimate in found.items():
+        weights = table[marks][table[marks] > 0] ** (1 / temperature)
+        expected = np.exp(5.5) ** (1 / temperature) / weights.sum()
+        assert estimate.mean == pytest.approx(expected, abs=0.05)
+        assert estimate.low < expected < estimate.high
+    assert best_temperature(found) == 0.7

@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -7,15 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks import artifacts, schemas
-from tasks.language import evaluate
+from tasks import artifacts, measures, schemas
 from tasks.language.report import ReportConfig, run, warnings, win_rates
 
-CONFIG = ReportConfig(seed=2, policies=["pretrained", "sft", "dpo"], baseline="sft", samples=2)
-EVALUATE = evaluate.EvaluateConfig(
-    seed=0, problems=30, samples=4, temperature=1.0, pass_at=[2, 4], max_new_tokens=9, batch_size=9, bootstrap=100
-)
+CONFIG = ReportConfig(seed=2, policies=["pretrained", "sft", "dpo"], baseline="sft", samples=2, bootstrap=200)
 RIGHT = {"pretrained": 0.02, "sft": 0.5, "dpo": 0.8}
+BEST = {"pretrained": 0.5, "sft": 0.3, "dpo": 0.5}
 STAGES = {
     "problems": {"train": 4000},
     "sft": {"loss": 0.25},
@@ -24,14 +22,16 @@ STAGES = {
 }
 
 
-def generation(rng, name, problem, sample):
+def generation(rng, name, problem, temperature, sample):
     right = bool(rng.random() < RIGHT[name])
     return {
         "problem_id": f"test-{problem}",
+        "temperature": temperature,
         "sample": sample,
         "response": f"<b>3 + {problem}</b> = {problem + 3}\n#### {problem + 3 if right else 1000}",
         "length": int(rng.integers(5, 9)),
         "ended": bool(rng.random() < 0.9),
+        "steps": bool(rng.random() < 0.8),
         "strict": right,
         "lenient": right,
         "correctness": 5 * right,
@@ -41,6 +41,18 @@ def generation(rng, name, problem, sample):
         "reward": float(rng.normal()) + right,
         "kl": float(rng.normal(2 * RIGHT[name], 0.3)),
     }
+
+
+def write(table, references, best, out):
+    """What the evaluation writes of a table of answers; its metrics."""
+    named = {"t0.5": 0.5, "t1.0": 1.0, "tbest": best}
+    values = measures.per_problem(table, references, named, [2, 4])
+    artifacts.write(schemas.Generations, table, out / "generations.parquet")
+    long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
+    artifacts.write(schemas.Measures, long, out / "measures.parquet")
+    found = measures.summary(values, 0, 100) | measures.accuracy_by_stratum(table, named, 0, 100)
+    chosen = {f"strict_validation_t{t}": {"mean": 0.5, "low": 0.4, "high": 0.6} for t in (0.3, 0.5)}
+    return {"best_temperature": best, **{key: vars(value) for key, value in found.items()}, **chosen}
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +75,9 @@ def home(tmp_path_factory):
         (home / "metrics" / f"{name}.json").write_text(json.dumps(metrics))
     references = {row["problem_id"]: row["answer"] for row in problems}
     for name in RIGHT:
-        table = pd.DataFrame([generation(rng, name, n, sample) for n in range(30) for sample in (-1, 0, 1, 2, 3)])
-        artifacts.write(schemas.Generations, table, home / "evaluate" / name / "generations.parquet")
-        metrics = {key: vars(value) for key, value in evaluate.summary(table, references, EVALUATE).items()}
+        drawn = [(0.0, 0), *((t, k) for t in sorted({0.5, 1.0, BEST[name]}) for k in range(4))]
+        table = pd.DataFrame([generation(rng, name, n, *draw) for draw in drawn for n in range(30)])
+        metrics = write(table, references, BEST[name], home / "evaluate" / name)
         (home / "metrics" / f"evaluate@{name}.json").write_text(json.dumps(metrics))
     falling = np.linspace(0, -1, 40)
     for name, extra in {
@@ -84,7 +96,8 @@ def home(tmp_path_factory):
         )
     artifacts.write_curves([], home / "curves" / "pretrained.csv")
     calibration = pd.DataFrame({"predicted": [0.1, 0.5, 0.9], "observed": [0.15, 0.5, 0.8], "pairs": [9.0, 5.0, 20.0]})
-    calibration.to_csv(home / "calibration.csv", index=False)
+    (home / "reward_model").mkdir()
+    calibration.to_csv(home / "reward_model" / "calibration.csv", index=False)
     return home
 
 
@@ -94,7 +107,7 @@ def report(home: Path, out: Path, **changes):
         CONFIG.model_copy(update=changes),
         evaluations=home / "evaluate",
         curves=home / "curves",
-        calibration=home / "calibration.csv",
+        reward_model=home / "reward_model",
         stage_metrics=[home / "metrics" / f"{name}.json" for name in metrics],
         problems=home / "problems",
         out=out,
@@ -149,11 +162,11 @@ def test_both_pages_have_the_same_numbers(pages, home):
     for page in (html, markdown):
         assert page.count("<!-- posttrain:run -->") == 1
         assert all(f"{100 * judged[name]['strict_greedy']['mean']:.1f} %" in page for name in RIGHT)
-        assert f"{judged['dpo']['kl_sampled']['mean']:.2f}" in page
+        assert f"{judged['dpo']['kl_sampled_t1.0']['mean']:.2f}" in page
         assert f"{100 * metrics['dpo']['win_rate_greedy']['mean']:.1f} %" in page
         assert "0.81" in page
         assert "dpo: the chosen answers became less likely, by 0.96 nats" in page
-        assert "With sft, strict accuracy (mean@4) was raised from" in page
+        assert "With sft, accuracy of the greedy answers was raised from pretrained" in page
 
 
 def test_the_warning_is_given_only_when_the_chosen_answers_fell():
@@ -177,13 +190,16 @@ def test_the_warning_is_given_only_when_the_chosen_answers_fell():
 
 def test_markdown_tables_are_whole_and_plots_exist(pages, home):
     tables = re.findall(r"(?:^\|.*\n)+", pages[2] + "\n", re.MULTILINE)
-    assert len(tables) == 6, "five of policies, one of stages"
+    titles = re.findall("^### (.*)", pages[2], re.MULTILINE)
+    assert len(tables) == 12, "eleven of policies, one of stages"
+    assert titles[0] == "At a glance"
+    assert "Answers with and without steps, sampled at temperature 1.0" in titles
     for table in tables:
         head, *rows = table.splitlines()
         assert len(rows) > 1
         assert {row.count("|") for row in rows} == {head.count("|")}
     linked = re.findall(r"\((\S+\.svg)\)", pages[2])
-    assert len(linked) == 4
+    assert len(linked) == 5
     assert all(Path(path).is_file() for path in linked)
     assert not (home / "out" / "curves-pretrained.svg").exists()  # no steps, no plot
 
@@ -197,17 +213,81 @@ def test_same_inputs_same_bytes(home, pages):
 
 def test_samples_are_the_seeds_choice(home, tmp_path, pages):
     shown = {seed: report(home, tmp_path / str(seed), seed=seed) for seed in (2, 3)}
-    assert shown[2] == shown[3]
+    assert shown[2] == pages[0]
+    assert shown[2]["dpo"]["win_rate_greedy"] == shown[3]["dpo"]["win_rate_greedy"]
     ids = {seed: re.findall(r"<h3>(test-\d+)", (tmp_path / str(seed) / "report.html").read_text()) for seed in (2, 3)}
     assert len(ids[2]) == 2
     assert ids[2] == re.findall(r"<h3>(test-\d+)", pages[1])
     assert ids[2] != ids[3]
 
 
+def test_differences_are_paired_by_problem_whatever_the_order(home, pages, tmp_path):
+    """The table's rows may stand in any order, and a problem that one policy lacks counts for neither."""
+    metrics, *_ = pages
+    sft, dpo = (
+        artifacts.read(schemas.Generations, home / "evaluate" / name / "generations.parquet").query("temperature == 0")
+        for name in ("sft", "dpo")
+    )
+    both = sft.merge(dpo, on="problem_id")
+    change = metrics["dpo"]["change"]["strict_greedy"]
+    assert change["mean"] == pytest.approx(both["strict_y"].mean() - both["strict_x"].mean())
+    assert change["gained"] == (both["strict_y"] & ~both["strict_x"]).sum()
+    assert change["lost"] == (both["strict_x"] & ~both["strict_y"]).sum()
+    shutil.copytree(home, tmp_path / "home")
+    path = tmp_path / "home/evaluate/dpo/measures.parquet"
+    shuffled = artifacts.read(schemas.Measures, path).sample(frac=1, random_state=0)
+    artifacts.write(schemas.Measures, shuffled, path)
+    assert report(tmp_path / "home", tmp_path / "out") == metrics
+
+
+def test_seed_and_resamples_act_on_intervals_alone(home, pages, tmp_path):
+    before = pages[0]["dpo"]["change"]["strict_greedy"]
+    for changes in ({"seed": 3}, {"bootstrap": 20}):
+        after = report(home, tmp_path / "out", **changes)["dpo"]["change"]["strict_greedy"]
+        assert after["mean"] == before["mean"]
+        assert (after["low"], after["high"]) != (before["low"], before["high"])
+
+
+def test_untrained_controls_and_what_a_change_is_owed_to_are_told(home, pages):
+    metrics, html, markdown = pages
+    judged = json.loads((home / "metrics" / "evaluate@sft.json").read_text())
+    names = {"strict_mean_at_4_tbest": "sft, sampled at 0.3, its best temperature"}
+    for how in ("0.5", "1.0"):
+        names |= {f"strict_majority_at_4_t{how}": f"sft, majority@4 at {how}"}
+        names |= {f"strict_best_of_4_t{how}": f"sft, best of 4 at {how}"}
+    assert metrics["controls"].keys() == names.keys()
+    for metric, name in names.items():
+        gain = judged[metric]["mean"] - judged["strict_greedy"]["mean"]
+        assert metrics["controls"][metric]["mean"] == pytest.approx(gain)
+        assert f"<th>{name}</th>" in html
+        assert f"| {name} | **{100 * judged[metric]['mean']:.1f} %**" in markdown
+    owed = metrics["dpo"]["owed_steps_t1.0"]
+    assert sum(owed[part]["mean"] for part in ("share", "inside", "outside")) == pytest.approx(owed["total"]["mean"])
+    assert owed["total"]["mean"] == pytest.approx(metrics["dpo"]["change"]["strict_mean_at_4_t1.0"]["mean"])
+    assert "the highest, 0.5, for pretrained, dpo; the lowest, 0.3, for sft" in markdown
+
+
+def test_a_flow_without_a_reward_model_has_a_report(home, tmp_path):
+    shutil.copytree(home, tmp_path / "home")
+    (tmp_path / "home/reward_model/calibration.csv").unlink()
+    references = artifacts.read(schemas.Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
+    for name in RIGHT:
+        folder = tmp_path / "home/evaluate" / name
+        table = artifacts.read(schemas.Generations, folder / "generations.parquet").drop(columns="reward")
+        metrics = write(table, references, BEST[name], folder)
+        (tmp_path / "home/metrics" / f"evaluate@{name}.json").write_text(json.dumps(metrics))
+    found = report(tmp_path / "home", tmp_path / "out")
+    assert not any("best_of" in metric for metric in found["controls"])
+    page = (tmp_path / "out/report.html").read_text()
+    assert "majority@4" in page
+    assert "best of 4" not in page
+    assert not (tmp_path / "out/reward-kl.svg").exists()
+
+
 def answers(greedy, *sampled):
     """One problem a column; rubric points of its greedy and its sampled answers."""
     rows = [
-        {"problem_id": f"{problem}", "sample": sample - 1, "rubric": points}
+        {"problem_id": f"{problem}", "temperature": float(sample > 0), "sample": max(0, sample - 1), "rubric": points}
         for sample, scores in enumerate([greedy, *sampled])
         for problem, points in enumerate(scores)
     ]
@@ -217,9 +297,9 @@ def answers(greedy, *sampled):
 def test_win_rates_by_hand():
     base = answers([5, 5, 5], [0, 9, 2], [9, 9, 2])
     other = answers([5, 6, 4], [9, 9, 9], [8, 9, 0])
-    found = win_rates({"sft": base, "dpo": other}, "sft")
+    found = win_rates({"sft": base, "dpo": other}, {"sft": 1.0, "dpo": 1.0}, "sft", ["t1.0"])
     assert list(found) == ["dpo"]
     assert found["dpo"]["win_rate_greedy"].mean == pytest.approx((0.5 + 1 + 0) / 3)
     # Problem 0: 9 beats 0 and ties with 9, 8 beats 0 and loses to 9 (paired by place it would be 1/2); problem 1: ties;
     # problem 2: 9 wins twice, 0 loses twice.
-    assert found["dpo"]["win_rate_sampled"].mean == pytest.approx((2.5 / 4 + 1 / 2 + 1 / 2) / 3)
+    assert found["dpo"]["win_rate_sampled_t1.0"].mean == pytest.approx((2.5 / 4 + 1 / 2 + 1 / 2) / 3)

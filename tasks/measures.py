@@ -1,0 +1,120 @@
+"""What an evaluation measures: one value for each problem and metric, and over all problems means with 95 % intervals.
+
+A metric is called KIND_HOW: strict_greedy, rubric_sampled_t0.5, strict_mean_at_8_t1.0. What is sampled says at which
+temperature: t0.5, or tbest for the policy's own best temperature, chosen on validation problems.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tasks.algorithms import estimates, rubric
+from tasks.algorithms.equations import equations, parse_number
+from tasks.algorithms.estimates import Estimate
+from tasks.algorithms.strata import Stratum
+
+ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": rubric.strict_answer, "lenient": rubric.lenient_answer}
+# Kinds of answers, by which accuracy is taken apart. Each is a column of the generations.
+STRATA: dict[str, Callable[[str], bool]] = {"steps": lambda response: bool(equations(response))}
+SHARES = (*ANSWERS, "ended", *STRATA)  # of answers; the others are means of numbers
+NUMBERS = ("rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
+BEST = "tbest"
+
+
+def label(temperature: float) -> str:
+    """How a metric names a temperature."""
+    return f"t{float(temperature)}"
+
+
+def per_problem(
+    generations: pd.DataFrame, references: Mapping[str, str], temperatures: Mapping[str, float], pass_at: Sequence[int]
+) -> pd.DataFrame:
+    """One row for each problem by its id, one column for each metric; `temperatures` by how metrics name them.
+
+    `references` has the right answer to each problem.
+    """
+    greedy = generations[generations["temperature"] == 0].set_index("problem_id")
+    columns = [
+        name for name in (*SHARES, *NUMBERS) if name in generations and name != "kl"
+    ]  # of greedy answers it is none
+    values = {f"{name}_greedy": greedy[name].astype(float) for name in columns}
+    for how, temperature in temperatures.items():
+        sampled = generations[generations["temperature"] == temperature]
+        values |= {f"{name}_{how}": column for name, column in _sampled(sampled, references, pass_at)}
+    return pd.DataFrame(values).sort_index()
+
+
+def _sampled(
+    sampled: pd.DataFrame, references: Mapping[str, str], pass_at: Sequence[int]
+) -> Iterator[tuple[str, pd.Series]]:
+    """Metrics of the answers drawn at one temperature, k to each problem."""
+    problems = sampled.groupby("problem_id")
+    k = int(problems.size().iloc[0])
+    means = problems[[name for name in (*SHARES, *NUMBERS) if name in sampled]].mean()
+    for name, find in ANSWERS.items():
+        correct = problems[name].sum()
+        yield f"{name}_mean_at_{k}", means[name]
+        for at in pass_at:
+            yield f"{name}_pass_at_{at}", pd.Series(estimates.pass_at_k(correct, k, at), correct.index)
+        yield f"{name}_majority_at_{k}", _majorities(problems, references, find)
+        if "reward" in sampled:
+            yield f"{name}_best_of_{k}", _best_of(sampled, name)
+    for name in means.columns.drop(list(ANSWERS)):
+        yield f"{name}_sampled", means[name]
+
+
+def _majorities(
+    problems: "pd.api.typing.DataFrameGroupBy", references: Mapping[str, str], find: Callable[[str], str | None]
+) -> pd.Series:
+    def value(answer: str | None) -> Fraction | None:
+        return None if answer is None else parse_number(answer.rstrip("%"))
+
+    found = {
+        str(problem_id): estimates.majority([value(find(text)) for text in texts], value(references[str(problem_id)]))
+        for problem_id, texts in problems["response"]
+    }
+    return pd.Series(found)
+
+
+def _best_of(sampled: pd.DataFrame, name: str) -> pd.Series:
+    tables = [sampled.pivot(index="problem_id", columns="sample", values=column) for column in ("reward", name)]
+    return pd.Series(estimates.best_of(*tables), tables[0].index)
+
+
+def summary(values: pd.DataFrame, seed: int, resamples: int) -> dict[str, Estimate]:
+    """Every column's mean over problems: shares with Wilson's interval, other means with a bootstrap one."""
+    return {
+        name: estimates.share(column)
+        if name.startswith(tuple(f"{kind}_" for kind in SHARES))
+        else estimates.bootstrap(column, seed, resamples)
+        for name, column in values.items()
+    }
+
+
+def stratum(generations: pd.DataFrame, name: str, temperature: float, accuracy: str = "strict") -> Stratum:
+    """The answers of one temperature split by a stratum, as shares of each problem's answers, in the order of the ids."""
+    drawn = generations[generations["temperature"] == temperature]
+    inside, right = drawn[name].astype(bool), drawn[accuracy].astype(bool)
+    parts = pd.DataFrame(
+        {"id": drawn["problem_id"], "inside": inside, "right": inside & right, "other": ~inside & right}
+    )
+    means: NDArray[np.float64] = parts.groupby("id").mean().sort_index().to_numpy(dtype=np.float64)
+    return Stratum(*means.T)
+
+
+def accuracy_by_stratum(
+    generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
+) -> dict[str, Estimate]:
+    """Strict accuracy among answers within and without each stratum, where there are both: strict_with_steps_t0.5."""
+    result = {}
+    for name in STRATA:
+        for how, temperature in temperatures.items():
+            parts = stratum(generations, name, temperature)
+            if 0 < parts.inside.mean() < 1:
+                within = estimates.ratio(parts.right_inside, parts.inside, seed, resamples)
+                without = estimates.ratio(parts.right_outside, 1 - parts.inside, seed, resamples)
+                result |= {f"strict_with_{name}_{how}": within, f"strict_without_{name}_{how}": without}
+    return result
