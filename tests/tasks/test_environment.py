@@ -166,3 +166,19 @@ def test_an_environment_of_one_data_set_logs_its_parts(world):
     found = world.sample([0, 1], 2, 1)
     assert found.logged.keys() == {"rewards/verifiable", "rewards/format"}
     assert pd.Series(found.logged).between(0, 1).all()
+
+
+def test_the_temperature_is_that_of_the_sampling(ready, words, table):
+    """Near 0 all samples of a prompt are the greedy answer; at 1 they differ."""
+    found = {}
+    for temperature in (1e-4, 1.0):
+        with judging(OWN, {"policy"}, words, ready / "reward_model") as judge:
+            policy = artifacts.load_model(ready / "pretrained")
+            drawn = Environment(policy, words, table, judge, config(temperature=temperature)).sample([0, 1], 4, 1)
+        responses = drawn.completions
+        answers = [
+            (int(owner), *row[kept].tolist())
+            for owner, row, kept in zip(responses.owner, responses.tokens, responses.mask, strict=True)
+        ]
+        found[temperature] = len(set(answers))
+    assert found == {1e-4: 2, 1.0: 8}

@@ -107,6 +107,22 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
     assert curve["eval_reward"].nunique() == 4
 
 
+def test_validation_draws_by_a_seed_that_no_step_has(ready, tmp_path, monkeypatch):
+    """Else a step's luck and its measurement would be one draw."""
+    seeds, sample = {"step": [], "validation": []}, Environment.sample
+
+    def noted(self, places, samples, draw):
+        rollouts_seed = (self.config.seed, draw)
+        seeds["step" if self.rows[0]["dataset"] else "validation"].append(rollouts_seed)
+        return sample(self, places, samples, draw)
+
+    monkeypatch.setattr(Environment, "sample", noted)
+    train("grpo", ready, tmp_path)
+    assert len(set(seeds["step"])) == 4
+    assert len(set(seeds["validation"])) == 1
+    assert not {*seeds["step"]} & {*seeds["validation"]}
+
+
 @pytest.mark.parametrize("stage", POLICIES)
 def test_keep_best_without_evaluations_is_refused(stage):
     with pytest.raises(ValidationError, match=r"evaluate_every\n.*expected at least 1 with keep best"):

@@ -130,3 +130,18 @@ def test_a_loaded_optimizer_goes_on_to_the_same_bits(kind, stop):
         assert torch.equal(second_optimizer.state_dict()[name], tensor), name
     for name, p in whole.named_parameters():
         assert torch.equal(second.get_parameter(name), p), name
+
+
+def test_two_steps_of_adamw_by_hand():
+    """beta1 0.9, beta2 0.95, without weight decay: gradients of 1 and then 3 on the norm's weights, which start at 1."""
+    model = llama()
+    optimizer = Optimizer(model, 0.01, steps=100, clip=1e9, warmup=0.0)
+    weight, rates = model.model.norm.weight, []
+    for gradient in (1.0, 3.0):
+        rates.append(optimizer.learning_rate)
+        weight.grad = torch.full_like(weight, gradient)
+        optimizer.step()
+    momentum = (0.9 * 0.1 * 1 + 0.1 * 3) / (1 - 0.9**2)
+    square = (0.95 * 0.05 * 1 + 0.05 * 9) / (1 - 0.95**2)
+    expected = 1 - rates[0] - rates[1] * momentum / square**0.5
+    torch.testing.assert_close(weight.detach(), torch.full_like(weight, expected), rtol=1e-6, atol=1e-7)

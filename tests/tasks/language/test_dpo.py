@@ -146,3 +146,20 @@ def test_the_same_seed_gives_the_same_bytes(made, preferences, fitted, tmp_path)
         fit(made, preferences, tmp_path / name, seed=seed)
     weights = [path / "model/model.safetensors" for path in (fitted[1], tmp_path / "same", tmp_path / "other")]
     assert weights[0].read_bytes() == weights[1].read_bytes() != weights[2].read_bytes()
+
+
+def first_row(made, preferences, out, **changes):
+    fit(made, preferences, out, epochs=1, **changes)
+    return pd.read_csv(out / "curve.csv").iloc[0]
+
+
+def test_label_smoothing_takes_back_its_share_twice(made, preferences, tmp_path):
+    """Where policy and reference are equal the gradient is (1 - 2e) times that without smoothing."""
+    plain, smooth = (first_row(made, preferences, tmp_path / str(e), label_smoothing=e) for e in (0.0, 0.25))
+    assert smooth["grad_norm"] == pytest.approx(plain["grad_norm"] / 2, rel=1e-3)
+
+
+def test_gamma_is_the_margin_that_simpo_asks_for(made, preferences, tmp_path):
+    """Of a large one log sigmoid(margin - gamma) is margin - gamma itself."""
+    row = first_row(made, preferences, tmp_path, loss="simpo", length_normalised=True, beta=2.0, gamma=30.0)
+    assert row["loss"] == pytest.approx(30.0 - row["rewards/margins"], rel=1e-5)

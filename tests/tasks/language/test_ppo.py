@@ -30,3 +30,15 @@ def test_a_target_moves_the_coefficient(ready, tmp_path):
     train("ppo", ready, tmp_path, kl_target=100.0, kl_rate=0.1)
     found = pd.read_csv(tmp_path / "curve.csv")["objective/kl_coef"].tolist()
     assert found == pytest.approx([0.05 * 0.98**step for step in range(4)])
+
+
+def test_an_answer_without_an_end_costs_the_penalty(ready, tmp_path):
+    """The critic of the first step says 0, so its loss is half the mean squared return: by hand where all are cut off."""
+    penalty, rows = 3.0, {}
+    for asked in (0.0, penalty):
+        changes = {"missing_end_penalty": asked, "epochs": 1, "minibatches": 1, "steps": 1, "gamma": 1.0, "lam": 1.0}
+        train("ppo", ready, tmp_path / str(asked), max_new_tokens=2, clip_value=0.0, **changes)
+        rows[asked] = pd.read_csv(tmp_path / str(asked) / "curve.csv").iloc[0]
+    assert rows[0.0]["completions/clipped_ratio"] == 1
+    more = penalty**2 / 2 - penalty * rows[0.0]["reward"]
+    assert rows[penalty]["loss/value"] - rows[0.0]["loss/value"] == pytest.approx(more, rel=1e-4)
