@@ -88,3 +88,5 @@ def save_model(model: Any, tokenizer: Any, path: Path) -> None:
     """Model and tokenizer as one directory that `from_pretrained` loads."""
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
+    for weights in path.glob("*.safetensors"):  # written for their owner alone, whatever the umask says of the others
+        weights.chmod((path / "config.json").stat().st_mode)

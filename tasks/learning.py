@@ -112,6 +112,6 @@ def _train(
                 row[RETURN] = played.returns.mean()
             yield {f"{name}/{metric}": value for metric, value in row.items()}
 
-    rows = training.run(fit, {**learner.state, "batches": generator}, total, ended=True)
+    rows = training.run(fit, {**learner.state, "batches": generator}, total, ended=True, steps_a_row=config.log_every)
     saved.save(learner.policy, out / name)
     return [{metric.removeprefix(f"{name}/"): value for metric, value in row.items()} for row in rows]

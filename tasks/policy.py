@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from tasks import artifacts, tracking
-from tasks.algorithms.experience import Experience, TrainingError
+from tasks.algorithms.experience import Experience
 from tasks.environment import Environment, SamplingConfig, judging
 from tasks.schemas import Problems, Prompts
 from tasks.stage import Metrics
@@ -139,14 +139,11 @@ def train(
         fit, state = start_up(trainee)
         watch = Watch(trainee)
         with resumable(stage, config, *vars(sources).values()) as kept:
-            try:
-                rows = kept.run(
-                    lambda start: watch(fit(start=start), start),
-                    {"policy": policy, "watch": watch, **state},
-                    config.steps,
-                )
-            except TrainingError as error:
-                raise SystemExit(f"{stage}: {error}") from None
+            rows = kept.run(
+                lambda start: watch(fit(start=start), start),
+                {"policy": policy, "watch": watch, **state},
+                config.steps,
+            )
             watch.best.restore(policy)
             artifacts.write_curves(rows, curves)
             artifacts.save_model(policy, tokenizer, out)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 
 from tasks.algorithms.offline.networks import Spaces
 
@@ -25,7 +26,7 @@ def save(policy: Any, path: Path) -> None:
     config = {"kind": type(policy).__name__, "spaces": asdict(policy.spaces), "sizes": policy.sizes}
     (path / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
     tensors = {name: tensor.detach().clone().contiguous() for name, tensor in policy.state_dict().items()}
-    save_file(tensors, path / WEIGHTS)
+    (path / WEIGHTS).write_bytes(serialised(tensors))  # save_file's files are their owner's alone, whatever the umask
 
 
 def load(path: Path, builders: Mapping[str, Callable[..., Any]]) -> Any:

@@ -24,10 +24,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tasks import artifacts
+from tasks.algorithms.optimizer import TrainingError, check_finite
 from tasks.tracking import Row, track
 
 FOLDER = Path("mlruns/checkpoints")
 EVERY_SECONDS = 30.0  # between two checkpoints; neither this nor the next changes an out
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")  # that can change a result
 SHARE = 0.05  # of the time, at most, goes into checkpoints: a large model's are further apart
 
 
@@ -50,20 +52,36 @@ class Training:
     """One stage's training and its checkpoint file; made by `resumable`."""
 
     def __init__(self, name: str, key: str) -> None:
-        self.path, self.key = FOLDER / f"{name}.safetensors", key
+        self.name, self.key = name, key
+        self.path = FOLDER / f"{name}.safetensors"
         self.ours = False  # whether the file is this training's
         self.warned = False
 
-    def run(self, fit: Callable[[int], Iterable[Row]], state: State, total: int, *, ended: bool = False) -> list[Row]:
+    def run(
+        self,
+        fit: Callable[[int], Iterable[Row]],
+        state: State,
+        total: int,
+        *,
+        ended: bool = False,
+        steps_a_row: int = 1,
+    ) -> list[Row]:
         """Drain `fit(start)`, which yields the rows of steps start + 1 to `total`, into tracking; returns all rows.
 
         With `ended` there is a checkpoint after the last row too: for a stage that has more to train after this.
         `state` names all that a step changes, in place: models, optimizers, generators, running means. (torch's own
         generator is added to it.) `fit` is called when that has been loaded, and must be between two steps whenever it yields.
+
+        SystemExit with one line naming the step (a row may stand for several) where `fit` cannot go on, or has left a
+        metric or a weight that is no finite number: no checkpoint holds one, and no stage hands one on.
         """
         state = {**state, **_global_generators()}
         earlier = self._read(state)
-        rows = track(self._kept(fit(len(earlier)), earlier, state), total, earlier)
+        rows = list(earlier)
+        try:
+            track(self._kept(fit(len(earlier)), rows, state, total), total, earlier)
+        except TrainingError as error:
+            raise SystemExit(f"{self.name}: step {(len(rows) + 1) * steps_a_row}: {error}") from None
         if ended and len(rows) > len(earlier):
             self._write(rows, state)
         return rows
@@ -73,11 +91,16 @@ class Training:
         if self.ours:
             self.path.unlink(missing_ok=True)
 
-    def _kept(self, steps: Iterable[Row], earlier: list[Row], state: State) -> Iterator[Row]:
-        rows, due = list(earlier), time.monotonic() + EVERY_SECONDS
+    def _kept(self, steps: Iterable[Row], rows: list[Row], state: State, total: int) -> Iterator[Row]:
+        """Pass the rows of the steps after `rows` through, adding each that has left nothing but finite numbers."""
+        due = time.monotonic() + EVERY_SECONDS
         for row in steps:
-            rows.append(row)
+            for name, value in row.items():
+                check_finite(name, value)
             started = time.monotonic()
+            if started >= due or len(rows) + 1 == total:
+                _check_weights(state)
+            rows.append(row)
             if started >= due:
                 self._write(rows, state)
                 ended = time.monotonic()
@@ -171,12 +194,21 @@ class Best:
         self.weights = {name: weight.clone() for name, weight in state.items() if name != "score"}
 
 
+def _check_weights(state: State) -> None:
+    """TrainingError where a weight of a model in the state is no finite number."""
+    for name, part in state.items():
+        if isinstance(part, torch.nn.Module):
+            for key, tensor in part.state_dict().items():
+                if not tensor.isfinite().all():
+                    raise TrainingError(f"{name}'s weight {key} is not finite: training has diverged")
+
+
 def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
     """A hash of all that decides a training's result: parameters, inputs, code, library versions, processor, threads."""
     device = artifacts.device()
     chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     parts = [config.model_dump_json(), device, chip, platform.machine(), str(torch.get_num_threads())]
-    parts += [metadata.version(library) for library in ("torch", "transformers")]
+    parts += [metadata.version(library) for library in LIBRARIES]
     for place in (*inputs, Path(__file__).parent):
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
             if file.is_file() and (place in inputs or file.suffix == ".py"):

@@ -4,13 +4,13 @@
 the policy as it is then, and draws its randomness from the step's number, so that a resumed training draws the same.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from tasks.algorithms.completions import Completions
+from tasks.algorithms.optimizer import TrainingError, check_finite
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,15 @@ class Experience:
 Collect = Callable[[int], Experience]
 
 
-class TrainingError(Exception):
-    """Training cannot go on: a reward, a loss or a gradient is no finite number. The message names the step and what was found."""
-
-
-def check_rewards(step: int, experience: Experience) -> None:
+def check_rewards(experience: Experience) -> None:
     """TrainingError where a reward is not finite, or a log-probability: then the policy has diverged."""
     bad = (~experience.rewards.isfinite()).nonzero().flatten().tolist()
     if bad:
         raise TrainingError(
-            f"step {step}: the reward of response {bad[0]} is {experience.rewards[bad[0]]:g} "
+            f"the reward of response {bad[0]} is {experience.rewards[bad[0]]:g} "
             f"({len(bad)} of {len(experience.rewards)} are no finite numbers)"
         )
-    check_finite(step, "log-probability of a batch's samples", experience.logps.sum().item())
-
-
-def check_finite(step: int, what: str, value: float) -> None:
-    """TrainingError where a loss, or a gradient's norm, is not finite."""
-    if not math.isfinite(value):
-        raise TrainingError(f"step {step}: the {what} is {value:g}: training has diverged")
+    check_finite("log-probability of a batch's samples", experience.logps.sum().item())
 
 
 def summary(experience: Experience) -> dict[str, float]:

@@ -77,14 +77,14 @@ def fit(
         reference.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
-        check_rewards(step, experience)
-        trained = _update(policy, experience, optimizer, settings, step, reference)
+        check_rewards(experience)
+        trained = _update(policy, experience, optimizer, settings, reference)
         spread = has_spread(experience.rewards, experience.completions.owner)
         yield {**summary(experience), "frac_reward_zero_std": 1 - spread.float().mean().item(), **trained}
 
 
 def _update(
-    policy: Any, experience: Experience, optimizer: Optimizer, settings: Settings, step: int, reference: Any
+    policy: Any, experience: Experience, optimizer: Optimizer, settings: Settings, reference: Any
 ) -> dict[str, float]:
     batch = experience.completions
     advantages = group_advantages(experience.rewards, batch.owner, settings.advantage)
@@ -116,9 +116,8 @@ def _update(
             share.backward()
             loss = loss + share.detach().cpu()
             sums = {name: sums[name] + counts[name].item() for name in sums}
-        check_finite(step, "loss", loss.item())
+        check_finite("loss", loss.item())
         metrics["grad_norm"] = optimizer.step()
-        check_finite(step, "gradient's norm", metrics["grad_norm"])
         metrics |= {"loss": loss.item(), **{name: value / max(1, totals.tokens) for name, value in sums.items()}}
     return metrics
 

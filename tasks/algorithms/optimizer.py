@@ -17,6 +17,16 @@ from tasks.algorithms.muon import Muon
 BETAS = (0.9, 0.95)
 
 
+class TrainingError(Exception):
+    """Training cannot go on: a reward, a loss or a gradient is no finite number. Whoever counts the steps adds which it was."""
+
+
+def check_finite(what: str, value: float) -> None:
+    """TrainingError where a loss, or a gradient's norm, is not finite."""
+    if not math.isfinite(value):
+        raise TrainingError(f"the {what} is {value:g}: training has diverged")
+
+
 class Optimizer:
     """AdamW for all weights, or (`kind` muon) Muon for the hidden matrices and AdamW for the rest, on one schedule.
 
@@ -57,8 +67,12 @@ class Optimizer:
         return self.peak * self.factor(self.done)
 
     def step(self) -> float:
-        """Clip, update, clear the gradient; returns its norm before clipping."""
+        """Clip, update, clear the gradient; returns its norm before clipping.
+
+        TrainingError where that is not finite, before any weight moves: one nan in a gradient would make all weights nan.
+        """
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip).item()
+        check_finite("gradient's norm", norm)
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = self.learning_rate

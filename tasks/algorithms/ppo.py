@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.algorithms.advantages import at_last_token, gae, masked_mean, whiten
+from tasks.algorithms.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
 from tasks.algorithms.completions import token_logps
 from tasks.algorithms.critic import Critic, explained_variance
 from tasks.algorithms.experience import Collect, Experience, check_finite, check_rewards, summary
@@ -43,7 +43,8 @@ class Prepared:
     old_logps: Tensor
     old_values: Tensor
     advantages: Tensor
-    returns: Tensor
+    returns: Tensor  # lambda-returns, which the critic is fitted to; with lambda below 1 they hold its own values
+    reward_to_go: Tensor  # what followed in truth, which the critic is judged by
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
@@ -66,7 +67,7 @@ def prepare(
     advantages, returns = gae(rewards, values, mask, settings.gamma, settings.lam)
     if settings.whiten:
         advantages = whiten(advantages, mask)
-    return Prepared(experience.logps, values, advantages, returns)
+    return Prepared(experience.logps, values, advantages, returns, reward_to_go(rewards, mask, settings.gamma))
 
 
 def fit(
@@ -85,14 +86,15 @@ def fit(
 
     `optimizers` are the policy's and the critic's. Yields TRL's names: `objective/kl` (k1 summed over a response, mean),
     `objective/scores`, `objective/kl_coef`, `policy/approxkl` (k2 to the sampling policy), `policy/clipfrac`, `loss/policy`,
-    `loss/value`, `val/ratio`, `val/explained_variance` (of the values sampled with), and the samples' `experience.summary`,
+    `loss/value`, `val/ratio`, `val/explained_variance` (of the reward-to-go by the values sampled with; against the
+    lambda-returns a critic would agree with itself), and the samples' `experience.summary`,
     their entropy as `policy/entropy`.
     """
     for model in (policy, critic, reference):
         model.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
-        check_rewards(step, experience)
+        check_rewards(experience)
         batch = experience.completions
         with torch.no_grad():
             reference_logps = token_logps(reference, batch, settings.temperature).cpu()
@@ -110,7 +112,7 @@ def fit(
             "objective/kl": measured,
             "objective/scores": experience.rewards.mean().item(),
             "objective/kl_coef": coefficient,
-            "val/explained_variance": explained_variance(values, prepared.returns, batch.mask),
+            "val/explained_variance": explained_variance(values, prepared.reward_to_go, batch.mask),
             **trained,
             "learning_rate": rate,
         }
@@ -132,11 +134,10 @@ def _epochs(
         order = torch.randperm(len(experience.rewards), generator=shuffle)
         for rows in order.tensor_split(settings.minibatches):
             losses, metrics = _losses(policy, critic, experience, prepared, settings, rows)
-            check_finite(step, "loss", (losses[0] + losses[1]).item())
+            check_finite("loss", (losses[0] + losses[1]).item())
             for loss in losses:
                 loss.backward()
             norms = [optimizer.step() for optimizer in optimizers]
-            check_finite(step, "gradient's norm", sum(norms))
             found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
     return {name: sum(row[name] for row in found) / len(found) for name in found[0]}
 

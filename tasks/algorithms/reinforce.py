@@ -77,7 +77,7 @@ def fit(
             model.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
-        check_rewards(step, experience)
+        check_rewards(experience)
         batch = experience.completions
         returns = reward_to_go(at_last_token(experience.rewards, batch.mask), batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
@@ -89,12 +89,11 @@ def fit(
         if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
             variances = gradient_variance(policy, batch, advantages, settings.variance_parts, settings.temperature)
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
-        row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings, step)
+        row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings)
         if critic is not None and optimizers[1] is not None:
             row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)
             losses = [
-                _fit_critic(critic, batch, returns, optimizers[1], settings, step)
-                for _ in range(settings.critic_updates)
+                _fit_critic(critic, batch, returns, optimizers[1], settings) for _ in range(settings.critic_updates)
             ]
             row["loss/value"] = losses[0]
         mean.update(experience.rewards.mean().item())
@@ -102,7 +101,7 @@ def fit(
 
 
 def _update(
-    policy: Any, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: Settings, step: int
+    policy: Any, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: Settings
 ) -> dict[str, float]:
     batch = experience.completions
     loss = torch.zeros(())
@@ -112,12 +111,10 @@ def _update(
         share = policy_gradient_loss(token_logps(policy, here, settings.temperature), part, here.mask, len(batch))
         share.backward()
         loss = loss + share.detach().cpu()
-    return {"loss": loss.item(), "grad_norm": _step(optimizer, loss, step)}
+    return {"loss": loss.item(), "grad_norm": _step(optimizer, loss)}
 
 
-def _fit_critic(
-    critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: Settings, step: int
-) -> float:
+def _fit_critic(critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: Settings) -> float:
     """One step of the critic towards the returns: half the mean squared error over tokens."""
     tokens, loss = batch.mask.sum(), torch.zeros(())
     for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
@@ -126,12 +123,10 @@ def _fit_critic(
         share = masked_mean(errors.square(), here.mask) * (here.mask.sum() / tokens.to(here.mask.device)) / 2
         share.backward()
         loss = loss + share.detach().cpu()
-    _step(optimizer, loss, step)
+    _step(optimizer, loss)
     return loss.item()
 
 
-def _step(optimizer: Optimizer, loss: Tensor, step: int) -> float:
-    check_finite(step, "loss", loss.item())
-    norm = optimizer.step()
-    check_finite(step, "gradient's norm", norm)
-    return norm
+def _step(optimizer: Optimizer, loss: Tensor) -> float:
+    check_finite("loss", loss.item())
+    return optimizer.step()

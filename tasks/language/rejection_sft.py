@@ -10,8 +10,8 @@ from pydantic import Field
 
 from tasks import artifacts, prompts
 from tasks.algorithms import sft
-from tasks.algorithms.experience import TrainingError, check_rewards
-from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.experience import check_rewards
+from tasks.algorithms.optimizer import Optimizer, TrainingError
 from tasks.algorithms.rejection import best_of_each
 from tasks.algorithms.sequences import batches_per_run, make_batch, shuffled
 from tasks.environment import Environment, SamplingConfig, judging
@@ -82,9 +82,9 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[
         places = range(start, min(start + config.prompts_per_batch, count))
         found = drawn.sample(places, config.samples, start)
         try:
-            check_rewards(step, found)
+            check_rewards(found)
         except TrainingError as error:
-            raise SystemExit(f"rejection_sft: sampling: {error}") from None
+            raise SystemExit(f"rejection_sft: sampling: step {step}: {error}") from None
         batch = found.completions
         tokens = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
         texts = [prompts.decode(drawn.tokenizer, row) for row in tokens]

@@ -1,3 +1,5 @@
+import os
+
 import pandas as pd
 import pytest
 import torch
@@ -61,3 +63,15 @@ def test_models_round_trip(tmp_path, kind, load):
     tokens = torch.arange(1, 7).unsqueeze(0)
     torch.testing.assert_close(loaded(tokens).logits, model(tokens).logits)
     assert not [file for file in tmp_path.iterdir() if file.suffix not in (".json", ".safetensors")]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_every_file_of_a_model_obeys_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        artifacts.save_model(LlamaForCausalLM(TINY), NoTokenizer(), tmp_path)
+    finally:
+        os.umask(before)
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(modes, oct(mode))
+    assert "model.safetensors" in modes

@@ -24,6 +24,7 @@ def test_a_saved_policy_acts_as_before(kind, tmp_path):
     policy = POLICIES[kind]()
     policy.normaliser.fit(3 + 2 * torch.randn(50, 4))
     saved.save(policy, tmp_path / "policy")
+    assert len({file.stat().st_mode for file in (tmp_path / "policy").iterdir()}) == 1, "as the umask says"
     loaded = players.load(tmp_path / "policy")
     observations = torch.randn(40, 4)
     assert type(loaded) is type(policy)

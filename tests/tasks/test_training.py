@@ -271,6 +271,13 @@ def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
     changed()
     (tmp_path / "tasks" / "template.jinja").write_text("no code")
     assert digest(config, inputs) in digests
+    for library in ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy"):
+        with monkeypatch.context() as patch:
+            version = training.metadata.version
+            patch.setattr(
+                training.metadata, "version", lambda name, of=library, real=version: real(name) + "+" * (name == of)
+            )
+            changed()
     moved = tmp_path / "elsewhere"
     data.rename(moved)
     assert digest(config, (moved, single)) in digests, "contents count, not places"
@@ -306,3 +313,52 @@ def test_a_checkpoint_holds_tensors_and_rows_only():
     tied = ("model/model.embed_tokens.weight", "model/lm_head.weight")
     assert torch.equal(*(tensors[name] for name in tied))
     assert {name.split("/")[0] for name in tensors} == {"rows", "model", "optimizer", "draws", "best", "torch"}
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+def spoiled(toy, at, spoil):
+    """The toy's steps, the `at`-th of which `spoil` gets at the row of."""
+
+    def fit(start):
+        for number, row in enumerate(toy.fit(start), start + 1):
+            if number == at:
+                spoil(toy, row)
+            yield row
+
+    return fit
+
+
+def bad_weight(toy, _):
+    toy.model.model.norm.weight.data[2] = INF
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda _, row: row.update(loss=NAN), "the loss is nan: training has diverged"),
+        (lambda _, row: row.update(best=-INF), "the best is -inf: training has diverged"),
+        (bad_weight, "model's weight model.norm.weight is not finite: training has diverged"),
+    ],
+    ids=["a loss", "another metric", "a weight"],
+)
+@pytest.mark.parametrize("at", [1, 4, STEPS])
+def test_what_is_no_number_stops_the_training_before_it_is_kept(spoil, told, at):
+    toy = Toy()
+    with pytest.raises(SystemExit) as stopped:
+        Training("toy", "a key").run(spoiled(toy, at, spoil), toy.state, STEPS, ended=True)
+    assert str(stopped.value) == f"toy: step {at}: {told}"
+    assert FILE.exists() == (at > 1)
+    if FILE.exists():
+        kept = load_file(FILE)
+        assert len(json.loads(bytes(kept.pop("rows").tolist()))) == at - 1, "the last good step's"
+        assert [name for name, tensor in kept.items() if not tensor.isfinite().all()] == []
+
+
+@pytest.mark.parametrize("every_second", [0.0, 1000.0])
+def test_the_last_weights_are_looked_at_though_no_checkpoint_is_due(monkeypatch, every_second):
+    monkeypatch.setattr(training, "EVERY_SECONDS", every_second)
+    toy = Toy()
+    with pytest.raises(SystemExit, match=f"^toy: step {10 * STEPS}: model's weight"):
+        Training("toy", "a key").run(spoiled(toy, STEPS, bad_weight), toy.state, STEPS, steps_a_row=10)

@@ -51,26 +51,24 @@ def test_the_entropy_is_that_of_the_policy():
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_reward_must_be_a_finite_number(bad):
-    check_rewards(7, EXPERIENCE)
+    check_rewards(EXPERIENCE)
     rewards = torch.tensor([1.0, 0.0, bad, bad])
-    with pytest.raises(TrainingError, match=rf"^step 7: the reward of response 2 is {bad:g} \(2 of 4 are"):
-        check_rewards(7, Experience(BATCH, LOGPS, rewards, EXPERIENCE.ended))
+    with pytest.raises(TrainingError, match=rf"the reward of response 2 is {bad:g} \(2 of 4 are"):
+        check_rewards(Experience(BATCH, LOGPS, rewards, EXPERIENCE.ended))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_loss_must_be_a_finite_number(bad):
-    check_finite(7, "loss", -3.0)
-    with pytest.raises(TrainingError, match=f"^step 7: the loss is {bad:g}: training has diverged$"):
-        check_finite(7, "loss", bad)
+    check_finite("loss", -3.0)
+    with pytest.raises(TrainingError, match=f"the loss is {bad:g}: training has diverged$"):
+        check_finite("loss", bad)
 
 
 def test_a_policy_without_probabilities_has_diverged():
     logps = LOGPS.clone()
     logps[1, 1] = float("nan")
-    with pytest.raises(
-        TrainingError, match=r"^step 7: the log-probability of a batch's samples is nan: training has div"
-    ):
-        check_rewards(7, Experience(BATCH, logps, EXPERIENCE.rewards, EXPERIENCE.ended))
+    with pytest.raises(TrainingError, match=r"the log-probability of a batch's samples is nan: training has div"):
+        check_rewards(Experience(BATCH, logps, EXPERIENCE.rewards, EXPERIENCE.ended))
 
 
 def test_parts_are_of_like_length_and_hold_every_row_once():

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tasks.algorithms.optimizer import Optimizer, schedule
+from tasks.algorithms.optimizer import Optimizer, TrainingError, schedule
 from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
 
 
@@ -145,3 +145,19 @@ def test_two_steps_of_adamw_by_hand():
     square = (0.95 * 0.05 * 1 + 0.05 * 9) / (1 - 0.95**2)
     expected = 1 - rates[0] - rates[1] * momentum / square**0.5
     torch.testing.assert_close(weight.detach(), torch.full_like(weight, expected), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_gradient_that_is_no_number_moves_no_weight(kind, bad):
+    """One bad entry is enough: scaled by clip over its norm, every gradient would be nan."""
+    model = gpt2()
+    optimizer = Optimizer(model, 0.01, 6, clip=1.0, kind=kind, weight_decay=0.1)
+    steps(model, optimizer, range(2))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    model.transformer.wpe.weight.grad[3, 1] = bad
+    with pytest.raises(TrainingError, match=r"^the gradient's norm is (inf|nan): training has diverged$"):
+        optimizer.step()
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())

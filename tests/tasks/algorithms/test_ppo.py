@@ -3,7 +3,7 @@ import torch
 
 from tasks.algorithms import ppo
 from tasks.algorithms.completions import make_completions, token_logps
-from tasks.algorithms.critic import Critic
+from tasks.algorithms.critic import Critic, explained_variance
 from tasks.algorithms.experience import Experience, TrainingError
 from tasks.algorithms.kl import AdaptiveKl
 from tasks.algorithms.optimizer import Optimizer
@@ -182,17 +182,17 @@ def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
     steps = iter([good, bad])
     running = fit(policy, critic, lambda _: next(steps), reference=llama(1), steps=2)
     next(running)
-    with pytest.raises(TrainingError, match="step 2: the reward of response 1 is nan"):
+    with pytest.raises(TrainingError, match="the reward of response 1 is nan"):
         next(running)
     critic.head.bias.register_hook(lambda gradient: gradient * float("inf"))
-    with pytest.raises(TrainingError, match=r"step 2: the gradient's norm is (inf|nan)"):
+    with pytest.raises(TrainingError, match=r"the gradient's norm is (inf|nan)"):
         next(
             fit(policy, critic, lambda _: good, reference=llama(1), start=1, steps=2, optimizers=norms(policy, critic))
         )
     policy, critic = llama(1), Critic(llama(1))
     with torch.no_grad():
         critic.head.bias.fill_(1e30)
-    with pytest.raises(TrainingError, match="step 4: the loss is"):
+    with pytest.raises(TrainingError, match="the loss is"):
         next(fit(policy, critic, lambda _: good, reference=llama(1), start=3, steps=4))
 
 
@@ -268,3 +268,27 @@ def test_it_resumes(forget):
         return dict(zip(("policy", "critic", "optimizer", "critic_optimizer", "kl"), parts, strict=True)), again
 
     check_resumes(make, forget)
+
+
+class Opinion(torch.nn.Module):
+    """A critic that makes up its mind at a response's first token, whatever responses earn."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = torch.nn.Parameter(5.0 * torch.tensor([1.0, -1.0, -1.0, 1.0]))
+
+    def forward(self, responses):
+        return self.values[responses.tokens[:, :1]] * responses.mask
+
+
+def test_a_critic_that_knows_nothing_explains_nothing():
+    """It agrees with the lambda-returns, which are mostly made of what it says, and not with what was earned."""
+    policy, critic = llama(1), Opinion()
+    batch = make_completions([[4]], [0, 0, 0, 0], [[first, *[5] * 30] for first in range(4)], pad=3)
+    with torch.no_grad():
+        logps, values = token_logps(policy, batch), critic(batch)
+    what = Experience(batch, logps, torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.ones(4, dtype=torch.bool))
+    lambda_returns = prepare(what, logps, values, asked(lam=0.5), 0.0).returns
+    assert explained_variance(values, lambda_returns, batch.mask) > 0.9
+    row = next(fit(policy, critic, lambda _: what, reference=llama(1), lam=0.5))
+    assert row["val/explained_variance"] < 0.0

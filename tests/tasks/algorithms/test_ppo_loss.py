@@ -59,10 +59,10 @@ def by_hand(whitened):
     return advantages, returns
 
 
-def prepared(sampled=SAMPLED, known=KNOWN, coefficient=0.1, **changes):
+def prepared(sampled=SAMPLED, known=KNOWN, coefficient=0.1, values=VALUES, **changes):
     plain = {"gamma": 0.9, "lam": 0.5, "missing_end_penalty": 4.0, "whiten": True}
     unused = {"clip_ratio": 0.2, "clip_value": 0.2, "epochs": 1, "minibatches": 1, "temperature": 1.0, "seed": 0}
-    return prepare(sampled, known, VALUES, Settings(**{**plain, **unused, **changes}), coefficient)
+    return prepare(sampled, known, values, Settings(**{**plain, **unused, **changes}), coefficient)
 
 
 @pytest.mark.parametrize("whitened", [True, False])
@@ -100,3 +100,12 @@ def last_column(scores):
 def test_known_mistakes_prepare_another_batch(advantages, returns):
     for mistake, right in zip((advantages, returns), by_hand(True), strict=True):
         assert mistake is None or (mistake - right).abs().max() > 0.05
+
+
+def test_the_reward_to_go_is_what_followed():
+    """Summed by hand; unlike the lambda-returns it holds nothing that the critic says, and whitening leaves it alone."""
+    first = [-0.05 + 0.9 * (0.1 + 0.9 * 2.0), 0.1 + 0.9 * 2.0, 2.0]
+    second = [0.1 + 0.9 * -1.1, -1.1, 0.0]
+    for values, whitened in ((VALUES, False), (7 * VALUES, True)):
+        found = prepared(values=values, whiten=whitened)
+        torch.testing.assert_close(found.reward_to_go, torch.tensor([first, second]))
