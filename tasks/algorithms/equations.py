@@ -1,12 +1,16 @@
 """Numbers and equations in written solutions: find them, evaluate them exactly, compare them.
 
 Reads `3 * 4 = 12`, `$1,200/2=$600`, GSM8K's `<<3*4=12>>` notes, `3 plus 4 is 7` and percent signs. Fractions, never
-floats, so that a step holds or does not.
+floats, so that a step holds or does not. Answers may be hostile: every function here takes time linear in the text.
 """
 
+import operator
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 # At most 300 digits: a model that rambles in digits must not meet Python's limit for converting them.
 UNSIGNED = r"(?>\$?(?:\d{1,3}(?:,\d{3}){1,100}(?!\d)|\d{1,300})(?:\.\d{1,300})?%?|\$?\.\d{1,300}%?)"
@@ -16,10 +20,13 @@ WORDS = (("divided by", "/"), ("plus", "+"), ("minus", "-"), ("times", "*"), ("e
 SPOKEN = [(re.compile(rf"(?<=[\d%)] ){word}(?= [-($\d.])", re.IGNORECASE), sign) for word, sign in WORDS]
 SIGN = "[-+*/x\u00d7\u00f7\u2212\u2013]"  # also the multiplication and division signs, minus and the dash used for it
 PLAIN_SIGNS = str.maketrans("x\u00d7\u00f7\u2212\u2013", "**/--")
-EQUATION = re.compile(
-    rf"(?P<left>\(*{UNSIGNED}(?:[\s)]*{SIGN}[\s(]*{UNSIGNED})+[\s)]*)=\s*(?P<right>-?{UNSIGNED})(?!\s*{SIGN}\s*[\d($.])"
-)
+# Numbers joined by signs. Each quantifier takes all it can and gives nothing back, so that no stretch is read again.
+CHAIN = re.compile(rf"(?<!\()\(*+{UNSIGNED}(?:[\s)]*+{SIGN}[\s(]*+{UNSIGNED})*[\s)]*+")
+RESULT = re.compile(rf"=\s*+(-?{UNSIGNED})(?!\s*+{SIGN}\s*+[\d($.])")
 TOKEN = re.compile(rf"{UNSIGNED}|[-+*/()]")
+RANK = {"(": 0, ")": 1, "+": 2, "-": 2, "*": 3, "/": 3}  # a sign is applied before one of the same or a lower rank
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+MOST_BITS = 4096  # of a value's numerator or denominator; numbers as written have 2,000 at most
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,11 @@ class Equation:
     value: Fraction | None
     result: Fraction
     decimals: int
+
+    @cached_property
+    def key(self) -> tuple[frozenset[tuple[Fraction, int]], Fraction | None, Fraction]:
+        """What makes two steps the same: their operands, in any order, what these come to, and the result."""
+        return frozenset(Counter(self.operands).items()), self.value, self.result
 
     @property
     def holds(self) -> bool:
@@ -54,30 +66,47 @@ def numbers(text: str) -> list[str]:
 
 
 def equations(text: str) -> list[Equation]:
-    """The worked steps of `text` in order, each distinct one once.
+    """The worked steps of `text` in order, repeated ones too.
 
     Where a line has notes they are the better text: written out, units may stand between an operand and its sign.
     """
-    found: dict[tuple[tuple[Fraction, ...], Fraction], Equation] = {}
-    for line in text.splitlines():
-        noted = [step for note in NOTE.findall(line) for step in _written(note)]
-        results = {step.result for step in noted} | {step.result / 100 for step in noted}
-        written = [step for step in _written(NOTE.sub("", line)) if step.result not in results]
-        for step in (*written, *noted):
-            found.setdefault((tuple(sorted(step.operands)), step.result), step)
+    return [step for line in text.splitlines() for step in _steps(line)]
+
+
+def distinct(steps: list[Equation]) -> list[Equation]:
+    """Each of `steps` once, where it comes first."""
+    found: dict[object, Equation] = {}
+    for step in steps:
+        found.setdefault(step.key, step)
     return list(found.values())
 
 
-def _written(text: str) -> list[Equation]:
+def _steps(line: str) -> list[Equation]:
+    noted, removed = [], 0
+    for note in NOTE.finditer(line):
+        noted += [(note.start() - removed, step) for _, step in _written(note[1])]
+        removed += len(note[0])
+    results = {step.result for _, step in noted} | {step.result / 100 for _, step in noted}
+    written = [(place, step) for place, step in _written(NOTE.sub("", line)) if step.result not in results]
+    return [step for _, step in sorted(written + noted, key=lambda found: found[0])]
+
+
+def _written(text: str) -> Iterator[tuple[int, Equation]]:
+    """The equations of a line without notes, each with its place."""
     for pattern, sign in SPOKEN:
-        text = pattern.sub(sign, text)
-    return [_equation(match["left"], match["right"]) for match in EQUATION.finditer(text)]
+        text = pattern.sub(lambda word, sign=sign: sign.ljust(len(word[0])), text)  # type: ignore[misc]
+    end = 0
+    while chain := CHAIN.search(text, end):
+        end = chain.end()
+        tokens = TOKEN.findall(chain[0].translate(PLAIN_SIGNS))
+        if (result := RESULT.match(text, end)) and any(token in OPERATIONS for token in tokens):
+            end = result.end()
+            yield chain.start(), _equation(chain[0], tokens, result[1])
 
 
-def _equation(left: str, right: str) -> Equation:
-    tokens = TOKEN.findall(left.translate(PLAIN_SIGNS))
-    operands = tuple(parse_number(token) for token in tokens if token not in "+-*/()")
-    signs = tuple(token for token in tokens if token in "+-*/")
+def _equation(left: str, tokens: list[str], right: str) -> Equation:
+    operands = tuple(parse_number(token) for token in tokens if token not in RANK)
+    signs = tuple(token for token in tokens if token in OPERATIONS)
     plain = right.rstrip("%")
     decimals = len(plain.partition(".")[2]) + (2 if right.endswith("%") else 0)
     text = " ".join(f"{left.strip()} = {right}".split())
@@ -85,32 +114,27 @@ def _equation(left: str, right: str) -> Equation:
 
 
 def _evaluate(tokens: list[str]) -> Fraction | None:
-    """The value of an expression in infix order; None where brackets do not match or it divides by zero."""
-    rest = list(reversed(tokens))
+    """The value of numbers joined by signs; None where brackets do not match, it divides by zero or gets too long.
 
-    def factor() -> Fraction:
-        token = rest.pop()
-        if token != "(":
-            return parse_number(token)
-        value = total()
-        if rest.pop() != ")":
-            raise ValueError("brackets do not match")
-        return value
-
-    def product() -> Fraction:
-        value = factor()
-        while rest and rest[-1] in "*/":
-            value = value * factor() if rest.pop() == "*" else value / factor()
-        return value
-
-    def total() -> Fraction:
-        value = product()
-        while rest and rest[-1] in "+-":
-            value = value + product() if rest.pop() == "+" else value - product()
-        return value
-
-    try:
-        value = total()
-    except (ValueError, IndexError, ZeroDivisionError, RecursionError):
-        return None
-    return None if rest else value
+    Dijkstra's two stacks: brackets may be as deep as they like, and a step costs a bounded time (`MOST_BITS`).
+    """
+    values: list[Fraction] = []
+    signs = ["("]
+    for token in [*tokens, ")"]:
+        if token not in RANK:
+            values.append(parse_number(token))
+            continue
+        while token != "(" and signs and RANK[signs[-1]] >= RANK[token]:
+            right, left, sign = values.pop(), values.pop(), signs.pop()
+            if sign == "/" and right == 0:
+                return None
+            values.append(OPERATIONS[sign](left, right))
+            if max(values[-1].numerator.bit_length(), values[-1].denominator.bit_length()) > MOST_BITS:
+                return None
+        if token != ")":
+            signs.append(token)
+        elif signs:
+            signs.pop()
+        else:
+            return None
+    return None if signs else values[0]

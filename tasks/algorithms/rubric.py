@@ -13,7 +13,7 @@ from tasks.algorithms.worked_steps import Work
 
 ANSWER_LINE = re.compile(r"^####[ \t]*(.*)$", re.MULTILINE)
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
-COUNTED = re.compile(r"=\s*[$\d.,]+%?\s+([A-Za-z]{3,})")  # what a result counts: `= 12 pens`
+COUNTED = re.compile(r"=\s*+[$\d.,]++%?\s++([A-Za-z]{3,})")  # what a result counts: `= 12 pens`
 OPERATIONS = {
     "+": re.compile(r"\b(plus|add(s|ed|ing|ition)?|sum)\b", re.IGNORECASE),
     "-": re.compile(r"\b(minus|subtract(s|ed|ing|ion)?|difference)\b", re.IGNORECASE),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from tasks.algorithms.equations import Equation, equations, numbers, parse_number
+from tasks.algorithms.equations import Equation, distinct, equations, numbers, parse_number
 
 Shape = tuple[tuple[str, ...], tuple[Fraction | None, ...]]
 
@@ -25,7 +25,8 @@ class Reference:
 
 @dataclass(frozen=True)
 class Work:
-    """A response's steps: how many, the share of right ones, that with half a point for those set up rightly, results."""
+    """A response's steps: how many different ones, the share of right ones, that with half a point for those set up
+    rightly, and the results of the right ones."""
 
     steps: int
     right: Fraction
@@ -36,7 +37,7 @@ class Work:
 @lru_cache(maxsize=4096)
 def reference(solution: str) -> Reference:
     """What the reference solution shows."""
-    steps = [step for step in equations(solution) if step.holds]
+    steps = [step for step in distinct(equations(solution)) if step.holds]
     results: set[Fraction] = set()
     shapes: list[Shape] = []
     leaves: set[Fraction] = set()
@@ -53,12 +54,14 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> W
     Known numbers are the question's, constants that the reference brings in, and results of earlier right steps. A
     response that reaches the answer from all the numbers the reference uses may take its own way there, in fewer or
     other steps; otherwise its steps count as far as their results are the reference's. A step that is not right is
-    set up rightly when it differs from a reference's step only in what was computed, there or before.
+    set up rightly when it differs from a reference's step only in what was computed, there or before. A step that is
+    taken again neither pays nor costs; it is right where the numbers it needs are known at one of its places.
     """
     if not steps:
         return Work(0, Fraction(0), Fraction(0), frozenset())
     known = reference(solution)
     right = _right_steps(question, known, steps)
+    steps = distinct(steps)
     reached = frozenset(step.result for step in right)
     used = {operand for step in right for operand in step.operands}
     if parse_number(answer) in reached and known.leaves <= used:
@@ -73,13 +76,13 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> W
 def _right_steps(question: str, known: Reference, steps: list[Equation]) -> list[Equation]:
     """Steps that hold, from known numbers, and end in a result of the reference or lead to a step that does."""
     numbers_known = {parse_number(text.rstrip("%")) for text in numbers(question)} | known.leaves
-    sound: list[Equation] = []
+    sound = []
     for step in steps:
         if step.holds and numbers_known.issuperset(step.operands):
             sound.append(step)
             numbers_known.add(step.result)
     wanted, right = {step.result for step in known.steps}, []
-    for step in reversed(sound):
+    for step in reversed(distinct(sound)):
         if step.result in wanted:
             right.append(step)
             wanted.update(step.operands)
@@ -93,8 +96,9 @@ def _set_up(known: Reference, steps: list[Equation], right: list[Equation], reac
     )
     claimed: set[Fraction] = set()
     tried: Counter[Shape] = Counter()
+    taken = {step.key for step in right}
     for step in steps:
-        if step not in right:
+        if step.key not in taken:
             tried[_shape(step, claimed)] += 1
         claimed.add(step.result)
     return (missing & tried).total()

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.algorithms.equations import equations, numbers, parse_number
+from tasks.algorithms.equations import distinct, equations, numbers, parse_number
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,13 @@ def test_one_equation(text, value, result, holds):
 
 def test_order_and_repeats():
     text = "3 + 4 = 7 and 7 * 2 = 14.\nSo <<7*2=14>>14; again 4 + 3 = 7."
-    assert [step.text for step in equations(text)] == ["3 + 4 = 7", "7 * 2 = 14"]
+    steps = equations(text)
+    assert [step.text for step in steps] == ["3 + 4 = 7", "7 * 2 = 14", "7*2 = 14", "4 + 3 = 7"]
+    assert [step.text for step in distinct(steps)] == ["3 + 4 = 7", "7 * 2 = 14"]
+
+
+def test_a_step_that_is_corrected_is_another_one():
+    assert [step.holds for step in distinct(equations("4 - 20 = 16\n20 - 4 = 16\n20 - 4 = 16"))] == [False, True]
 
 
 def test_a_chain_is_its_last_equation():
@@ -76,4 +82,4 @@ def test_no_equation(text):
 def test_rambling_in_digits_is_read_without_an_error():
     assert parse_number(numbers("1" * 5000)[0]) > 0
     assert len(equations("+".join(["1"] * 3000) + " = 3000")) == 1
-    assert [step.value for step in equations("(" * 3000 + "1 + 1" + ")" * 3000 + " = 2")] == [None]
+    assert [step.value for step in equations("(" * 3000 + "1 + 1" + ")" * 3000 + " = 2")] == [2]

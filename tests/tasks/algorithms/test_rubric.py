@@ -82,6 +82,15 @@ def test_clarity(response, ended, clarity, reason):
     assert (found.clarity, found.clarity_reason) == (clarity, reason)
 
 
+def test_the_last_step_may_repeat_an_earlier_one():
+    """Two boxes of three, four away, then two boxes of three again: the answer is that of the last step."""
+    solution = "In all that is 2 * 3 = 6 plums.\nThere remain 6 - 4 = 2 plums.\nIn all that is 2 * 3 = 6 plums.\n#### 6"
+    question = "There are 2 plums in each of 3 bags. 4 plums go, and what is left is tripled. How many are there?"
+    assert score(question, solution, "6", solution.replace("In all that is 2 * 3", "So 3 * 2", 1), True).total == 10
+    away = "There are 2 * 3 = 6 plums.\nThat leaves 6 - 4 = 2 plums.\n#### 6"
+    assert score(question, solution, "6", away, True).clarity_reason == "answer is not the last step's; concise"
+
+
 @pytest.mark.parametrize(
     ("response", "reasoning"),
     [

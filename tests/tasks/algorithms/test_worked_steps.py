@@ -51,3 +51,16 @@ def test_the_answer_from_other_numbers_is_not_its_own_way():
     found = work("12 * 7 = 84")
     assert (found.right, found.reached) == (0, frozenset())
     assert work("12 * 7 = 84", question="12 is known here too").right == Fraction(1, 3)  # it skips what led to 12
+
+
+def test_a_step_that_is_taken_again_neither_pays_nor_costs():
+    assert work("20 / 5 = 4\n20 / 5 = 4\n4 * 3 = 12").right == Fraction(2, 3)
+    assert work("7 + 1 = 8\n7 + 1 = 8\n20 / 5 = 4\n4 * 3 = 12").right == Fraction(2, 3)
+
+
+def test_a_step_taken_again_counts_where_its_numbers_are_known():
+    """The answer first, then how it comes about: at its second place the step follows from what is known."""
+    question = {"question": "2 and 3, and 4 times as much?", "solution": "2 + 3 = 5\n5 * 4 = 20", "answer": "20"}
+    found = work("5 * 4 = 20\n2 + 3 = 5\n5 * 4 = 20", **question)
+    assert (found.right, found.reached) == (1, {5, 20})
+    assert work("5 * 4 = 20\n2 + 3 = 5", **question).right == Fraction(1, 2)

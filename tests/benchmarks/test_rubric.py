@@ -1,0 +1,71 @@
+"""The judges of answers take time linear in the answer, whatever stands in it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
+from tasks.algorithms.rubric import score
+from tasks.algorithms.verifier import verify_number
+
+ROOT = Path(__file__).parent.parent.parent
+ZOO = NATURAL | HOSTILE
+JUDGE = """
+import resource, sys
+from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
+from tasks.algorithms.rubric import score
+from tasks.algorithms.verifier import verify_number
+
+length, seconds = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+for name, make in (NATURAL | HOSTILE).items():
+    text = make(length)
+    assert abs(len(text) - length) < 10, name
+    print(name, flush=True)
+    score(QUESTION, SOLUTION, ANSWER, text, True)
+    verify_number(ANSWER, text)
+"""
+
+
+def judged(length, seconds):
+    """The kinds of answers that were begun before the kernel ended the process, and how it ended."""
+    command = [sys.executable, "-c", JUDGE, str(length), str(seconds)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.splitlines(), done.returncode
+
+
+def test_long_answers_are_judged():
+    """All kinds, 10,000 characters each; with patterns that read a stretch twice the fifth does not come to its end."""
+    assert judged(10_000, 12) == (list(ZOO), 0)
+
+
+@pytest.mark.slow
+def test_very_long_answers_are_judged():
+    """At 100,000 characters the linear ones take seconds in all, quadratic ones hours."""
+    assert judged(100_000, 120) == (list(ZOO), 0)
+
+
+def calls(text):
+    """How many functions are called to judge it: a count, the same on every machine."""
+    found = 0
+
+    def count(*_):
+        nonlocal found
+        found += 1
+
+    sys.setprofile(count)
+    try:
+        score(QUESTION, SOLUTION, ANSWER, text, True)
+        verify_number(ANSWER, text)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.parametrize("kind", ZOO)
+def test_four_times_the_text_takes_at_most_four_times_the_calls(kind):
+    score(QUESTION, SOLUTION, ANSWER, "", True)  # what is cached of the reference
+    short, long = ZOO[kind](1_000), ZOO[kind](4_000)
+    assert calls(long) <= 4 * calls(short) + 300
