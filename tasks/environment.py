@@ -62,10 +62,25 @@ class SamplingConfig(Config):
 class Judge:
     """Scores responses by a stage's reward, or by the one that a prompt's data set asks for."""
 
-    def __init__(self, weights: Mapping[str, rewards.Weights], scorer: Any, tokenizer: Any, verifier: Verifier) -> None:
-        """`weights` by what a prompt's data set asks for; `scorer` is needed where one of them counts it."""
+    def __init__(
+        self,
+        weights: Mapping[str, rewards.Weights],
+        scorer: Any,
+        tokenizer: Any,
+        verifier: Verifier,
+        *,
+        graded: bool = False,
+    ) -> None:
+        """`weights` by what a prompt's data set asks for; `scorer` is needed where one of them counts it.
+
+        `graded` has the rubric known of all answers even where it counts for none.
+        """
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
-        self.graded = any(counted.rubric for counted in weights.values())
+        self.graded = graded or any(counted.rubric for counted in weights.values())
+
+    def grading(self) -> "Judge":
+        """The same judge, that knows the rubric's points of every answer, whatever counts."""
+        return Judge(self.weights, self.scorer, self.tokenizer, self.verifier, graded=True)
 
     def __call__(
         self, asked: Sequence[Mapping[Any, Any]], responses: Completions, ended: Sequence[bool]

@@ -75,9 +75,15 @@ class Trainee:
             tracking.log_table(self.train.shown(places, found), f"samples/step-{step:05d}.json")
         return found
 
-    def evaluate(self) -> float:
-        """The mean reward of one response to each validation problem, the same draw each time."""
-        return self.held_out.sample(range(len(self.held_out.rows)), 1, 0).rewards.mean().item()
+    def evaluate(self) -> dict[str, float]:
+        """Means over one response to each validation problem, the same draw each time.
+
+        `eval_reward` is what the policy is trained for. `eval_accuracy` (the final answer is the reference's) and `eval_rubric`
+        (points over ten) are gold: a policy that gains the first at their expense has over-optimised its reward.
+        """
+        found = self.held_out.sample(range(len(self.held_out.rows)), 1, 0)
+        gold = {"eval_accuracy": "rewards/verifiable", "eval_rubric": "rewards/rubric"}
+        return {"eval_reward": found.rewards.mean().item(), **{name: found.logged[part] for name, part in gold.items()}}
 
 
 class Watch:
@@ -89,7 +95,7 @@ class Watch:
         self.best = Best()
 
     def __call__(self, rows: Iterator[Row], start: int) -> Iterator[Row]:
-        """Pass the rows of the steps after `start` through, with `eval_reward`."""
+        """Pass the rows of the steps after `start` through, with what `Trainee.evaluate` found last."""
         every = self.config.evaluate_every
         if every and not start:
             self._evaluate()
@@ -100,9 +106,10 @@ class Watch:
             yield dict(self.latest)
 
     def _evaluate(self) -> None:
-        self.latest["eval_reward"] = score = self.trainee.evaluate()
+        found = self.trainee.evaluate()
+        self.latest |= found
         if self.config.keep == "best":
-            self.best.offer(score, self.trainee.policy)
+            self.best.offer(found["eval_reward"], self.trainee.policy)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The latest values and the best weights."""
@@ -134,7 +141,8 @@ def train(
     held_out = validation(sources.problems / "validation.parquet", config.evaluate_prompts)
     kinds = {*prompts["reward"], *held_out["reward"]}
     with judging(config.reward, kinds, tokenizer, sources.reward_model) as judge:
-        training, validating = (Environment(policy, tokenizer, table, judge, config) for table in (prompts, held_out))
+        training = Environment(policy, tokenizer, prompts, judge, config)
+        validating = Environment(policy, tokenizer, held_out, judge.grading(), config)
         trainee = Trainee(config, policy, tokenizer, training, validating)
         fit, state = start_up(trainee)
         watch = Watch(trainee)

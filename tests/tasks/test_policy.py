@@ -11,7 +11,9 @@ from mlflow import MlflowClient
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
-from tasks import artifacts, schemas, tracking
+from tasks import artifacts, prompts, schemas, tracking
+from tasks.algorithms import rollouts
+from tasks.algorithms.rewards import Answered, rubric_reward
 from tasks.check import problems
 from tasks.environment import Environment, Judge, judging
 from tasks.policy import Trainee, validation
@@ -58,7 +60,8 @@ def test_the_curve_has_a_finite_row_a_step(trained, stage):
     assert list(problems(out)) == [], "what every out is held against"
     assert {*curve.columns} - {"step"} == metrics.keys()
     expected = {*SAMPLES, ENTROPY.get(stage, "entropy"), "rewards/reward_model", "rewards/verifiable"}
-    assert {*expected, "eval_reward", "grad_norm"} <= metrics.keys()
+    assert {*expected, "eval_reward", "eval_accuracy", "eval_rubric", "grad_norm"} <= metrics.keys()
+    assert "rewards/rubric" not in metrics, "of the training samples only what counts"
     for name, value in metrics.items():
         assert value == pytest.approx(curve[name].iloc[-1], rel=1e-6), "of the last tenth of the steps"
 
@@ -82,7 +85,7 @@ def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
 
     def evaluate(trainee):
         seen.append({name: weight.detach().clone() for name, weight in trainee.policy.state_dict().items()})
-        return float(scores[len(seen) - 1])
+        return {"eval_reward": float(scores[len(seen) - 1])}
 
     monkeypatch.setattr(Trainee, "evaluate", evaluate)
     train(stage, ready, tmp_path, keep=keep)
@@ -101,8 +104,8 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
         model, words = artifacts.load_model(path), artifacts.load_tokenizer(path)
         table = validation(ready / "problems/validation.parquet", config.evaluate_prompts)
         with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
-            held_out = Environment(model, words, table, judge, config)
-            found[name] = Trainee(config, model, words, held_out, held_out).evaluate()
+            held_out = Environment(model, words, table, judge.grading(), config)
+            found[name] = Trainee(config, model, words, held_out, held_out).evaluate()["eval_reward"]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
     assert curve["eval_reward"].nunique() == 4
 
@@ -121,6 +124,36 @@ def test_validation_draws_by_a_seed_that_no_step_has(ready, tmp_path, monkeypatc
     assert len(set(seeds["step"])) == 4
     assert len(set(seeds["validation"])) == 1
     assert not {*seeds["step"]} & {*seeds["validation"]}
+
+
+def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monkeypatch):
+    """Answers to validation problems that are right, wrong but worked, and nothing; the reward is the reward model's."""
+    model, words = artifacts.load_model(ready / "pretrained"), artifacts.load_tokenizer(ready / "pretrained")
+    config = configured("ppo")
+    table = validation(ready / "problems/validation.parquet", 3)
+    first, second = table["solution"].iloc[0], table["solution"].iloc[1]
+    texts = [first, second.replace(f"#### {table['answer'].iloc[1]}", "#### 0"), "no"]
+    encoded = [prompts.encode_response(words, text) for text in texts]
+
+    def drawn(*_, **__):
+        longest = max(map(len, encoded))
+        mask = torch.tensor([[at < len(row) for at in range(longest)] for row in encoded])
+        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in encoded])
+        yield rollouts.Rollouts(tokens, mask, -mask.float(), torch.ones(3, dtype=torch.bool))
+
+    monkeypatch.setattr(rollouts, "sample", drawn)
+    with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
+        held_out = Environment(model, words, table, judge.grading(), config)
+        found = Trainee(config, model, words, held_out, held_out).evaluate()
+        answered = [
+            Answered(row.question, row.solution, row.answer, text, True)
+            for row, text in zip(table.itertuples(), texts, strict=True)
+        ]
+        expected = sum(map(rubric_reward, answered)) / 3
+        assert found["eval_reward"] == pytest.approx(held_out.sample(range(3), 1, 0).rewards.mean().item())
+    assert found["eval_accuracy"] == pytest.approx(1 / 3)
+    assert found["eval_rubric"] == pytest.approx(expected)
+    assert rubric_reward(answered[0]) == 1 > rubric_reward(answered[1]) > rubric_reward(answered[2])
 
 
 @pytest.mark.parametrize("stage", POLICIES)
