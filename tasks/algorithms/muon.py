@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 MOMENTUM = 0.95
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan's quintic: steepest at 0, and within 0.68 to 1.14 after five rounds
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan's quintic, steep at 0: 0.68 to 1.14 after five rounds
 ROUNDS = 5
 
 
