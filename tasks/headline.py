@@ -6,7 +6,7 @@ Greedy accuracy has no temperature, and sampled accuracy is that at each policy'
 from collections.abc import Callable, Iterator
 
 from tasks.differences import Difference
-from tasks.scoreboard import BEST, Results, control, gain, spoken, text
+from tasks.scoreboard import BEST, Results, gain, means, spoken, text
 
 VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired 95 % interval: above 0, around it, below
 
@@ -79,9 +79,9 @@ def _groups(results: Results, metric: str, told: Callable[[str, Difference], str
 def _untrained(results: Results) -> Iterator[str]:
     """What the baseline reaches by a temperature, a vote or a choice among its samples."""
     base = results.judged[results.baseline]
-    reached = [f"{text('strict', base[metric])} as {control(results, metric)}" for metric in results.controls]
+    reached = [f"{text('strict', base[metric])} ({means(results, metric)})" for metric in results.controls]
     if results.later and reached:
-        yield f"Without any training, {'; '.join(reached)}."
+        yield f"Without any training, {results.baseline} reaches {', '.join(reached)}."
 
 
 def _owed(results: Results) -> Iterator[str]:

@@ -87,10 +87,10 @@ def _best_of(sampled: pd.DataFrame, name: str) -> pd.Series:
 def summary(values: pd.DataFrame, seed: int, resamples: int) -> dict[str, Estimate]:
     """Every column's mean over problems: shares with Wilson's interval, other means with a bootstrap one."""
     return {
-        name: estimates.share(column)
+        name: estimates.share(values[name])
         if name.startswith(tuple(f"{kind}_" for kind in SHARES))
-        else estimates.bootstrap(column, seed, resamples)
-        for name, column in values.items()
+        else estimates.bootstrap(values[name], seed, resamples)
+        for name in map(str, values)
     }
 
 
@@ -109,7 +109,7 @@ def accuracy_by_stratum(
     generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
 ) -> dict[str, Estimate]:
     """Strict accuracy among answers within and without each stratum, where there are both: strict_with_steps_t0.5."""
-    result = {}
+    result: dict[str, Estimate] = {}
     for name in STRATA:
         for how, temperature in temperatures.items():
             parts = stratum(generations, name, temperature)

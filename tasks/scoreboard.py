@@ -152,7 +152,7 @@ def _of(how: str) -> str:
 def glance(results: Results) -> Table:
     """First what no change of temperature alone can win; last, as rows, what the baseline reaches without training."""
     best, hot = results.mean_at(BEST), results.hottest
-    more = [results.mean_at(hot), "rubric_greedy", f"kl_sampled_{hot}"]
+    more = [results.mean_at(hot), f"kl_sampled_{hot}"]
     rows = []
     for policy, found in results.judged.items():
         change = results.changes.get(policy, {})
@@ -164,16 +164,16 @@ def glance(results: Results) -> Table:
     base = results.judged[results.baseline]
     for metric, gain in results.controls.items():
         cells = [_cell("strict", base[metric]), *_changed(gain)]
-        rows.append((control(results, metric), cells + [EMPTY] * (2 + len(more))))
+        rows.append((f"{results.baseline}, {means(results, metric)}", cells + [EMPTY] * (2 + len(more))))
     columns = ["greedy", "change", "gained, lost", "sampled at its best temperature", "change"]
     return Table("At a glance", [*columns, *map(label, more)], rows)
 
 
-def control(results: Results, metric: str) -> str:
-    """What an untrained control is called: the baseline, and what is done with its samples."""
+def means(results: Results, metric: str) -> str:
+    """By what means an untrained control reaches its accuracy: what is done with the baseline's samples, and at which temperature."""
     how, what = temperature(metric), short(metric)
-    at = f"{results.best[results.baseline]:g}, its best temperature" if how == BEST else spoken(how)
-    return f"{results.baseline}, {'sampled' if what.startswith('mean@') else what} at {at}"
+    at = f"{results.best[results.baseline]:g}, its best" if how == BEST else spoken(how)
+    return f"{'sampled' if what.startswith('mean@') else what} at {at}"
 
 
 def by_strata(results: Results) -> list[Table]:

@@ -97,7 +97,7 @@ def compared(
         for name, table in values.items()
         if name != config.baseline
     }
-    untrained = [name for name in judged[config.baseline] if name in base and _is_control(name)]
+    untrained = sorted(filter(_is_control, base.columns), key=lambda name: (not name.endswith(BEST), name))
     controls = over_greedy(base, dict(zip(untrained, untrained, strict=True)), config.seed, config.bootstrap)
     parts = owed(config, answers, best, [how for how in hows if how != BEST])
     return Results(judged, config.baseline, best, changes, controls, parts)
@@ -207,7 +207,10 @@ def _figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: P
     shown = [results.baseline, *results.later]  # those before the baseline have moved nowhere from it
     figures["temperatures"] = plots.levels(
         {name: _by_temperature(results, name) for name in shown},
-        {scoreboard.control(results, name): results.judged[results.baseline][name].mean for name in results.controls},
+        {
+            f"{results.baseline}, {scoreboard.means(results, name)}": results.judged[results.baseline][name].mean
+            for name in results.controls
+        },
         "temperature (0: greedy)",
         "strict accuracy",
         "temperatures",

@@ -77,7 +77,7 @@ def test_the_headline_of_one_and_of_many_policies():
 def test_what_costs_no_training_is_told():
     found = results("sft", "dpo", dpo=UP, controls=[BEST, "strict_majority_at_8_t1.0"])
     assert headline(found)[-1] == (
-        "Without any training, 50.0 % as sft, sampled at 0.3, its best temperature; 50.0 % as sft, majority@8 at 1.0."
+        "Without any training, sft reaches 50.0 % (sampled at 0.3, its best), 50.0 % (majority@8 at 1.0)."
     )
 
 

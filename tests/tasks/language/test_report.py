@@ -251,7 +251,7 @@ def test_seed_and_resamples_act_on_intervals_alone(home, pages, tmp_path):
 def test_untrained_controls_and_what_a_change_is_owed_to_are_told(home, pages):
     metrics, html, markdown = pages
     judged = json.loads((home / "metrics" / "evaluate@sft.json").read_text())
-    names = {"strict_mean_at_4_tbest": "sft, sampled at 0.3, its best temperature"}
+    names = {"strict_mean_at_4_tbest": "sft, sampled at 0.3, its best"}
     for how in ("0.5", "1.0"):
         names |= {f"strict_majority_at_4_t{how}": f"sft, majority@4 at {how}"}
         names |= {f"strict_best_of_4_t{how}": f"sft, best of 4 at {how}"}
