@@ -38,6 +38,12 @@ SET = "{name: a, source: problems, location: '', weight: 1.0, reward: policy}"
             ["rejection_sft.minimum_reward=best"],
             "rejection_sft.minimum_reward: expected a number, got 'best'",
         ),
+        (["evaluate.temperatures=[0.5, 0]"], "evaluate.temperatures.1: expected a number above 0, got 0"),
+        (
+            ["evaluate.candidates=[0.5, 0.5]"],
+            "evaluate.candidates: expected a list of at least 1 items and with none twice, got [0.5, 0.5]",
+        ),
+        (["evaluate.temperature=0.5"], "evaluate.temperature: unknown parameter; did you mean evaluate.temperatures?"),
         (["mixture.datasets=[]"], "mixture.datasets: expected a list of at least 1 items, got []"),
         (
             ["mixture.datasets=[{name: a}]"],
