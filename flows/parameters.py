@@ -39,17 +39,36 @@ def check(root: Path) -> None:
 
 def check_outside(root: Path, stages: set[str]) -> None:
     """Raise ParameterError if one of these stages needs a file or an environment that params.yaml names and there is not."""
-    for key, kind, name in outside(_parse(_read(root / PARAMS), PARAMS), _schema(root)):
+    for key, kind, name, value in outside(_parse(_read(root / PARAMS), PARAMS), _schema(root)):
         if stages.isdisjoint((key[0], *(f"{key[0]}@{part}" for part in key[1:]))):
             continue
         if kind == "existsBelow" and not (root / name).exists():
             raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} does not exist")
+        if kind == "modelNotOf" and (fault := _model_fault(root / name, value)):
+            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} {fault}")
         if kind == "environmentOr":
             from gymnasium import registry
 
             if name not in registry:
                 close = suggestion(name, list(registry))
                 raise ParameterError(f"{PARAMS}: {'.'.join(key)}: Gymnasium has no such environment{close}")
+
+
+def _model_fault(folder: Path, refused: Sequence[str]) -> str:
+    """What is wrong with a model in Hugging Face layout, as far as its config.json tells; empty if nothing is."""
+    config = folder / "config.json"
+    if not config.is_file():
+        return "holds no config.json; expected a model in Hugging Face layout"
+    try:
+        kind = json.loads(config.read_text())["model_type"]
+    except (ValueError, TypeError, KeyError):
+        return "holds a config.json without a model_type; expected a model in Hugging Face layout"
+    wanted = "expected an attention model, whose key-value cache has a place for each token of a row"
+    return (
+        f"holds a model of type {kind}, which is stateful (recurrent, or of linear attention); {wanted}"
+        if kind in refused
+        else ""
+    )
 
 
 def read(root: Path) -> bytes:

@@ -56,15 +56,16 @@ def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> N
     raise ParameterError(f"{prefix}{'.'.join(key)}: {message}" if key else f"{PARAMS}: {message}")
 
 
-def outside(data: Any, schema: dict[str, Any]) -> Iterator[tuple[Key, str, str]]:
-    """What parameters name that lies outside of the file: their key, the schema's keyword for its kind, and the name.
+def outside(data: Any, schema: dict[str, Any]) -> Iterator[tuple[Key, str, str, Any]]:
+    """What parameters name that lies outside of the file: their key, the schema's keyword for its kind, the name, its value.
 
-    `existsBelow`: a file or folder; `environmentOr`: an environment of Gymnasium.
+    `existsBelow`: a file or folder; `environmentOr`: an environment of Gymnasium; `modelNotOf`: a folder with a model of
+    another type than those that the schema lists.
     """
     for fault in _faults(data, schema, outside=True):
-        if fault.validator in ("existsBelow", "environmentOr"):
+        if fault.validator in ("existsBelow", "environmentOr", "modelNotOf"):
             own = (fault.instance,) if fault.validator == "environmentOr" else ()  # a key itself
-            yield (*map(str, fault.absolute_path), *own), fault.validator, fault.message
+            yield (*map(str, fault.absolute_path), *own), fault.validator, fault.message, fault.validator_value
 
 
 def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iterator[Any]:
@@ -86,6 +87,10 @@ def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iter
     def environment_or(_: Any, ours: Sequence[str], name: Any, __: Any) -> Iterator[ValidationError]:
         if outside and name not in ours:
             yield ValidationError(str(name))
+
+    def model_not_of(_: Any, __: Sequence[str], name: Any, ___: Any) -> Iterator[ValidationError]:
+        if outside and isinstance(name, str):
+            yield ValidationError(name)
 
     def key_of(_: Any, place: str, name: Any, __: Any) -> Iterator[ValidationError]:
         entries = at(place)
@@ -114,6 +119,7 @@ def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iter
         "fieldsKeyOf": fields_key_of,
         "existsBelow": exists_below,
         "environmentOr": environment_or,
+        "modelNotOf": model_not_of,
     }
     validator = extend(Draft202012Validator, keywords, type_checker=strict)(schema)
     yield from validator.iter_errors(data or {})

@@ -1,6 +1,6 @@
 """A table of comparisons as batches of tokens: the one way in which stages that learn from pairs read it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,7 +17,7 @@ STRONG = (STRENGTHS[0], STRENGTHS[-1])
 
 
 class ComparisonSet:
-    """Comparisons (schema Comparisons) with their prompts and distinct responses tokenized once."""
+    """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: those sampled, where known."""
 
     def __init__(self, table: pd.DataFrame, tokenizer: Any) -> None:
         self.pad: int = tokenizer.pad_token_id
@@ -27,20 +27,25 @@ class ComparisonSet:
         self.groups: list[list[tuple[int, int, bool]]] = []  # of each prompt: chosen, rejected, strong
         for _, group in table.groupby("prompt_id", sort=True):
             self.asked.append(prompts.encode_prompt(tokenizer, group["prompt"].iloc[0]))
-            known: dict[tuple[str, bool], int] = {}
+            known: dict[tuple[int, ...], int] = {}
             pairs = []
             rows: list[dict[Any, Any]] = group.to_dict("records")
             for row in rows:
                 sides = []
                 for side in ("chosen", "rejected"):
-                    response = (row[side], row[f"{side}_ended"])
+                    response = _tokens(row, side, tokenizer)
                     if response not in known:
                         known[response] = len(self.answers)
                         self.owner.append(len(self.asked) - 1)
-                        self.answers.append(prompts.encode_response(tokenizer, *response))
+                        self.answers.append(list(response))
                     sides.append(known[response])
                 pairs.append((sides[0], sides[1], row["strength"] in STRONG))
             self.groups.append(pairs)
+
+    def check_positions(self, model: Any) -> None:
+        """SystemExit with one line where a prompt with one of its responses is longer than the model can read."""
+        lengths = [len(self.asked[owner]) + len(answer) for owner, answer in zip(self.owner, self.answers, strict=True)]
+        prompts.check_positions(model, lengths, "the prompts with their responses")
 
     def steps(self, prompts_per_batch: int, epochs: int) -> int:
         """How many batches `batches` gives."""
@@ -75,3 +80,8 @@ class ComparisonSet:
         return make_completions(
             [self.asked[prompt] for prompt in asked], owner, [self.answers[row] for row in rows], self.pad
         )
+
+
+def _tokens(row: Mapping[Any, Any], side: str, tokenizer: Any) -> tuple[int, ...]:
+    sampled = row.get(f"{side}_tokens")
+    return tuple(prompts.encode_response(tokenizer, row[side], row[f"{side}_ended"]) if sampled is None else sampled)

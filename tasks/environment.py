@@ -90,8 +90,8 @@ class Judge:
         A part that counts for some prompts is known of all, so that each step has the same parts.
         """
         texts = [
-            prompts.decode(self.tokenizer, row[kept])
-            for row, kept in zip(responses.tokens, responses.mask, strict=True)
+            prompts.decode(self.tokenizer, row[kept], done)
+            for row, kept, done in zip(responses.tokens, responses.mask, ended, strict=True)
         ]
         answered = [
             rewards.Answered(row["question"], row["solution"], row["answer"], text, done)
@@ -133,6 +133,10 @@ class Environment:
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rows: list[dict[Any, Any]] = table.to_dict("records")
         self.encoded = [prompts.encode_prompt(tokenizer, row["question"]) for row in self.rows]
+        lengths = [*map(len, self.encoded)]
+        for model in (policy, judge.scorer):
+            if model is not None:
+                prompts.check_positions(model, lengths, "the prompts", config.max_new_tokens, "max_new_tokens")
 
     def sample(self, places: Sequence[int], samples: int, draw: int) -> Experience:
         """`samples` judged responses to each of the prompts at `places`; `draw` numbers the random draw."""
@@ -160,7 +164,9 @@ class Environment:
         return pd.DataFrame(
             {
                 "prompt": self.rows[places[int(batch.owner[row])]]["question"],
-                "response": prompts.decode(self.tokenizer, batch.tokens[row][batch.mask[row]].tolist()),
+                "response": prompts.decode(
+                    self.tokenizer, batch.tokens[row][batch.mask[row]].tolist(), bool(found.ended[row])
+                ),
                 "reward": found.rewards[row].item(),
                 "ended": bool(found.ended[row]),
             }

@@ -47,12 +47,15 @@ def from_gsm8k(row: Any, problem_id: str) -> dict[str, Any]:
     }
 
 
-def read_hub(name: str, config: str, revision: str, split: str) -> list[dict[str, Any]]:
+def read_hub(name: str, config: str | None, revision: str, split: str) -> list[dict[str, Any]]:
     """Rows of one split of a hub data set in GSM8K's form, at a revision; SystemExit naming the row that is not."""
     from datasets import load_dataset
 
+    splits = load_dataset(name, config, revision=revision)
+    if split not in splits:
+        raise SystemExit(f"{name}: there is no split {split!r}; expected {' or '.join(map(repr, splits))}")
     rows = []
-    for number, row in enumerate(load_dataset(name, config, revision=revision)[split]):
+    for number, row in enumerate(splits[split]):
         try:
             rows.append(from_gsm8k(row, f"{split}-{number}"))
         except ValueError as error:

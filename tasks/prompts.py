@@ -2,10 +2,12 @@
 
 What a person or a data set wrote is text: `<|end|>` in it becomes ordinary tokens, never the token that ends a response.
 A response is tokenized apart from its prompt and closed with the end token, so that a prompt's tokens are always a
-prefix of the whole, and the end token is inside the loss.
+prefix of the whole, and the end token is inside the loss. Which token ends a response is the chat template's to say: the
+tokenizer's `eos_token` often ends documents only.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 # For a tokenizer that brings no chat template, as base models' do not.
@@ -28,16 +30,63 @@ def encode_prompt(tokenizer: Any, question: str) -> list[int]:
 def encode_response(tokenizer: Any, response: str, ended: bool = True) -> list[int]:
     """Token ids of a response; with the end token unless it was cut off."""
     ids = tokenizer(response, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    return [*ids, tokenizer.eos_token_id] if ended else ids
+    return [*ids, end_token(tokenizer)] if ended else ids
 
 
-def decode(tokenizer: Any, tokens: Sequence[int]) -> str:
-    """A response's text, special tokens left out."""
-    return tokenizer.decode(tokens, skip_special_tokens=True).strip()
+def decode(tokenizer: Any, tokens: Sequence[int], ended: bool = True) -> str:
+    """A sampled response's text as those see it who judge it: without the special token that closes it, if it `ended`.
+
+    Any other special token is text like `<|user|>`: a model that samples one within its answer has said something else.
+    """
+    tokens = [int(token) for token in tokens]
+    closed = ended and tokens and tokens[-1] in _special(tokenizer)
+    return tokenizer.decode(tokens[:-1] if closed else tokens, skip_special_tokens=False).strip()
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:
-    """Every token that ends a response: the tokenizer's, and those of the model's generation config."""
+    """Every token that ends a response: the template's, the tokenizer's, and those of the model's generation config."""
     declared = model.generation_config.eos_token_id
     more = declared if isinstance(declared, list) else [declared]
-    return {token for token in (*more, tokenizer.eos_token_id) if token is not None}
+    return {token for token in (*more, tokenizer.eos_token_id, end_token(tokenizer)) if token is not None}
+
+
+def end_token(tokenizer: Any) -> int:
+    """The token that closes a response: the first special one that the chat template puts behind an assistant's answer.
+
+    `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. Of a template that puts none there it is the
+    tokenizer's `eos_token`.
+    """
+    return _end_token(tokenizer, tokenizer.chat_template, tokenizer.eos_token_id)
+
+
+def check_positions(model: Any, lengths: Sequence[int], what: str, more: int = 0, why: str = "") -> None:
+    """SystemExit with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's positions.
+
+    Learned positions would be read past their end; rotary ones turn further than the model was ever trained to read, in silence.
+    """
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = max(lengths, default=0)
+    if limit is not None and longest + more > limit:
+        then = f" and {why} = {more} make {longest + more}" if more else ""
+        raise SystemExit(
+            f"{model.name_or_path}: the model has {limit} positions (config.json: max_position_embeddings), but the longest of "
+            f"{what} has {longest} tokens{then}; expected at most {limit}"
+        )
+
+
+@lru_cache(maxsize=8)
+def _end_token(tokenizer: Any, template: str | None, end: int) -> int:
+    answer = "An answer."
+    if template is None:
+        return end
+    conversation = [{"role": "user", "content": "A question."}, {"role": "assistant", "content": answer}]
+    _, found, behind = tokenizer.apply_chat_template(conversation, tokenize=False).rpartition(answer)
+    tokens = tokenizer.encode(behind, add_special_tokens=False) if found else []
+    return next((token for token in tokens if token in _special(tokenizer)), end)
+
+
+@lru_cache(maxsize=8)
+def _special(tokenizer: Any) -> set[int]:
+    """Special tokens, and those that were added without the name of it, but for added runs of spaces."""
+    added = {token for text, token in tokenizer.added_tokens_encoder.items() if text.strip()}
+    return added | set(tokenizer.all_special_ids)

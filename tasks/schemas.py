@@ -1,5 +1,8 @@
 """The tables that stages hand on, as pandera models: each is checked when written and when read."""
 
+from typing import Any
+
+import numpy as np
 import pandas as pd
 import pandera.pandas as pa
 from pandera.typing import Series
@@ -7,6 +10,11 @@ from pandera.typing import Series
 STRENGTHS = ("a better", "a slightly better", "b slightly better", "b better")
 REWARDS = ("policy", "verifiable", "rubric", "reward_model")  # policy: as the stage that trains says
 NUMBER = r"^-?\d+(\.\d+)?$"
+
+
+def _ids(tokens: Any) -> bool:
+    ids = np.asarray(tokens)
+    return len(ids) > 0 and ids.dtype.kind in "iu" and bool(ids.min() >= 0)
 
 
 class Table(pa.DataFrameModel):
@@ -105,7 +113,11 @@ class Annotations(Table):
 
 
 class Comparisons(Table):
-    """Pairs of responses to one prompt, with the preferred one named: what reward models and DPO learn from."""
+    """Pairs of responses to one prompt, with the preferred one named: what reward models and DPO learn from.
+
+    Of responses that a model sampled the tokens are there too, the end token included where it was sampled: they are
+    what is trained on, since their text would not always be tokenized back to them. Of texts that people wrote they are not.
+    """
 
     comparison_id: Series[str] = pa.Field(unique=True)
     prompt_id: Series[str]
@@ -117,6 +129,16 @@ class Comparisons(Table):
     chosen_score: Series[int] = pa.Field(ge=0, le=10)
     rejected_score: Series[int] = pa.Field(ge=0, le=10)
     strength: Series[str] = pa.Field(isin=STRENGTHS)
+    chosen_tokens: Series[object] | None
+    rejected_tokens: Series[object] | None
+
+    @pa.dataframe_check(error="a list of token ids for both responses, or for neither")
+    def tokens_of_both(cls, frame: pd.DataFrame) -> pd.Series:
+        """Both columns or none; in each row at least one token, none negative."""
+        columns = [name for name in ("chosen_tokens", "rejected_tokens") if name in frame]
+        if len(columns) < 2:
+            return pd.Series(not columns, index=frame.index)
+        return frame[columns].map(lambda tokens: isinstance(tokens, list | np.ndarray) and _ids(tokens)).all(axis=1)
 
 
 class Generations(Table):

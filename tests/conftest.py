@@ -32,7 +32,7 @@ TINY: dict[str, dict[str, Any]] = {
     "problems": {"train": 60, "validation": 8, "test": 8, "largest": 40, "shortcut": 0.0, "rambling": 0.0},
     "corpus": {"facts": 40, "solutions": 60, "stories": 10, "largest": 40},
     "tokenizer": {"vocabulary": 400},
-    "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 96, "batch_size": 4, "steps": 6},
+    "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 192, "batch_size": 2, "steps": 6},
     "sft": {"demonstrations": 32, "epochs": 1, "batch_size": 8},
     "mixture": {"prompts": 12, "skip": 32},
     "rejection_sft": {

@@ -11,7 +11,10 @@ from flows.validation import ParameterError
 
 ROOT = Path(__file__).parent.parent
 IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
-SET = "{name: a, source: problems, location: '', weight: 1.0, reward: policy}"
+SET = (
+    "{name: a, source: problems, location: '', hub_config: null, hub_revision: null, hub_split: null, "
+    "weight: 1.0, reward: policy}"
+)
 
 
 @pytest.mark.parametrize(

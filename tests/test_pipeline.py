@@ -24,7 +24,7 @@ TINY: dict[str, dict[str, Any]] = {
     "problems": {"train": 260, "validation": 16, "test": 12, "one_step": 1.0, "two_steps": 0.0, "three_steps": 0.0},
     "corpus": {"facts": 200, "solutions": 260, "stories": 20},
     "tokenizer": {"vocabulary": 400},
-    "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 96, "batch_size": 8, "steps": 30},
+    "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 192, "batch_size": 4, "steps": 30},
     "sft": {"demonstrations": 200, "batch_size": 16},
     "responses": {"skip": 200, "prompts": 40, "max_new_tokens": 24},
     "preferences": {"temperature": 2.0, "tie_margin": 0.0},

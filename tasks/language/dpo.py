@@ -64,6 +64,7 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
     torch.manual_seed(config.seed)
     model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
     pairs = ComparisonSet(artifacts.read(Comparisons, preferences / "train.parquet"), tokenizer)
+    pairs.check_positions(model)
     objective = dpo.Objective(
         config.loss, config.beta, config.label_smoothing, config.gamma, length_normalised=config.length_normalised
     )

@@ -70,9 +70,13 @@ def run(
         _shared_tokenizer(policy, reference, *([reward_model] if scored else [])),
     )
     validation = artifacts.read(schemas.Problems, problems / "validation.parquet").head(config.validation_problems)
+    asked = artifacts.read(schemas.Problems, problems / "test.parquet").head(config.problems)
+    lengths = [len(tokens) for table in (validation, asked) for tokens in _encode(models, table)]
+    for model in (models.policy, models.reference, models.scorer):
+        if model is not None:
+            prompts.check_positions(model, lengths, "the prompts", config.max_new_tokens, "evaluate.max_new_tokens")
     chosen = choice(config, models, validation)
     best = best_temperature(chosen)
-    asked = artifacts.read(schemas.Problems, problems / "test.parquet").head(config.problems)
     generations = pd.DataFrame(list(_generations(config, models, asked, best)))
     artifacts.write(schemas.Generations, generations, out / "generations.parquet")
     tracking.log_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
@@ -106,11 +110,11 @@ def choice(config: EvaluateConfig, models: Models, asked: pd.DataFrame) -> dict[
     drawn = chain.from_iterable(_answers(config, models, encoded, k, t) for t in config.candidates)
     with tracking.part(0, 2):
         batches = list(tracking.progress(drawn, len(config.candidates) * -(-len(asked) // config.batch_size)))
-    responses = [tokens for batch in batches for tokens in batch.responses()]
+    responses = [answer for batch in batches for answer in zip(batch.responses(), batch.ended.tolist(), strict=True)]
     found = {}
     for place, temperature in enumerate(config.candidates):
         own = responses[place * len(references) : (place + 1) * len(references)]
-        texts = [prompts.decode(models.tokenizer, tokens) for tokens in own]
+        texts = [prompts.decode(models.tokenizer, tokens, ended) for tokens, ended in own]
         right = [_right(text, reference)["strict"] for text, reference in zip(texts, references, strict=True)]
         found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
     return found
@@ -143,7 +147,8 @@ def _generations(config: EvaluateConfig, models: Models, asked: pd.DataFrame, be
             scores = _scores(models, encoded[first : first + config.batch_size], batch, samples, temperature)
             for row, tokens in enumerate(batch.responses()):
                 problem = problems[first + row // samples]
-                text, ended = prompts.decode(models.tokenizer, tokens), bool(batch.ended[row])
+                ended = bool(batch.ended[row])
+                text = prompts.decode(models.tokenizer, tokens, ended)
                 yield {
                     "problem_id": problem["problem_id"],
                     "temperature": temperature,

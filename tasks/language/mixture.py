@@ -1,26 +1,54 @@
 """The prompts that policies are trained on by reward: drawn from one or more data sets, each with a weight and a reward."""
 
 import random
+import sys
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from tasks import artifacts, gsm8k, tracking
 from tasks.schemas import Problems, Prompts
 from tasks.stage import Config, Metrics, main
 
+HUB = ("hub_config", "hub_revision", "hub_split")
+
+
+def _of(sources: list[str], rules: dict[str, Any]) -> dict[str, Any]:
+    return {"if": {"properties": {"source": {"enum": sources}}, "required": ["source"]}, "then": {"properties": rules}}
+
+
+RULES: list[Any] = [  # that the command line knows before anything runs
+    _of(["hub"], {name: {"type": "string", "$comment": "with source hub"} for name in HUB[1:]}),
+    _of(["problems", "file"], {name: {"const": None, "$comment": "where source is not hub"} for name in HUB}),
+]
+
 
 class Dataset(Config):
     """One data set of the mixture."""
 
+    model_config = ConfigDict(json_schema_extra={"allOf": RULES})
+
     name: str = Field(min_length=1)
     source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems`
     location: str  # file: a .jsonl below mixture.path, rows {"question": .., "answer": ".. #### N"}; hub: an id
+    hub_config: str | None  # of a hub set; null: the only one that it has
+    hub_revision: str | None  # of a hub set: a branch, a tag or a commit
+    hub_split: str | None  # of a hub set
     weight: float = Field(gt=0)  # its share of the prompts is this over the sum of all
     reward: Literal["policy", "verifiable", "rubric", "reward_model"]  # policy: as the stage that trains says
+
+    @field_validator(*HUB)
+    @classmethod
+    def _of_the_hub(cls, value: str | None, info: ValidationInfo) -> str | None:
+        hub = info.data.get("source") == "hub"
+        if hub and value is None and info.field_name != "hub_config":
+            raise ValueError("expected text with source hub")
+        if not hub and value is not None:
+            raise ValueError("expected null where source is not hub")
+        return value
 
 
 class MixtureConfig(Config):
@@ -30,13 +58,15 @@ class MixtureConfig(Config):
     prompts: int = Field(ge=1)  # at most
     skip: int = Field(ge=0)  # of `problems` passed over: those that SFT has seen
     path: str
-    hub_config: str
-    hub_revision: str
     datasets: list[Dataset] = Field(min_length=1)
 
 
 def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
-    """Write prompts.parquet (schema Prompts), shuffled; the metrics are the drawn counts by data set."""
+    """Write prompts.parquet (schema Prompts), shuffled.
+
+    The metrics by data set: how many prompts were `drawn`, how many were `available`, and the `shortfall` of those drawn
+    against its weight's share, of which a line on standard error warns: the mixture is then not as asked for.
+    """
     names = [dataset.name for dataset in config.datasets]
     if twice := {name for name in names if names.count(name) > 1}:
         raise SystemExit(f"params.yaml: mixture.datasets: two are called {min(twice)!r}; expected different names")
@@ -49,7 +79,7 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     asked: set[str] = set()  # what validation and test ask is never trained on, and nothing twice
     for held_out in ("validation", "test"):
         asked |= set(artifacts.read(Problems, problems / f"{held_out}.parquet")["question"])
-    metrics: dict[str, dict[str, float]] = {"drawn": {}, "available": {}}
+    metrics: dict[str, dict[str, float]] = {"drawn": {}, "available": {}, "shortfall": {}}
     for dataset, (start, end) in zip(config.datasets, pairwise(shares), strict=True):
         found = {row["question"]: row for row in available(config, dataset, problems, raw)}
         pool = [row for question, row in found.items() if question not in asked]
@@ -65,6 +95,13 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
             for row in drawn
         ]
         metrics["drawn"][dataset.name], metrics["available"][dataset.name] = len(drawn), len(pool)
+        metrics["shortfall"][dataset.name] = missing = end - start - len(drawn)
+        if missing:
+            print(
+                f"mixture: {dataset.name}: {len(drawn)} prompts, not the {end - start} that its weight asks for: it has no more",
+                file=sys.stderr,
+                flush=True,
+            )
     if not rows:
         raise SystemExit("params.yaml: mixture: the data sets and mixture.skip leave no prompt")
     rng.shuffle(rows)
@@ -85,7 +122,7 @@ def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path
                 f"DVC sees, got {dataset.location!r}"
             )
         return gsm8k.read_jsonl(raw / dataset.location)
-    return gsm8k.read_hub(dataset.location, config.hub_config, config.hub_revision, "train")
+    return gsm8k.read_hub(dataset.location, dataset.hub_config, str(dataset.hub_revision), str(dataset.hub_split))
 
 
 if __name__ == "__main__":

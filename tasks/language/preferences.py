@@ -100,6 +100,8 @@ def _pairs(rows: list[Row], utilities: NDArray[np.float64], strong: float, rng: 
                 "chosen_score": chosen["score"],
                 "rejected_score": rejected["score"],
                 "strength": annotator.strength(utilities[a] - utilities[b], strong),
+                "chosen_tokens": chosen["tokens"],
+                "rejected_tokens": rejected["tokens"],
             }
         )
     return found

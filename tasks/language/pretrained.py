@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from tasks import artifacts, prompts
+from tasks import architectures, artifacts, prompts
 from tasks.algorithms import sft
 from tasks.algorithms.linear import with_fast_products
 from tasks.algorithms.optimizer import Optimizer
@@ -23,9 +23,16 @@ from tasks.stage import Config, Metrics, main
 from tasks.tracking import Row
 from tasks.training import resumable
 
+FROM_DIRECTORY: Any = {  # what the command line reads before anything runs
+    "if": {"properties": {"init": {"const": "directory"}}, "required": ["init"]},
+    "then": {"properties": {"path": {"modelNotOf": [*architectures.RECURRENT]}}},
+}
+
 
 class PretrainedConfig(Config):
     """Which model, its sizes, and how it is trained where it starts from scratch."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [FROM_DIRECTORY]})
 
     seed: int
     init: Literal["scratch", "directory", "hub"]
@@ -131,12 +138,20 @@ def existing(config: PretrainedConfig, raw: Path) -> tuple[Any, Any]:
             )
     else:
         source = {"pretrained_model_name_or_path": config.hub_id, "revision": config.hub_revision}
-    model = AutoModelForCausalLM.from_pretrained(**source, dtype="float32")
+    architectures.check_config(source)
+    model = AutoModelForCausalLM.from_pretrained(**source, dtype="float32").eval()
     tokenizer = AutoTokenizer.from_pretrained(**source)
+    name = source["pretrained_model_name_or_path"]
+    architectures.check_model(name, model)
+    if tokenizer.eos_token_id is None:
+        raise SystemExit(f"{name}: the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
     if tokenizer.chat_template is None:
         tokenizer.chat_template = prompts.PLAIN_TEMPLATE
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    ends = sorted(prompts.end_tokens(model, tokenizer))
+    if len(ends) > 1:  # so that whoever samples from what is trained here stops where it was taught to stop
+        model.generation_config.eos_token_id = ends
     return model, tokenizer
 
 

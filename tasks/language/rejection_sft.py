@@ -87,7 +87,9 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[
             raise SystemExit(f"rejection_sft: sampling: step {step}: {error}") from None
         batch = found.completions
         tokens = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
-        texts = [prompts.decode(drawn.tokenizer, row) for row in tokens]
+        texts = [
+            prompts.decode(drawn.tokenizer, row, ended) for row, ended in zip(tokens, found.ended.tolist(), strict=True)
+        ]
         said = torch.tensor([bool(text) for text in texts])
         earned.append(found.rewards.sum().item())
         best += found.rewards.view(len(places), config.samples).amax(dim=1).tolist()

@@ -32,6 +32,9 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
     if asked.empty:
         raise SystemExit(f"params.yaml: responses.skip: {config.skip} leaves none of the training problems")
     encoded = [prompts.encode_prompt(tokenizer, question) for question in asked["question"]]
+    prompts.check_positions(
+        model, [*map(len, encoded)], "the prompts", config.max_new_tokens, "responses.max_new_tokens"
+    )
     batches = rollouts.sample(
         model,
         encoded,
@@ -51,7 +54,7 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
                     "prompt_id": problem["problem_id"],
                     "sample": len(rows) % config.samples,
                     "prompt": problem["question"],
-                    "response": prompts.decode(tokenizer, tokens[mask]),
+                    "response": prompts.decode(tokenizer, tokens[mask], bool(ended)),
                     "tokens": tokens[mask].tolist(),
                     "logps": logps[mask].tolist(),
                     "ended": bool(ended),

@@ -41,6 +41,8 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         ComparisonSet(artifacts.read(Comparisons, preferences / f"{split}.parquet"), tokenizer)
         for split in ("train", "test")
     )
+    for compared in (train, test):
+        compared.check_positions(model)
     steps = train.steps(config.prompts_per_batch, config.epochs)
     optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, weight_decay=config.weight_decay)
 

@@ -40,6 +40,9 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
     validation = artifacts.read(Problems, problems / "validation.parquet").rename(
         columns={"question": "prompt", "solution": "response"}
     )
+    learned, held_out = Encoded(train, tokenizer), Encoded(validation, tokenizer)
+    for name, part in (("demonstrations", learned), ("validation solutions", held_out)):
+        prompts.check_positions(model, part.lengths, f"the {name} with their prompts")
     steps = batches_per_run(len(train), config.batch_size, config.epochs)
     optimizer = Optimizer(
         model,
@@ -51,22 +54,34 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
     )
 
     def fit(start: int) -> Iterator[Row]:
-        training = batches(train, tokenizer, config.batch_size, config.epochs, config.seed, start)
+        training = learned.batches(config.batch_size, config.epochs, config.seed, start)
         return sft.fit(model, training, optimizer)
 
     with resumable("sft", config, policy, problems) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
         artifacts.write_curves(rows, curves)
         artifacts.save_model(model, tokenizer, out)
-        return sft.evaluate(model, batches(validation, tokenizer, config.batch_size, 1, config.seed))
+        return sft.evaluate(model, held_out.batches(config.batch_size, 1, config.seed))
 
 
-def batches(table: pd.DataFrame, tokenizer: Any, size: int, epochs: int, seed: int, start: int = 0) -> Iterator[Batch]:
-    """Prompts with their responses, shuffled, from batch `start` on."""
-    asked = [prompts.encode_prompt(tokenizer, prompt) for prompt in table["prompt"]]
-    answers = [prompts.encode_response(tokenizer, response) for response in table["response"]]
-    for rows in islice(shuffled(len(table), size, epochs, torch.Generator().manual_seed(seed)), start, None):
-        yield make_batch([asked[row] for row in rows], [answers[row] for row in rows], tokenizer.pad_token_id)
+class Encoded:
+    """Prompts with their responses, as tokens."""
+
+    def __init__(self, table: pd.DataFrame, tokenizer: Any) -> None:
+        self.pad: int = tokenizer.pad_token_id
+        self.asked = [prompts.encode_prompt(tokenizer, prompt) for prompt in table["prompt"]]
+        self.answers = [prompts.encode_response(tokenizer, response) for response in table["response"]]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each prompt with its response."""
+        return [len(asked) + len(answer) for asked, answer in zip(self.asked, self.answers, strict=True)]
+
+    def batches(self, size: int, epochs: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """All of them, shuffled each epoch, from batch `start` on."""
+        order = shuffled(len(self.asked), size, epochs, torch.Generator().manual_seed(seed))
+        for rows in islice(order, start, None):
+            yield make_batch([self.asked[row] for row in rows], [self.answers[row] for row in rows], self.pad)
 
 
 if __name__ == "__main__":

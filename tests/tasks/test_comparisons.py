@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tasks import artifacts, prompts
+from tasks import artifacts, prompts, schemas
 from tasks.comparisons import ComparisonSet
 
 # Of three answers to one question B > C > A; of two to the other, one was cut off, and the texts are equal.
@@ -55,6 +55,29 @@ def test_pairs_are_those_of_the_table(words, table):
         (one, "C<|end|>", "A<|end|>", 0.3333, True),
         (two, "7 of them<|end|>", "7 of them", 1.0, False),
     }
+
+
+def test_sampled_tokens_are_trained_on_as_they_were_sampled(words, tmp_path):
+    """Also where their text would be tokenized otherwise, where one is special, and where another token ended them."""
+    seven, twelve = (words.encode(text, add_special_tokens=False) for text in ("7", "12"))
+    spelt = [words.convert_tokens_to_ids(letter) for letter in "Ġhas"]
+    other_end, user = words.convert_tokens_to_ids(["<|start|>", "<|user|>"])
+    assert spelt != words.encode(" has", add_special_tokens=False) != words.encode("has", add_special_tokens=False)
+    sampled = [[*spelt, words.eos_token_id], [*seven, user, *twelve], [*seven, other_end]]
+    texts = [prompts.decode(words, tokens, ended) for tokens, ended in zip(sampled, (True, False, True), strict=True)]
+    assert texts == ["has", "7<|user|>12", "7"]
+    rows = [
+        {
+            **row(0, "one", texts[0], texts[1], "a better", False),
+            "chosen_tokens": sampled[0],
+            "rejected_tokens": sampled[1],
+        },
+        {**row(1, "one", texts[0], texts[2], "a better"), "chosen_tokens": sampled[0], "rejected_tokens": sampled[2]},
+    ]
+    artifacts.write(schemas.Comparisons, pd.DataFrame(rows), tmp_path / "pairs.parquet")
+    compared = ComparisonSet(artifacts.read(schemas.Comparisons, tmp_path / "pairs.parquet"), words)
+    assert compared.answers == sampled
+    assert compared.groups == [[(0, 1, True), (0, 2, True)]]
 
 
 def test_each_distinct_response_stands_once(words, table):

@@ -80,6 +80,26 @@ def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
     assert found.parts["verifiable"].tolist() == [1.0, 0.0, 1.0, 0.0] * 7
 
 
+def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, words, table):
+    """It earned full points while it vanished from the text; the one that ends the answer does vanish."""
+    row = table.iloc[0].to_dict()
+    asked, user = prompts.encode_prompt(words, row["question"]), words.convert_tokens_to_ids("<|user|>")
+    good = prompts.encode_response(words, row["solution"])
+    bad = [token for token in good[:-1] for token in (token, user)] + good[-1:]
+    responses = make_completions([asked], [0, 0], [good, bad], words.pad_token_id)
+    points = []
+    for kind in ("verifiable", "rubric", "format"):
+        weights = RewardWeights(
+            **{name: float(name == kind) for name in ("verifiable", "rubric", "reward_model", "format")}
+        )
+        with judging(weights, {"policy"}, words, ready / "reward_model") as judge:
+            points.append(judge([row, row], responses, [True, True]).total.tolist())
+    assert points[0] == [1.0, 0.0]
+    assert points[1][0] == 1.0
+    assert points[1][1] < 0.5
+    assert points[2] == [1.0, 0.0]
+
+
 @pytest.mark.parametrize(
     ("own", "kinds", "loaded"),
     [

@@ -120,7 +120,7 @@ def test_a_resumed_training_does_not_start_again(data, tmp_path, monkeypatch, ca
     monkeypatch.setattr(training, "SHARE", float("inf"))
     run = training.Training.run
 
-    def stopped(self, fit, state, total, ended):
+    def stopped(self, fit, state, total, **_):
         run(self, lambda start: islice(fit(start), 2), state, total)
         raise Killed
 

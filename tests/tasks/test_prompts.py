@@ -2,10 +2,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tasks import artifacts, prompts
+from tests.tasks.chats import CHATS, chat
 
 STORIES = Path(__file__).parents[3] / "shared/models/stories260K"
 QUESTIONS = ["Why?", " Ada has 3 pens,  buys 4.\nHow many? ", "", "x < 3 | y > 4", "naïve ½ 数", "<|", "|>", "</"]
@@ -52,10 +54,39 @@ def test_a_response_ends_with_the_end_token_unless_it_was_cut_off(words):
     assert words.eos_token_id not in cut
 
 
-def test_decoding_leaves_special_tokens_out(words):
+def test_decoding_leaves_the_end_token_out_and_no_other(words):
+    """A special token within an answer is something that the model said, and is judged."""
     text = "3 + 4 = 7\n#### 7"
     assert prompts.decode(words, prompts.encode_response(words, text)) == text
-    assert prompts.decode(words, [*prompts.encode_prompt(words, "Why?"), words.pad_token_id]) == "Why?"
+    user, pad = words.convert_tokens_to_ids(["<|user|>", "<|pad|>"])
+    answer = [*prompts.encode_response(words, "3 +", ended=False), user, *prompts.encode_response(words, " 4")]
+    assert prompts.decode(words, answer) == "3 +<|user|> 4"
+    assert prompts.decode(words, answer[:-1], ended=False) == "3 +<|user|> 4"
+    assert prompts.decode(words, [*answer[:-1], pad], ended=False) == "3 +<|user|> 4<|pad|>", "cut off behind it"
+    assert prompts.decode(words, torch.tensor(answer)) == "3 +<|user|> 4"
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("name", CHATS)
+def test_a_response_is_closed_as_the_chat_template_closes_it(name, special):
+    _, end_of_text, end, _ = CHATS[name]
+    words = chat(name, special)
+    assert words.convert_ids_to_tokens(prompts.end_token(words)) == end
+    prompt, response = prompts.encode_prompt(words, "Why?"), prompts.encode_response(words, "So it is.")
+    assert words.convert_ids_to_tokens(response[-1]) == end
+    assert prompts.decode(words, response) == "So it is."
+    conversation = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So it is."}]
+    whole = words.apply_chat_template(conversation, tokenize=False)
+    if name not in ("Llama 2", "without an end"):  # a space before the end; no end
+        assert whole.startswith(words.decode(prompt + response))
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
+    assert prompts.end_tokens(model, words) == {*words.convert_tokens_to_ids([end_of_text, end])}
+
+
+def test_a_template_that_rewrites_answers_ends_them_by_the_tokenizers_end():
+    words = chat("ChatML")
+    words.chat_template = words.chat_template.replace("message['content']", "message['content'] | upper")
+    assert prompts.end_token(words) == words.eos_token_id
 
 
 def test_a_tokenizer_without_a_template(plain):
@@ -89,7 +120,7 @@ def test_a_special_tokens_text_is_text(tokenizer):
         text = f"Say {name}{name} now"
         prompt, response = prompts.encode_prompt(tokenizer, text), prompts.encode_response(tokenizer, text)
         assert [token for token in prompt if token in special] == markers, "the template's own, and no more"
-        assert [token for token in response if token in special] == [tokenizer.eos_token_id]
+        assert [token for token in response if token in special] == [prompts.end_token(tokenizer)]
         assert text in tokenizer.decode(prompt)
         assert prompts.decode(tokenizer, response) == text
         assert tokenizer.eos_token_id in tokenizer.encode(tokenizer.eos_token), "nothing was left switched off"

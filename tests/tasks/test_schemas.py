@@ -54,6 +54,8 @@ GOOD = {
         "chosen_score": 10,
         "rejected_score": 4,
         "strength": "a better",
+        "chosen_tokens": [5, 2],
+        "rejected_tokens": [6],
     },
     schemas.Generations: {
         "problem_id": "test-0",
@@ -101,6 +103,11 @@ BAD = [
     (schemas.Generations, {"sample": -1}, "sample"),
     (schemas.Generations, {"temperature": -0.5}, "temperature"),
     (schemas.Generations, {"temperature": 0.0}, "one greedy answer"),
+    (schemas.Comparisons, {"chosen_tokens": []}, "token ids"),
+    (schemas.Comparisons, {"chosen_tokens": None}, "token ids"),
+    (schemas.Comparisons, {"rejected_tokens": [5, -1]}, "token ids"),
+    (schemas.Comparisons, {"rejected_tokens": [0.5]}, "token ids"),
+    (schemas.Comparisons, {"rejected_tokens": "56"}, "token ids"),
     (schemas.Generations, {"length": 0}, "length"),
     (schemas.Generations, {"reward": float("nan")}, "reward"),
     (schemas.Measures, {"value": float("nan")}, "value"),
@@ -133,6 +140,13 @@ def test_bad_rows_are_rejected(schema, change, named):
     with pytest.raises(pandera.errors.SchemaErrors) as raised:
         schema.validate(pd.DataFrame([GOOD[schema] | change]), lazy=True)
     assert named in raised.value.failure_cases[["column", "check"]].astype(str).to_string()
+
+
+def test_comparisons_of_texts_need_no_tokens_but_those_of_one_side_alone_are_a_mistake():
+    frame = pd.DataFrame([GOOD[schemas.Comparisons]])
+    schemas.Comparisons.validate(frame.drop(columns=["chosen_tokens", "rejected_tokens"]))
+    with pytest.raises(pandera.errors.SchemaErrors, match="token ids for both"):
+        schemas.Comparisons.validate(frame.drop(columns="chosen_tokens"), lazy=True)
 
 
 @pytest.mark.parametrize("schema", UNIQUE, ids=lambda schema: schema.__name__)

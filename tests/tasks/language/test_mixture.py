@@ -1,7 +1,9 @@
 import json
 
 import pytest
+from pydantic import ValidationError
 
+from flows.validation import ParameterError, validate
 from tasks import artifacts, schemas
 from tasks.language.mixture import MixtureConfig, run
 from tests.conftest import PARAMS
@@ -20,8 +22,9 @@ def raw(tmp_path):
     return write
 
 
-def of(name, source, weight=1.0, reward="policy", location="sums.jsonl"):
-    return {"name": name, "source": source, "location": location, "weight": weight, "reward": reward}
+def of(name, source, weight=1.0, reward="policy", location="sums.jsonl", hub=(None, None, None)):
+    found = dict(zip(("hub_config", "hub_revision", "hub_split"), hub, strict=True))
+    return {"name": name, "source": source, "location": location, **found, "weight": weight, "reward": reward}
 
 
 def mixed(made, raw, out, *datasets, **changes):
@@ -35,7 +38,11 @@ BOTH = (of("own", "problems", 3.0, location=""), of("sums", "file", 1.0, "rubric
 
 def test_weights_give_the_counts_and_each_its_reward(made, raw, tmp_path):
     metrics, table = mixed(made, raw(), tmp_path / "out", *BOTH)
-    assert metrics == {"drawn": {"own": 15, "sums": 5}, "available": {"own": 30, "sums": 30}}
+    assert metrics == {
+        "drawn": {"own": 15, "sums": 5},
+        "available": {"own": 30, "sums": 30},
+        "shortfall": {"own": 0, "sums": 0},
+    }
     assert table.groupby(["dataset", "reward"]).size().to_dict() == {("own", "policy"): 15, ("sums", "rubric"): 5}
     asked = {row["question"]: row["answer"] for row in ROWS}
     for row in table[table["dataset"] == "sums"].itertuples():
@@ -70,8 +77,56 @@ def test_nothing_that_is_judged_elsewhere_and_nothing_twice(made, raw, tmp_path)
     folder = raw([*ROWS, *rows, *ROWS])
     metrics, table = mixed(made, folder, tmp_path / "out", of("one", "file"), of("two", "file"), prompts=80)
     assert len(judged) == 16
-    assert metrics == {"drawn": {"one": 30, "two": 0}, "available": {"one": 30, "two": 0}}
+    assert metrics["drawn"] == metrics["available"] == {"one": 30, "two": 0}
+    assert metrics["shortfall"] == {"one": 10, "two": 40}
     assert sorted(table["question"]) == sorted(row["question"] for row in ROWS)
+
+
+def test_a_set_with_fewer_rows_than_its_weight_asks_for_is_told(made, raw, tmp_path, capsys):
+    metrics, table = mixed(made, raw(ROWS[:3]), tmp_path / "out", *BOTH)
+    assert metrics["shortfall"] == {"own": 0, "sums": 2}
+    assert len(table) == 18
+    told = "mixture: sums: 3 prompts, not the 5 that its weight asks for: it has no more\n"
+    assert capsys.readouterr().err == told
+    mixed(made, raw(), tmp_path / "enough", *BOTH)
+    assert capsys.readouterr().err == ""
+
+
+def test_every_hub_set_has_a_config_a_revision_and_a_split_of_its_own(made, raw, tmp_path, monkeypatch):
+    held = {
+        ("some/sums", "main", "v1"): {"train": ROWS[:10], "test": ROWS[10:20]},
+        ("some/sums", None, "v2"): {"test": ROWS[20:]},
+    }
+    monkeypatch.setattr("datasets.load_dataset", lambda name, config, revision: held[name, config, revision])
+    sets = [
+        of("first", "hub", location="some/sums", hub=("main", "v1", "test")),
+        of("second", "hub", location="some/sums", hub=(None, "v2", "test")),
+    ]
+    _, table = mixed(made, raw(), tmp_path / "out", *sets)
+    for name, rows in (("first", ROWS[10:20]), ("second", ROWS[20:])):
+        assert sorted(table["question"][table["dataset"] == name]) == sorted(row["question"] for row in rows)
+    with pytest.raises(SystemExit, match="some/sums: there is no split 'train'; expected 'test'"):
+        mixed(made, raw(), tmp_path / "no", of("x", "hub", location="some/sums", hub=(None, "v2", "train")))
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        (of("x", "hub", hub=("main", None, "train")), "hub_revision: expected text with source hub, got null"),
+        (of("x", "hub", hub=("main", "v1", None)), "hub_split: expected text with source hub, got null"),
+        (of("x", "file", hub=("main", None, None)), "hub_config: expected null where source is not hub, got 'main'"),
+        (of("x", "problems", hub=(None, None, "test")), "hub_split: expected null where source is not hub, got 'test'"),
+    ],
+)
+def test_a_hub_sets_keys_are_asked_for_and_of_no_other_set(entry, line):
+    """In the Config, and in the schema that the command line reads before anything runs."""
+    values = {**PARAMS["mixture"], "datasets": [entry]}
+    with pytest.raises(ValidationError, match=line.rpartition(",")[0].partition(": ")[2]):
+        MixtureConfig.model_validate(values)
+    schema = MixtureConfig.model_json_schema()
+    with pytest.raises(ParameterError) as told:
+        validate({"mixture": values}, {"properties": {"mixture": schema}, "$defs": schema.pop("$defs")}, {})
+    assert str(told.value) == f"params.yaml: mixture.datasets.0.{line}"
 
 
 def test_problems_that_sft_has_seen_are_passed_over(made, raw, tmp_path):

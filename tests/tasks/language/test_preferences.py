@@ -26,8 +26,8 @@ def stage(tmp_path):
                     "sample": sample,
                     "prompt": question,
                     "response": text.format(n=n, s=n + 3),
-                    "tokens": [1, 2],
-                    "logps": [-0.1, -0.2],
+                    "tokens": [n, sample, 2],
+                    "logps": [-0.1, -0.2, -0.3],
                     "ended": sample != 3,
                 }
             )
@@ -58,6 +58,15 @@ def test_scores_ranks_and_pairs_of_a_perfect_annotator(stage):
     assert (pairs["chosen_score"] > pairs["rejected_score"]).all()
     assert metrics["flipped"] == metrics["ties"] == metrics["equal_scores"] == 0
     assert metrics["score"] == {"correctness": 3.25, "reasoning": 2.25, "clarity": 1.5, "total": 7.0}
+
+
+def test_pairs_carry_the_tokens_that_were_sampled(stage):
+    pairs = comparisons(stage()[1])
+    sample_of = {10: 1, 9: 3, 7: 2, 2: 0}
+    for row in pairs.itertuples():
+        n = int(row.prompt_id.removeprefix("train-"))
+        assert list(row.chosen_tokens) == [n, sample_of[row.chosen_score], 2]
+        assert list(row.rejected_tokens) == [n, sample_of[row.rejected_score], 2]
 
 
 def test_strength_follows_the_presented_order(stage):

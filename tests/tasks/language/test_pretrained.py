@@ -48,7 +48,7 @@ def test_each_row_is_read_before_any_is_read_again(words):
 
 
 def test_a_corpus_too_short_is_named(words):
-    with pytest.raises(SystemExit, match=r"data/corpus: \d+ tokens do not fill one row of pretrained.context = 96"):
+    with pytest.raises(SystemExit, match=r"data/corpus: \d+ tokens do not fill one row of pretrained.context = 192"):
         next(packed(["1 + 1 = 2."], words, CONFIG))
 
 

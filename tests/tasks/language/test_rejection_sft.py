@@ -46,8 +46,8 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
 
     def by_shortness(self, asked, responses, ended):
         texts = [
-            prompts.decode(self.tokenizer, row[kept])
-            for row, kept in zip(responses.tokens, responses.mask, strict=True)
+            prompts.decode(self.tokenizer, row[kept], done)
+            for row, kept, done in zip(responses.tokens, responses.mask, ended, strict=True)
         ]
         answers.extend(texts)
         return Rewards(torch.tensor([-float(len(text)) for text in texts]), {})

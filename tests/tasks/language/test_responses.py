@@ -35,7 +35,7 @@ def test_texts_and_log_probabilities_belong_to_the_tokens(made, drawn):
         with torch.no_grad():
             logps = token_logps(model, batch, CONFIG.temperature)[0]
         assert list(row.logps) == pytest.approx(logps.tolist(), abs=1e-4)
-        assert row.response == prompts.decode(words, tokens)
+        assert row.response == prompts.decode(words, tokens, row.ended)
         assert row.ended == (tokens[-1] == words.eos_token_id)
         assert row.ended or len(tokens) == CONFIG.max_new_tokens
 

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import softplus
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, GraniteConfig, GraniteForCausalLM
 
 from tasks import artifacts, prompts, schemas
+from tasks.architectures import check_model
 from tasks.language.reward_model import RewardModelConfig, run
 
 CONFIG = RewardModelConfig(
@@ -100,3 +101,22 @@ def test_margin_and_centring_are_used(made, preferences, fitted, tmp_path):
     for change in ({"margin": 1.0}, {"centering": 1.0}):
         fit(made, preferences, tmp_path, epochs=1, **change)
         assert pd.read_csv(tmp_path / "curve.csv")["loss"].iloc[0] > plain + 0.1
+
+
+def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(made, preferences, tmp_path):
+    """Granite has none in transformers. What is trained and saved loads again, and scores as before."""
+    words = artifacts.load_tokenizer(made / "pretrained")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    granite = GraniteForCausalLM(GraniteConfig(vocab_size=len(words), pad_token_id=words.pad_token_id, **sizes))
+    artifacts.save_model(granite, words, tmp_path / "pretrained")
+    check_model("granite", granite.eval())
+    metrics = fit(tmp_path, preferences, tmp_path, epochs=2)
+    assert metrics["accuracy"] > 0.5
+    scorer = artifacts.load_reward_model(tmp_path / "model")
+    assert scorer.score.weight.shape == (1, 32)
+    assert not torch.equal(scorer.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), "trained"
+    fresh = artifacts.load_reward_model(tmp_path / "pretrained")
+    assert torch.equal(fresh.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), (
+        "the body is the policy's"
+    )

@@ -6,8 +6,9 @@ from transformers import AutoModelForCausalLM
 
 from tasks import artifacts, prompts, schemas
 from tasks.algorithms import sft
-from tasks.language.sft import SftConfig, batches, run
+from tasks.language.sft import Encoded, SftConfig, run
 from tests.conftest import tiny
+from tests.tasks.chats import CHATS, chat
 
 CONFIG = tiny(SftConfig, "sft")
 
@@ -26,21 +27,32 @@ def test_the_loss_is_on_the_solution_and_its_end_token(made):
     words = artifacts.load_tokenizer(made / "pretrained")
     table = validation(made)
     seen = {}
-    for batch in batches(table, words, 3, 1, seed=0):
+    for batch in Encoded(table, words).batches(3, 1, seed=0):
         for tokens, attention, response in zip(batch.tokens, batch.attention, batch.response, strict=True):
             seen[words.decode(tokens[attention & ~response])] = words.decode(tokens[response])
     template = {f"<|user|>{row.prompt}<|assistant|>": row.response + "<|end|>" for row in table.itertuples()}
     assert seen == template
 
 
+@pytest.mark.parametrize("name", CHATS)
+def test_the_loss_has_the_token_by_which_the_template_ends_an_answer(made, name):
+    words, end = chat(name), CHATS[name][2]
+    for batch in Encoded(validation(made), words).batches(3, 1, seed=0):
+        for tokens, attention, response in zip(batch.tokens, batch.attention, batch.response, strict=True):
+            assert words.convert_ids_to_tokens(int(tokens[response][-1])) == end
+            assert int(attention.sum()) == int(response.nonzero()[-1]) + 1, "nothing follows it"
+
+
 def test_it_beats_the_model_it_started_from(made, tmp_path):
     """On problems it was not trained on."""
     words, table = artifacts.load_tokenizer(made / "pretrained"), validation(made)
-    before = sft.evaluate(artifacts.load_model(made / "pretrained"), batches(table, words, 8, 1, 0))
+    before = sft.evaluate(artifacts.load_model(made / "pretrained"), Encoded(table, words).batches(8, 1, 0))
     after = tune(made, tmp_path, demonstrations=60, epochs=5, learning_rate=0.02)
     assert after["eval_loss"] < before["eval_loss"] - 1
     assert after["eval_mean_token_accuracy"] > before["eval_mean_token_accuracy"] + 0.2
-    again = sft.evaluate(AutoModelForCausalLM.from_pretrained(tmp_path / "model"), batches(table, words, 8, 1, 0))
+    again = sft.evaluate(
+        AutoModelForCausalLM.from_pretrained(tmp_path / "model"), Encoded(table, words).batches(8, 1, 0)
+    )
     assert again == pytest.approx(after, rel=1e-5), "what was saved is what was measured"
 
 
