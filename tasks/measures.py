@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tasks.algorithms import estimates, rubric
+from tasks.algorithms import answers, estimates
 from tasks.algorithms.equations import equations, parse_number
 from tasks.algorithms.estimates import Estimate
 from tasks.algorithms.strata import Stratum
 
-ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": rubric.strict_answer, "lenient": rubric.lenient_answer}
+ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": answers.strict_answer, "lenient": answers.final_answer}
 # Kinds of answers, by which accuracy is taken apart. Each is a column of the generations.
 STRATA: dict[str, Callable[[str], bool]] = {"steps": lambda response: bool(equations(response))}
 SHARES = (*ANSWERS, "ended", *STRATA)  # of answers; the others are means of numbers

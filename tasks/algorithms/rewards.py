@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from tasks.algorithms import rubric
+from tasks.algorithms import answers, rubric
 from tasks.algorithms.verifier import Verifier
 
 
@@ -54,7 +54,7 @@ def rewards(
     golds, responses = [one.answer for one in answered], [one.response for one in answered]
     parts = {
         "verifiable": torch.tensor(verifier(golds, responses)),
-        "format": torch.tensor([float(rubric.strict_answer(response) is not None) for response in responses]),
+        "format": torch.tensor([float(answers.strict_answer(response) is not None) for response in responses]),
     }
     if weights.rubric:
         parts["rubric"] = torch.tensor([rubric_reward(one) for one in answered])

@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass
 
 from tasks.algorithms import worked_steps
+from tasks.algorithms.answers import final_answer, same_number, strict_answer
 from tasks.algorithms.equations import NOTE, Equation, equations, numbers, parse_number
 from tasks.algorithms.worked_steps import Work
 
-ANSWER_LINE = re.compile(r"^####[ \t]*(.*)$", re.MULTILINE)
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 COUNTED = re.compile(r"=\s*+[$\d.,]++%?\s++([A-Za-z]{3,})")  # what a result counts: `= 12 pens`
 OPERATIONS = {
@@ -37,38 +37,6 @@ class RubricScore:
     def total(self) -> int:
         """The sum of the three, 0 to 10."""
         return self.correctness + self.reasoning + self.clarity
-
-
-def same_number(a: str, b: str) -> bool:
-    """True when both texts are one number: "1,000", "1000.0" and "$1000" are the same, "50%" is also "50"."""
-    values = []
-    for text in (a, b):
-        found = numbers(text.strip())
-        if found != [text.strip()]:
-            return False
-        values.append(parse_number(found[0].rstrip("%")))
-    return values[0] == values[1]
-
-
-def strict_answer(response: str) -> str | None:
-    """The number on the `#### N` line that ends the response, or None where the response does not end so."""
-    last = ANSWER_LINE.fullmatch(response.rstrip().rpartition("\n")[2])
-    if last is None or numbers(last[1].strip()) != [last[1].strip()]:
-        return None
-    return last[1].strip()
-
-
-def lenient_answer(response: str) -> str | None:
-    """The last number of the response, whatever stands around it."""
-    return found[-1] if (found := numbers(response)) else None
-
-
-def final_answer(response: str) -> str | None:
-    """What the response gives as its answer: the number after the last `####`, else its last number."""
-    for line in reversed(ANSWER_LINE.findall(response)):
-        if found := numbers(line):
-            return found[0]
-    return lenient_answer(response)
 
 
 def score(question: str, solution: str, answer: str, response: str, ended: bool) -> RubricScore:
@@ -127,7 +95,7 @@ def _clarity(
     marked = response.count("####")
     plain = strict_answer(response) is not None and marked == 1
     if not marked and parts and final is not None:  # in words: a closing sentence that gives the number
-        plain = parts[-1][-1] in ".!" and final in numbers(parts[-1])
+        plain = parts[-1][-1] in ".!" and any(same_number(final, number) for number in numbers(parts[-1]))
     agrees = not steps or (final is not None and parse_number(final.rstrip("%")) == steps[-1].result)
     things = COUNTED.findall(NOTE.sub("", response))
     faults = {

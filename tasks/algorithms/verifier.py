@@ -14,57 +14,29 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tasks.algorithms import math_worker
+from tasks.algorithms.answers import BOX, final_answer, marked, same_number, unwrapped
 from tasks.algorithms.equations import numbers
-from tasks.algorithms.rubric import ANSWER_LINE, final_answer, same_number
 
-BOX = "\\boxed{"
 ALGEBRA = re.compile(r"[\\^√]|\d\s*/\s*[-(\d]")  # text whose number is not its value: LaTeX, powers, roots, fractions
 
 
-def boxed(response: str) -> str | None:
-    """What stands in the last `\\boxed{...}`, None where there is none or it is not closed."""
-    start = response.rfind(BOX)
-    if start < 0:
-        return None
-    start, depth = start + len(BOX), 1
-    for place in range(start, len(response)):
-        depth += {"{": 1, "}": -1}.get(response[place], 0)
-        if depth == 0:
-            return response[start:place]
-    return None
-
-
-def marked(response: str) -> str | None:
-    """What the response marks as its answer, by a box or else by its last `####` that says something."""
-    if (box := boxed(response)) is not None:
-        return unwrapped(box)
-    return next((unwrapped(line) for line in reversed(ANSWER_LINE.findall(response)) if line.strip()), None)
-
-
-def unwrapped(text: str) -> str:
-    """An answer without what LaTeX puts around numbers: `$1{,}000\\%$.` is `1,000%`."""
-    for latex, plain in (("\\%", "%"), ("\\$", "$"), ("\\!", ""), ("{,}", ",")):
-        text = text.replace(latex, plain)
-    return text.strip().removesuffix(".").strip("$")
-
-
 def verify_number(gold: str, response: str) -> float | None:
-    """1.0 or 0.0 where reference and answer are plain numbers, None where algebra has to decide.
+    """1.0 or 0.0 where reference and final answer are plain numbers, None where algebra has to decide.
 
-    The answer is the rubric's (`final_answer`) unless it is boxed, so that both rewards call the same responses right.
+    Which answer is the final one: answers.py, as for the rubric and the accuracies. Words may stand beside a number on
+    a `####` line; a box has to hold the number alone.
     """
     gold = unwrapped(gold)
     if not same_number(gold, gold):
         return None
-    if (box := boxed(response)) is not None:
-        box = unwrapped(box)
-        return float(same_number(gold, box)) if same_number(box, box) else None
-    answer = marked(response)
-    if answer is None:  # the last number, which may be the result of steps on its line
-        answer = response.rstrip().rpartition("\n")[2].rpartition("=")[2]
-    elif len(numbers(answer)) > 1:
+    mark = marked(response)
+    if mark is None:  # the last number, which may be the result of steps on its line
+        text = response.rstrip().rpartition("\n")[2].rpartition("=")[2]
+    elif len(numbers(mark.text)) > 1 or (mark.boxed and not same_number(mark.text, mark.text)):
         return None
-    if ALGEBRA.search(answer):
+    else:
+        text = mark.text
+    if ALGEBRA.search(text):
         return None
     final = final_answer(response)
     return float(final is not None and same_number(gold, final))
@@ -72,8 +44,8 @@ def verify_number(gold: str, response: str) -> float | None:
 
 def as_latex(response: str) -> str:
     """The text for math-verify to read: what is marked as the answer, in a box; else the whole response."""
-    answer = marked(response)
-    return response if answer is None else in_box(answer)
+    mark = marked(response)
+    return response if mark is None else in_box(mark.text)
 
 
 def in_box(answer: str) -> str:

@@ -2,8 +2,8 @@
 
 How often a sampled answer is right depends on the temperature as much as on the policy: one that is merely more certain
 wins at temperature 1. So every policy is also sampled at its own best temperature, chosen on validation problems.
-Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for the right last number: a policy may gain
-the first by form alone.
+Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for the right final answer (answers.py),
+whatever its form: a policy may gain the first by form alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 
 from tasks import artifacts, measures, prompts, schemas, tracking
-from tasks.algorithms import completions, estimates, reward_model, rollouts, rubric
+from tasks.algorithms import answers, completions, estimates, reward_model, rollouts, rubric
 from tasks.algorithms.estimates import Estimate
 from tasks.stage import Config, Metrics, main
 
@@ -202,7 +202,7 @@ def _scores(
 
 def _right(text: str, answer: str) -> dict[str, bool]:
     return {
-        name: (given := find(text)) is not None and rubric.same_number(given, answer)
+        name: (given := find(text)) is not None and answers.same_number(given, answer)
         for name, find in measures.ANSWERS.items()
     }
 

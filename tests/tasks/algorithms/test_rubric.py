@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.algorithms.rubric import lenient_answer, same_number, score, strict_answer
+from tasks.algorithms.rubric import score
 
 QUESTION = "Yara has 14 marbles. Yara finds another 7. Then the number grows to 2 times as many. How many are there?"
 SOLUTION = "That makes 14 + 7 = 21 marbles.\nTogether these are 21 * 2 = 42 marbles.\n#### 42"
@@ -108,34 +108,6 @@ def test_reasoning_in_words(response, reasoning):
 
 def test_a_reference_without_steps_holds_nothing_against_a_right_answer():
     assert score("How many legs has a dog?", "Four.\n#### 4", "4", "2 + 2 = 4\n#### 4", True).total == 10
-
-
-@pytest.mark.parametrize(
-    ("response", "strict", "lenient"),
-    [
-        ("so 3 + 4 = 7\n#### 7", "7", "7"),
-        ("#### $1,000.50\n", "$1,000.50", "$1,000.50"),
-        ("#### -5", "-5", "-5"),
-        ("#### 7 pens", None, "7"),
-        ("#### 7\nand 8 more", None, "8"),
-        ("so #### 7", None, "7"),
-        ("####", None, None),
-        ("", None, None),
-    ],
-)
-def test_answers(response, strict, lenient):
-    assert (strict_answer(response), lenient_answer(response)) == (strict, lenient)
-
-
-@pytest.mark.parametrize("other", ["1,000", "1000", "1000.0", "$1000", "1000.00", " 1000 "])
-def test_same_number(other):
-    assert same_number("1000", other)
-    assert same_number(other, "1000")
-
-
-@pytest.mark.parametrize("other", ["100", "10000", "-1000", "1000 1000", "", "1000 pens", "1.000"])
-def test_other_number(other):
-    assert not same_number("1000", other)
 
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k" / "test.jsonl"

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.algorithms import math_worker
+from tasks.algorithms.answers import final_answer, same_number, unwrapped
 from tasks.algorithms.math_worker import is_right
-from tasks.algorithms.rubric import final_answer, same_number
-from tasks.algorithms.verifier import Verifier, Worker, boxed, in_box, unwrapped, verify_number
+from tasks.algorithms.verifier import Verifier, Worker, in_box, verify_number
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 HALF = ("\\frac{1}{2}", "so \\boxed{0.5}")
@@ -42,6 +42,9 @@ def verifier():
         ("1,000", "It is $\\boxed{1000.}$", 1),
         ("50", "\\boxed{50\\%}", 1),
         ("7", "#### 7\nno, \\boxed{8}", 0),
+        ("7", "\\boxed{7}\n#### 9", 0),
+        ("9", "\\boxed{7}\n#### 9", 1),
+        ("42", "14 + 7 = 21\n21 * 2 = 42\n#### pens", 0),
         ("42", "", 0),
         ("42", "I do not know", 0),
         ("025", "25", 1),
@@ -95,14 +98,6 @@ def test_algebra(verifier, gold, response, right):
 def test_a_reference_that_cannot_be_read_is_unknown(verifier, gold):
     assert math.isnan(verifier([gold], ["\\boxed{5}"])[0])
     assert math.isnan(verifier([gold], [f"\\boxed{{{gold}}}"])[0])
-
-
-@pytest.mark.parametrize(
-    ("response", "content"),
-    [("\\boxed{1} \\boxed{\\frac{1}{2}} 3", "\\frac{1}{2}"), ("\\boxed{", None), ("", None), ("\\boxed{{}", None)],
-)
-def test_boxed(response, content):
-    assert boxed(response) == content
 
 
 whole = st.integers(-20_000, 20_000)
