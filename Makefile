@@ -2,7 +2,7 @@
 BIN := .venv/bin
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: run test test-slow lint format contract bench ui setup
+.PHONY: run test test-slow lint claims format contract bench ui setup
 
 run: setup
 	@$(BIN)/posttrain run language
@@ -18,6 +18,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The numbers of README, LOG and benchmarks against the files of results.
+claims: setup
+	$(BIN)/python -m benchmarks.claims
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,6 @@
-"""What the default pipeline learns, over seeds: `python -m benchmarks.seeds [SEED ...]` writes benchmarks/seeds.md.
+"""What the default pipeline learns, over seeds: `python -m benchmarks.seeds [SEED ...]` writes benchmarks/results/seeds.json.
+
+benchmarks/seeds.md and the table in README.md are made of that file (benchmarks/claims.py).
 
 Each seed is set in every section of params.yaml and run in a fresh clone, so from an empty cache. A seed that is named twice
 is run twice, and the table says whether every out has the same hash.
@@ -18,6 +20,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks/results/seeds.json"
 POLICIES = ("pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 BASELINES = ("none", "running_mean", "critic")
 FACTS = [
@@ -56,6 +59,37 @@ def run_seed(seed: int, folder: Path) -> dict[str, Any]:
     lock = YAML(typ="safe").load(folder / "dvc.lock")["stages"]
     outs = {out["path"]: out["md5"] for stage in lock.values() for out in stage["outs"]}
     return {"seed": seed, "seconds": seconds, "outs": outs, **metrics}
+
+
+def kept(run: dict[str, Any]) -> dict[str, Any]:
+    """What the result file holds of a run: evaluations, the numbers of the second table, hashes of the outs."""
+    variance = {key: value for key, value in run["reinforce"].items() if key.startswith("grad_variance/")}
+    evaluated = {name: scores for name, scores in sorted(run.items()) if name.startswith("evaluate@")}
+    return {
+        "seed": run["seed"],
+        "seconds": run["seconds"],
+        "reward_model": {"accuracy": run["reward_model"]["accuracy"]},
+        "reinforce": variance,
+        **evaluated,
+        "outs": run["outs"],
+    }
+
+
+def render(result: dict[str, Any]) -> str:
+    """benchmarks/seeds.md."""
+    return table(result["runs"])
+
+
+def headline(result: dict[str, Any]) -> str:
+    """README's table: the first run."""
+    lines = ["| | strict mean@8 | strict greedy | pass@8 | rubric of 10 | reward model |", "|---|---|---|---|---|---|"]
+    for policy in POLICIES[1:]:
+        of = result["runs"][0][f"evaluate@{policy}"]
+        shares = [f"{100 * of[c]['mean']:.1f} %" for c in ("strict_mean_at_8", "strict_greedy", "strict_pass_at_8")]
+        shares[0] += " ({:.1f} to {:.1f})".format(*(100 * of["strict_mean_at_8"][end] for end in ("low", "high")))
+        others = [f"{of[c]['mean']:.2f}" for c in ("rubric_sampled", "reward_sampled")]
+        lines.append(f"| {policy} | {' | '.join(shares + others)} |")
+    return "\n".join(lines) + "\n"
 
 
 def table(runs: list[dict[str, Any]]) -> str:
@@ -110,8 +144,9 @@ def main() -> None:
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         for seed in [int(word) for word in sys.argv[1:]] or [0, 1, 2]:
-            runs.append(run_seed(seed, Path(scratch) / f"seed-{seed}"))
-            (ROOT / "benchmarks/seeds.md").write_text(table(runs))  # after each, so that a stop keeps what there is
+            runs.append(kept(run_seed(seed, Path(scratch) / f"seed-{seed}")))
+            RESULT.write_text(json.dumps({"runs": runs}, indent=1) + "\n")  # after each: a stop keeps what there is
+            (ROOT / "benchmarks/seeds.md").write_text(render({"runs": runs}))
 
 
 if __name__ == "__main__":

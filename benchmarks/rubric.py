@@ -1,0 +1,135 @@
+"""Judging long and hostile answers: `python -m benchmarks.rubric` writes benchmarks/results/rubric.json and rubric.md.
+
+Processor time of the rubric and of the verifier's plain numbers, beside math-verify on the same text as the verifier runs it.
+Then a search: short strings of what the patterns know, repeated, timed at two lengths; the steepest are listed.
+"""
+
+import itertools
+import json
+import math
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.engine import machine
+from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
+from tasks.algorithms.rubric import score
+from tasks.algorithms.verifier import Worker, as_latex, in_box, verify_number
+
+RESULT = Path(__file__).parent / "results/rubric.json"
+LENGTHS = (6_250, 25_000, 100_000)
+LIMIT = 3.0  # seconds of processor time for math-verify, the verifier's own
+ALPHABET = (*"17.,%$()-+x=< >#\n{}s!\u0663/", "\\boxed{", "####", "<<", ">>", " plus ", " is ", "pens")
+SEARCHED = (1_000, 4_000, 16_000)  # characters; the last for the steepest alone
+TRIPLES = 1_500  # of three parts, with another before and after, drawn at random
+
+
+def judge(text: str) -> None:
+    """What a reward and a metric ask of an answer."""
+    score(QUESTION, SOLUTION, ANSWER, text, True)
+    verify_number(ANSWER, text)
+
+
+def seconds(text: str, times: int) -> float:
+    """Processor time of judging it, the best of so many times."""
+    found = []
+    for _ in range(times):
+        began = time.process_time()
+        judge(text)
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+def exponent(costs: list[float], lengths: tuple[int, ...]) -> float:
+    """How cost grows with length between the last two: 1 is linear, 2 quadratic."""
+    return math.log(costs[-1] / costs[-2]) / math.log(lengths[-1] / lengths[-2])
+
+
+def peer(text: str) -> float | None:
+    """Processor time of math-verify in a process of the verifier's; None where the limit ended it."""
+    worker = Worker(LIMIT)
+    try:
+        worker.judge(in_box(ANSWER), ANSWER)  # what it loads when first asked
+        before = sum(psutil.Process(worker.process.pid).cpu_times()[:2])
+        worker.judge(in_box(ANSWER), as_latex(text))
+        return sum(psutil.Process(worker.process.pid).cpu_times()[:2]) - before if worker.alive() else None
+    except psutil.NoSuchProcess:
+        return None
+    finally:
+        worker.close()
+
+
+def measure(make: Callable[[int], str]) -> dict[str, Any]:
+    """A line of the table."""
+    costs = [seconds(make(length), 3) for length in LENGTHS]
+    return {"seconds": costs, "exponent": exponent(costs, LENGTHS), "math_verify": peer(make(LENGTHS[-1]))}
+
+
+def units() -> list[tuple[str, str, str]]:
+    """What is searched: what stands before, what is repeated, what stands after."""
+    short = [*((a,) for a in ALPHABET), *itertools.product(ALPHABET, repeat=2)]
+    chosen = random.Random(0)
+    long = [chosen.choices(ALPHABET, k=5) for _ in range(TRIPLES)]
+    return [("", "".join(unit), "") for unit in short] + [(a, "".join(unit), b) for a, *unit, b in long]
+
+
+def search() -> dict[str, Any]:
+    """How many texts were tried, and the steepest after a second look at greater length."""
+    found = []
+    for before, unit, after in units():
+        costs = [seconds(before + (unit * n)[: n - len(before + after)] + after, 1) for n in SEARCHED[:2]]
+        found.append((exponent(costs, SEARCHED[:2]), before, unit, after))
+    steepest = []
+    for _, before, unit, after in sorted(found, reverse=True)[:20]:
+        costs = [seconds(before + (unit * n)[: n - len(before + after)] + after, 3) for n in SEARCHED[1:]]
+        steepest.append({"text": f"{before}|{unit}|{after}", "exponent": exponent(costs, SEARCHED[1:])})
+    return {"tried": len(found), "steepest": sorted(steepest, key=lambda one: -one["exponent"])[:5]}
+
+
+def render(result: dict[str, Any]) -> str:
+    """benchmarks/rubric.md."""
+    lines = [
+        "# Judging long and hostile answers",
+        "",
+        f"Made by `python -m benchmarks.rubric` on {result['machine']}. Load of the machine when it began: {result['load']:.1f}.",
+        "",
+        "Seconds of processor time for the rubric and the verifier's plain numbers together, the best of 3, by the answer's length in "
+        "characters; the exponent of growth from the second length to the third (1 is linear, 2 quadratic); beside them math-verify on the "
+        f"longest, as the verifier runs it, in a process that may take {result['limit']:.0f} s.",
+        "",
+        f"| answer | {' | '.join(f'{length:,}' for length in result['lengths'])} | exponent | math-verify |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in result["kinds"].items():
+        theirs = "ended" if row["math_verify"] is None else f"{row['math_verify']:.2f}"
+        cells = [*(f"{cost:.4f}" for cost in row["seconds"]), f"{row['exponent']:.2f}", theirs]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    found = result["search"]
+    steepest = ", ".join(f"{one['exponent']:.2f} for {one['text']!r}" for one in found["steepest"])
+    lines += [
+        "",
+        f"Searched: {found['tried']:,} texts that repeat one to three parts of what the patterns know, many with another before and after "
+        f"(between bars below). The steepest of them, from {SEARCHED[1]:,} to {SEARCHED[2]:,} characters: {steepest}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, search and write."""
+    result: dict[str, Any] = {"machine": machine("math-verify"), "load": os.getloadavg()[0], "lengths": LENGTHS}
+    result |= {"limit": LIMIT, "kinds": {}}
+    for name, make in (NATURAL | HOSTILE).items():
+        result["kinds"][name] = measure(make)
+        print(name, result["kinds"][name], flush=True)
+    result["search"] = search()
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    RESULT.parents[1].joinpath("rubric.md").write_text(render(result))
+
+
+if __name__ == "__main__":
+    main()

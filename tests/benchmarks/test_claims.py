@@ -1,0 +1,119 @@
+"""A number that is told otherwise than it was measured is noticed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import seeds
+from benchmarks.claims import agrees, faults, rendered, tables
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE = "seeds.json: runs / 0 / evaluate@grpo / strict_greedy / mean"
+RUN = {
+    "seed": 0,
+    "seconds": 639.2,
+    "outs": {},
+    "reward_model": {"accuracy": 0.75},
+    "reinforce": {f"grad_variance/{name}": 1.0 for name in seeds.BASELINES},
+    **{
+        f"evaluate@{policy}": {key: {"mean": 0.8136, "low": 0.7, "high": 0.9} for key in seeds.COLUMNS}
+        for policy in seeds.POLICIES
+    },
+}
+README = f"""# Title
+
+It took 10 min 39 s; grpo solves 81.4 % (95 % intervals).
+<!-- claim: 10 min 39 s = seeds.json: runs / 0 / seconds -->
+<!-- claim: 81.4 % = {SOURCE} --> <!-- given: 95 % -->
+
+Sampling is 2.2 to 3.8 times as fast, and the other flow took 24 min 55 s.
+<!-- claim: 2.2 = min rl.md: Rollouts / * / times as fast --> <!-- claim: 3.8 times = max rl.md: Rollouts / * / times as fast -->
+<!-- logged: 24 min 55 s -->
+
+<!-- made: seeds.headline -->
+<!-- end -->
+"""
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A repository in which every number is told as it was measured."""
+    (tmp_path / "benchmarks/results").mkdir(parents=True)
+    (tmp_path / "README.md").write_text(README)
+    (tmp_path / "LOG.md").write_text(f"It took 24 min 55 s.\n\nThen 81 %. <!-- claim: 81 % = {SOURCE} -->\n")
+    table = (
+        "## Rollouts\n\n| | ours | times as fast |\n|---|---|---|\n| a | 4 (3 to 5) | 2.19 |\n| b | 1,234 | 3.81 |\n"
+    )
+    (tmp_path / "benchmarks/rl.md").write_text(table)
+    (tmp_path / "benchmarks/results/seeds.json").write_text(json.dumps({"runs": [RUN]}))
+    for page, text in rendered(tmp_path).items():
+        page.write_text(text)
+    assert faults(tmp_path) == []
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("page", "old", "new", "fault"),
+    [
+        ("README.md", "solves 81.4 %", "solves 82.4 %", "81.4 % is claimed and not said"),
+        ("README.md", "81.4 %", "82.4 %", "82.4 %, but seeds.json says 0.8136"),
+        ("README.md", "10 min 39 s", "10 min 38 s", "10 min 38 s, but seeds.json says 639.2"),
+        ("README.md", "2.2", "2.3", "2.3, but rl.md says 2.19"),
+        ("README.md", "(95 %", "(95 % of 70 %", "nothing backs 70 %"),
+        ("README.md", "| grpo | 81.4 %", "| grpo | 81.5 %", "README.md: not what is made of its result"),
+        ("README.md", "rl.md: Rollouts / *", "rl.md: Rollouts / c", "rl.md has 0 values at Rollouts / c"),
+        ("README.md", "= min rl.md", "= rl.md", "rl.md has 2 values"),
+        ("README.md", "= seeds.json: runs / 0 / seconds", "seeds.json", "a claim cannot be read"),
+        ("LOG.md", "81 %", "80 %", "LOG.md: 80 %, but seeds.json says 0.8136"),
+        ("LOG.md", "55 s", "56 s", "24 min 55 s is not in LOG.md"),
+        ("benchmarks/seeds.md", "| 639 |", "| 640 |", "benchmarks/seeds.md: not what is made of its result"),
+        ("benchmarks/results/seeds.json", "639.2", "700", "seeds.json says 700"),
+    ],
+)
+def test_a_number_changed_by_hand(root, page, old, new, fault):
+    text = (root / page).read_text()
+    assert old in text
+    (root / page).write_text(text.replace(old, new))
+    assert any(fault in line for line in faults(root)), faults(root)
+
+
+def test_a_result_that_is_missing(root):
+    (root / "README.md").write_text(README.partition("<!-- made")[0])
+    (root / "benchmarks/results/seeds.json").unlink()
+    assert any("benchmarks/results/seeds.json is not there" in line for line in faults(root))
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "same"),
+    [
+        ("60.3 %", 0.6034, True),
+        ("60.3 %", 0.6036, False),
+        ("16.6 points", 0.166, True),
+        ("1,578", 1578.4, True),
+        ("11 minutes", 639, True),
+        ("10 min 39 s", 639.4, True),
+        ("-0.05", -0.0536, True),
+        ("2.2 times", 2.26, False),
+    ],
+)
+def test_rounding(text, value, same):
+    assert agrees(text, value) == same
+
+
+def test_the_tables_of_this_repository_can_be_read():
+    found = tables((ROOT / "benchmarks/engine.md").read_text())
+    (rows,) = found.values()
+    assert rows["1 trivial stage"]["posttrain"] > 0
+
+
+def test_pages_made_of_results_are_what_they_should_be(tmp_path):
+    """This repository's own: benchmarks/NAME.md is benchmarks/results/NAME.json, rendered."""
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
+    (tmp_path / "README.md").write_text("")
+    pages = {
+        page: text for page, text in rendered(tmp_path).items() if page.suffix == ".md" and page.name != "README.md"
+    }
+    assert pages
+    assert all(page.read_text() == text for page, text in pages.items())
