@@ -11,7 +11,8 @@ A source is a file of benchmarks/results or benchmarks (a table's cell by headin
 then keys, where `*` stands for anything; of several values min, max or mean is taken. A table between `<!-- made: NAME.FUNCTION -->`
 and `<!-- end -->` must be what FUNCTION makes of the result. In README.md every number with a unit of measurement needs a
 claim in its paragraph, or `<!-- given: 95 % -->` where it was set and not measured, or `<!-- logged: 24 min 55 s -->` where
-LOG.md has it and no file of results. `--write` renders anew.
+LOG.md has it and no file of results. A paragraph of LOG.md that cites a page of benchmarks has a claim, or names the commit
+that its numbers are of. `--write` renders anew.
 """
 
 import argparse
@@ -124,6 +125,14 @@ def unbacked(root: Path, page: str) -> Iterator[str]:
                 yield f"{page}: nothing backs {quantity}: {' '.join(COMMENT.sub('', paragraph).split())[:60]}"
 
 
+def uncertain(root: Path) -> Iterator[str]:
+    """A line for each paragraph of the log that cites a benchmark's page, which changes, and neither claim nor commit."""
+    for paragraph in paragraphs(root, "LOG.md"):
+        cited = re.search(r"benchmarks/\w+\.md", COMMENT.sub("", paragraph))
+        if cited and not CLAIM.search(paragraph) and not re.search(r"commit [0-9a-f]{7}", paragraph):
+            yield f"LOG.md: cites {cited[0]} without a claim or a commit: {' '.join(paragraph.split())[:60]}"
+
+
 def paragraphs(root: Path, page: str) -> list[str]:
     """A page's paragraphs, tables and items, without code and without what is made."""
     return re.split(r"\n\s*\n", MADE.sub("", FENCED.sub("", (root / page).read_text())))
@@ -160,7 +169,7 @@ def faults(root: Path) -> list[str]:
     absent = [
         f"README.md: {text} is not in LOG.md" for entry in logged for text in entry.split("; ") if text not in log
     ]
-    return [*changed, *claims, *absent, *unbacked(root, "README.md")]
+    return [*changed, *claims, *absent, *unbacked(root, "README.md"), *uncertain(root)]
 
 
 def main() -> None:

@@ -67,6 +67,7 @@ def root(tmp_path):
         ("README.md", "= min rl.md", "= rl.md", "rl.md has 2 values"),
         ("README.md", "= seeds.json: runs / 0 / seconds", "seeds.json", "a claim cannot be read"),
         ("LOG.md", "81 %", "80 %", "LOG.md: 80 %, but seeds.json says 0.8136"),
+        ("LOG.md", "It took", "(benchmarks/seeds.md) It took", "cites benchmarks/seeds.md without a claim or a commit"),
         ("LOG.md", "55 s", "56 s", "24 min 55 s is not in LOG.md"),
         ("benchmarks/seeds.md", "| 639 |", "| 640 |", "benchmarks/seeds.md: not what is made of its result"),
         ("benchmarks/results/seeds.json", "639.2", "700", "seeds.json says 700"),
