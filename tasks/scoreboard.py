@@ -14,7 +14,7 @@ from tasks.differences import Difference
 
 MEANING = {
     "strict": "the answer ends with the line #### N, and N is right",
-    "lenient": "the last number of the answer is right, whatever its form",
+    "lenient": "the final answer, the last that is marked or else the last number, is right, whatever its form",
     "greedy": "the likeliest answer, token by token",
     "sampled": "answers drawn from the policy at a temperature; a problem's are averaged first, as in mean@k",
     "best temperature": "each policy's own: of some candidates that at which most sampled answers to validation problems are right",

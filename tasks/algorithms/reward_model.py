@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from tasks.algorithms.completions import Completions, states
+from tasks.algorithms.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
 
@@ -65,14 +66,26 @@ def fit(
 
 
 @torch.no_grad()
-def margins(model: Any, batches: Iterable[Pairs]) -> Tensor:
-    """r_w - r_l of every pair, in order: (P,). Their positive share is the accuracy over the whole set."""
+def scores(model: Any, batches: Iterable[Completions]) -> Tensor:
+    """The score of every response of all batches, in order: (N,), on the CPU."""
     model.eval()
-    differences = []
+    return torch.cat([score(model, responses).cpu() for responses in batches])
+
+
+@torch.no_grad()
+def beats_corrupted(
+    model: Any, batches: Iterable[Pairs], vocabulary: int, generator: torch.Generator
+) -> dict[str, float]:
+    """By kind of corruption: the share of prompts whose best answer scores above a corruption of that very answer."""
+    model.eval()
+    won: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     for pairs in batches:
-        scores = score(model, pairs.responses)
-        differences.append(scores[pairs.chosen] - scores[pairs.rejected])
-    return torch.cat(differences).cpu()
+        best = best_answers(pairs)
+        good = score(model, pairs.responses)[best]
+        for kind in KINDS:
+            made = corrupted(pairs.responses, best, [kind] * len(best), vocabulary, generator)
+            won[kind].append((good > score(model, made)).double().cpu())
+    return {kind: torch.cat(values).mean().item() for kind, values in won.items()}
 
 
 def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:

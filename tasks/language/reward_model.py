@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from tasks import artifacts
-from tasks.algorithms import reward_model
+from tasks.algorithms import degenerate, growth, reward_model
 from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.pairs import Pairs
+from tasks.algorithms.ranking_accuracy import STRATA, accuracy, shows_steps
 from tasks.comparisons import ComparisonSet
 from tasks.schemas import Comparisons
 from tasks.stage import Config, Metrics, main
@@ -16,17 +21,22 @@ from tasks.tracking import Row
 from tasks.training import resumable
 
 BINS = 10  # of the calibration curve
+SCORED_AT_ONCE = 128  # held-out responses in one pass; changes speed only
 
 
 class RewardModelConfig(Config):
     """How the reward model is trained."""
 
     seed: int
+    layers: int = Field(ge=0)  # new ones on top of the policy's
     epochs: int = Field(ge=1)
     prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(ge=0)
     centering: float = Field(ge=0)  # weight of the mean squared sum of a pair's scores
+    corrupted: float = Field(
+        ge=0
+    )  # weight of a corrupted best answer as one more rejected; a prompt's pairs together have 1
     margin: float = Field(ge=0)  # asked of strong preferences over slight ones (arXiv:2307.09288, eq. 2); 0 for none
     clip: float = Field(gt=0)
 
@@ -36,11 +46,16 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     torch.manual_seed(config.seed)
     model, tokenizer = artifacts.load_reward_model(policy), artifacts.load_tokenizer(policy)
     model.config.pad_token_id = tokenizer.pad_token_id
-    reward_model.initialise_head(model, torch.Generator().manual_seed(config.seed))
-    train, test = (
-        ComparisonSet(artifacts.read(Comparisons, preferences / f"{split}.parquet"), tokenizer)
-        for split in ("train", "test")
-    )
+    generator = torch.Generator().manual_seed(config.seed)
+    reward_model.initialise_head(model, generator)
+    if config.layers:
+        try:
+            growth.add_layers(model, config.layers, generator)
+        except ValueError as error:
+            raise SystemExit(f"params.yaml: reward_model.layers: {error}; expected 0") from None
+    table = artifacts.read(Comparisons, preferences / "test.parquet").sort_values("prompt_id", kind="stable")
+    train = ComparisonSet(artifacts.read(Comparisons, preferences / "train.parquet"), tokenizer)
+    test = ComparisonSet(table, tokenizer)
     for compared in (train, test):
         compared.check_positions(model)
     steps = train.steps(config.prompts_per_batch, config.epochs)
@@ -48,19 +63,49 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
 
     def fit(start: int) -> Iterator[Row]:
         batches = train.batches(config.prompts_per_batch, config.epochs, config.seed, start)
+        if config.corrupted:
+            batches = with_rejected(batches, config, len(tokenizer), start)
         return reward_model.fit(model, batches, optimizer, margin=config.margin, centering=config.centering)
 
     with resumable("reward_model", config, policy, preferences) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
         artifacts.write_curves(rows, curves)
         artifacts.save_model(model, tokenizer, out)
-        margins = reward_model.margins(model, test.batches(config.prompts_per_batch, 1, config.seed)).double()
+        scores = reward_model.scores(model, test.responses(SCORED_AT_ONCE)).double()
+        chosen, rejected = torch.tensor([pair[:2] for group in test.groups for pair in group]).unbind(1)
+        margins = scores[chosen] - scores[rejected]
         artifacts.write_curves(reward_model.calibration(margins, BINS), out / "calibration.csv")
+        held_out = test.batches(config.prompts_per_batch, 1, config.seed)
+        beaten = reward_model.beats_corrupted(model, held_out, len(tokenizer), generator)
+    return {**accuracies(table, margins), "beats": beaten}
+
+
+def with_rejected(batches: Iterator[Pairs], config: RewardModelConfig, vocabulary: int, start: int) -> Iterator[Pairs]:
+    """The batches after number `start`, each with a corrupted answer to each prompt: drawn by the batch's number alone."""
+    for number, pairs in enumerate(batches, start):
+        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + number)
+        yield degenerate.with_corrupted(pairs, config.corrupted, vocabulary, generator)
+
+
+def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
+    """What the margins r_w - r_l (P,) of the comparisons of `table` (P rows) say of the model.
+
+    `accuracy` is the share of the annotator's labels that it meets, `loss` and `margin` are means. By stratum (do both, one or
+    none of the answers show steps?): `pairs`, `against_labels`, and `against_rubric`, which holds the rubric's order to be true
+    wherever the noisy annotator said otherwise and leaves out pairs of equal points. A stratum without pairs is left out.
+    """
+    shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}
+    steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()
+    order = (table["chosen_score"] - table["rejected_score"]).to_numpy()
+    found, label = margins.numpy(), np.ones(len(table))
+    rows = {"all": np.ones(len(table), dtype=bool), **{name: steps == count for count, name in enumerate(STRATA)}}
     return {
         "accuracy": (margins > 0).double().mean().item(),
         "loss": torch.nn.functional.softplus(-margins).mean().item(),
         "margin": margins.mean().item(),
-        "pairs": len(margins),
+        "pairs": {name: int(picked.sum()) for name, picked in rows.items()},
+        "against_labels": {name: accuracy(found[at], label[at]) for name, at in rows.items() if at.any()},
+        "against_rubric": {name: accuracy(found[at], order[at]) for name, at in rows.items() if order[at].any()},
     }
 
 

@@ -150,6 +150,12 @@ def test_calibration_by_hand():
     assert high == {"predicted": pytest.approx((sigmoid(2) + sigmoid(3)) / 2), "observed": 1.0, "pairs": 2}
 
 
+def margins(model, pairs):
+    """r_w - r_l of each pair."""
+    found = reward_model.scores(model, [pairs.responses])
+    return found[pairs.chosen] - found[pairs.rejected]
+
+
 def echoes(cases):
     """For each (asked, other), the answer that repeats the question's token is preferred over that which does not."""
     prompts = [[asked] for asked, _ in cases for _ in range(2)]
@@ -165,16 +171,24 @@ def test_it_learns_a_preference_and_a_random_head_has_not():
     train, held_out = (echoes([cases[i] for i in part]) for part in (order[:130], order[130:]))
     model = llama_scorer(initializer_range=0.1)
     reward_model.initialise_head(model, torch.Generator().manual_seed(0))
-    untrained = (reward_model.margins(model, [held_out]) > 0).float().mean().item()
+    untrained = (margins(model, held_out) > 0).float().mean().item()
     assert 0.3 < untrained < 0.7
     rows = list(reward_model.fit(model, [train] * 80, Optimizer(model, 0.01, 80, clip=1.0), margin=0.0, centering=0.01))
-    margins = reward_model.margins(model, [held_out])
-    assert (margins > 0).float().mean() > 0.9
+    assert (margins(model, held_out) > 0).float().mean() > 0.9
     assert rows[-1]["loss"] < log(2) / 2 < rows[0]["loss"]
 
 
-def test_margins_of_all_batches_in_order():
+def test_scores_of_all_batches_in_order():
     model = llama_scorer()
     cases = [(1, 2), (3, 4), (5, 6)]
-    apart = reward_model.margins(model, [echoes([case]) for case in cases])
-    torch.testing.assert_close(apart, reward_model.margins(model, [echoes(cases)]), rtol=1e-4, atol=1e-5)
+    apart = reward_model.scores(model, [echoes([case]).responses for case in cases])
+    torch.testing.assert_close(apart, reward_model.scores(model, [echoes(cases).responses]), rtol=1e-4, atol=1e-5)
+
+
+def test_beats_corrupted_by_hand(monkeypatch):
+    """Scored by the number of tokens, a good answer beats what is cut off and ties, which is no win, with the rest as long."""
+    monkeypatch.setattr(reward_model, "score", lambda _, responses: responses.mask.sum(1).float())
+    batch = completions([[3], [3], [4], [4]], [[7, 8, 9, 2], [7, 2], [6, 2], [5, 6, 2]], pad=2)
+    pairs = [ranking(batch.rows(torch.tensor(rows)), [(0, 1)]) for rows in ((0, 1), (2, 3))]
+    found = reward_model.beats_corrupted(torch.nn.Linear(1, 1), pairs, 16, torch.Generator().manual_seed(0))
+    assert found == {"cut_off": 1.0, "unending": 0.0, "shuffled": 0.0, "random_tokens": 0.0}

@@ -1,5 +1,6 @@
 import json
 import shutil
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -9,10 +10,20 @@ from transformers import AutoModelForSequenceClassification, GraniteConfig, Gran
 
 from tasks import artifacts, prompts, schemas
 from tasks.architectures import check_model
-from tasks.language.reward_model import RewardModelConfig, run
+from tasks.comparisons import ComparisonSet
+from tasks.language.reward_model import RewardModelConfig, accuracies, run, with_rejected
 
 CONFIG = RewardModelConfig(
-    seed=0, epochs=4, prompts_per_batch=6, learning_rate=0.01, weight_decay=0.0, centering=0.01, margin=0.0, clip=1.0
+    seed=0,
+    layers=0,
+    epochs=4,
+    prompts_per_batch=6,
+    learning_rate=0.01,
+    weight_decay=0.0,
+    centering=0.01,
+    corrupted=0.0,
+    margin=0.0,
+    clip=1.0,
 )
 
 
@@ -45,7 +56,7 @@ def scores(path, table):
 def test_it_learns_what_a_fresh_head_does_not_know(made, preferences, fitted, tmp_path):
     metrics, _ = fitted
     assert metrics["accuracy"] > 0.9
-    assert metrics["pairs"] == 20
+    assert metrics["pairs"]["all"] == 20
     untrained = [
         fit(made, preferences, tmp_path / str(seed), seed=seed, epochs=1, learning_rate=1e-9)["accuracy"]
         for seed in range(6)
@@ -94,6 +105,88 @@ def test_the_config_says_what_padding_is(made, preferences, tmp_path):
     with torch.no_grad():
         alone, wide = model(torch.tensor([ids])).logits.item(), model(torch.tensor([padded] * 2)).logits[0].item()
     assert alone == pytest.approx(wide, rel=1e-4)
+
+
+def test_accuracies_by_hand():
+    """Both, one and none of the answers show steps; the second label is against the rubric, the last tells no points apart."""
+    worked, other, plain = "2 + 3 = 5\n#### 5", "2 + 3 = 6\n#### 6", "#### 5"
+    table = pd.DataFrame(
+        {
+            "chosen": [worked, other, worked, plain, plain],
+            "rejected": [other, worked, plain, "#### 6", "#### 7"],
+            "chosen_score": [10, 4, 10, 7, 2],
+            "rejected_score": [4, 10, 7, 2, 2],
+        }
+    )
+    found = accuracies(table, torch.tensor([1.0, -2.0, -0.5, 0.0, 3.0], dtype=torch.float64))
+    assert found["pairs"] == {"all": 5, "neither_shows_steps": 2, "one_shows_steps": 1, "both_show_steps": 2}
+    assert found["accuracy"] == 0.4, "of the annotator's labels; a tie is not right"
+    assert found["against_labels"] == {
+        "all": 0.5,  # here a tie is half right
+        "neither_shows_steps": 0.75,
+        "one_shows_steps": 0.0,
+        "both_show_steps": 0.5,
+    }
+    assert found["against_rubric"] == {
+        "all": (1 + 1 + 0 + 0.5) / 4,
+        "neither_shows_steps": 0.5,
+        "one_shows_steps": 0.0,
+        "both_show_steps": 1.0,
+    }
+
+
+def test_a_stratum_without_pairs_is_left_out(fitted):
+    metrics, _ = fitted
+    assert metrics["pairs"]["neither_shows_steps"] == 0
+    assert set(metrics["against_rubric"]) == {"all", "one_shows_steps", "both_show_steps"}
+    assert metrics["against_labels"]["all"] == pytest.approx(metrics["accuracy"])
+
+
+def test_margins_belong_to_their_rows(made, preferences, fitted, tmp_path):
+    """The held-out table in another order says the same of each stratum."""
+    other = shutil.copytree(preferences, tmp_path / "preferences")
+    table = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
+    artifacts.write(schemas.Comparisons, table.sample(frac=1, random_state=3), other / "test.parquet")
+    metrics = fit(made, other, tmp_path)
+    for name in ("against_rubric", "against_labels", "pairs"):
+        assert metrics[name] == pytest.approx(fitted[0][name])
+
+
+def test_new_layers_are_saved(made, preferences, tmp_path):
+    metrics = fit(made, preferences, tmp_path, layers=2, epochs=1)
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    before = json.loads((made / "pretrained/config.json").read_text())
+    assert config["num_hidden_layers"] == before["num_hidden_layers"] + 2
+    found = scores(tmp_path / "model", artifacts.read(schemas.Comparisons, preferences / "test.parquet"))
+    margins = torch.tensor([chosen - rejected for chosen, rejected in found])
+    assert metrics["margin"] == pytest.approx(margins.mean().item(), rel=1e-3)
+
+
+def test_layers_of_another_make_are_refused_in_one_line(made, preferences, tmp_path, monkeypatch):
+    plain = torch.nn.Linear(2, 1)
+    plain.base_model, plain.config, plain.score = torch.nn.Module(), SimpleNamespace(), torch.nn.Linear(2, 1)
+    monkeypatch.setattr(artifacts, "load_reward_model", lambda _: plain)
+    with pytest.raises(SystemExit, match=r"params\.yaml: reward_model\.layers: Linear is not built .* expected 0$"):
+        fit(made, preferences, tmp_path, layers=1)
+
+
+def test_corrupted_answers_are_learnt_to_be_worse(made, preferences, fitted, tmp_path):
+    """Honest pairs alone leave it open; with one corruption a prompt nearly all are told from good answers."""
+    taught = fit(made, preferences, tmp_path, corrupted=1.0, epochs=12)["beats"]
+    assert set(taught) == {"cut_off", "unending", "shuffled", "random_tokens"}
+    assert sum(taught.values()) / 4 > 0.85 > sum(fitted[0]["beats"].values()) / 4
+
+
+def test_a_resumed_training_draws_the_same_corruptions(made, preferences):
+    words = artifacts.load_tokenizer(made / "pretrained")
+    pairs = ComparisonSet(artifacts.read(schemas.Comparisons, preferences / "train.parquet"), words)
+    config = CONFIG.model_copy(update={"corrupted": 0.5})
+
+    def drawn(start):
+        batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed, start)
+        return [batch.responses.tokens.tolist() for batch in with_rejected(batches, config, len(words), start)]
+
+    assert drawn(3) == drawn(0)[3:]
 
 
 def test_margin_and_centring_are_used(made, preferences, fitted, tmp_path):
