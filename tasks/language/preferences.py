@@ -108,19 +108,22 @@ def _pairs(rows: list[Row], utilities: NDArray[np.float64], strong: float, rng: 
 
 
 def _metrics(annotated: pd.DataFrame, compared: pd.DataFrame, in_test: Any) -> Metrics:
-    """`ties` is the share of all pairs that tie in rank, `flipped` that of the comparisons against the scores' order."""
+    """`ties` is the share of all pairs that tie in rank, `equal_scores` that of the comparisons whose two scores are equal.
+
+    `flipped` is the noise: of the comparisons with different scores, the share that names the lower one's answer as chosen.
+    Two annotators who each contradict it in 15 % agree with each other in 75 %; people did in 73 % (arXiv:2203.02155, section 3.4).
+    """
     sizes = annotated.groupby("prompt_id").size()
     tied = annotated.groupby(["prompt_id", "rank"]).size()
     possible = (sizes * (sizes - 1) // 2).sum()
-    flipped = compared["chosen_score"] < compared["rejected_score"]
-    equal = compared["chosen_score"] == compared["rejected_score"]
+    gap = compared["chosen_score"] - compared["rejected_score"]
     criteria = ("correctness", "reasoning", "clarity", "total")
     return {
         "pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())},
         "ties": float((tied * (tied - 1) // 2).sum() / max(possible, 1)),
-        "flipped": float(flipped.mean()) if len(compared) else 0.0,
-        "equal_scores": float(equal.mean()) if len(compared) else 0.0,
-        "strong": float((~compared["strength"].str.contains("slightly")).mean()) if len(compared) else 0.0,
+        "flipped": float((gap[gap != 0] < 0).mean()) if gap.any() else 0.0,
+        "equal_scores": float((gap == 0).mean()),
+        "strong": float((~compared["strength"].str.contains("slightly")).mean()),
         "score": {name: float(annotated[name].mean()) for name in criteria},
     }
 

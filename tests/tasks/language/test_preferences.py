@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from tasks import artifacts, schemas
-from tasks.language.preferences import PreferencesConfig, run
+from tasks.language.preferences import PreferencesConfig, _metrics, run
 
 CONFIG = PreferencesConfig(seed=3, temperature=0.0, tie_margin=0.0, strong_margin=5.0, test_share=0.25)
 RIGHT, SLIP, WRONG, CUT = "3 + {n} = {s}\n#### {s}", "3 + {n} = {s}\n#### 99", "#### 99", "3 + {n} = {s}\n#### {s}"
@@ -102,6 +102,31 @@ def test_noise_flips_pairs(stage):
     pairs = comparisons(out)
     assert 0.1 < (pairs["chosen_score"] < pairs["rejected_score"]).mean() < 0.5
     assert metrics["flipped"] == (pairs["chosen_score"] < pairs["rejected_score"]).mean()
+
+
+def test_flipped_counts_what_the_scores_tell_apart():
+    """Of four comparisons three have different scores, and one of those names the lower one's answer."""
+    gaps = [(7, 3), (2, 10), (5, 5), (9, 8)]
+    compared = pd.DataFrame(
+        {
+            "chosen_score": [chosen for chosen, _ in gaps],
+            "rejected_score": [rejected for _, rejected in gaps],
+            "strength": "a better",
+        }
+    )
+    annotated = pd.DataFrame({"prompt_id": ["p", "p"], "rank": [1, 2]})
+    for name in ("correctness", "reasoning", "clarity", "total"):
+        annotated[name] = 1
+    metrics = _metrics(annotated, compared, compared["chosen_score"] > 6)
+    assert metrics["flipped"] == pytest.approx(1 / 3)
+    assert metrics["equal_scores"] == pytest.approx(1 / 4)
+
+
+def test_a_tie_margin_hides_noise(stage):
+    """The closest calls are those that noise turns round, and a margin takes them out."""
+    near, far = (stage(str(margin), temperature=3.0, tie_margin=margin)[0] for margin in (0.0, 2.0))
+    assert near["flipped"] > far["flipped"] > 0
+    assert near["ties"] == 0 < far["ties"]
 
 
 def test_the_seed_decides(stage):
