@@ -21,6 +21,7 @@ def test_the_score_goes_to_the_last_real_token():
     """Not into the last column, nor one slot past the end (trl#3750)."""
     found = at_last_token(torch.tensor([5.0, -1.0]), MASK)
     assert found.tolist() == [[0, 0, 5], [0, -1, 0]]
+    assert at_last_token(torch.tensor([5.0, -1.0], dtype=torch.float64), MASK).dtype == torch.float64
 
 
 def test_reward_to_go_by_hand():
