@@ -1,0 +1,179 @@
+"""A stage run in this process on tiny params, so that one key can be changed and the outs compared.
+
+Paths and branches are those of dvc.yaml, keys and their values those of params.schema.json, which is made from the Configs: a
+new key, and a new stage, come into this by themselves.
+"""
+
+import contextlib
+import copy
+import hashlib
+import importlib
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+ROOT = Path(__file__).parent.parent
+PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
+Params = dict[str, dict[str, Any]]
+
+
+def definition(stage: str) -> dict[str, Any]:
+    """What dvc.yaml says of the stage, or of each of its branches."""
+    return PIPELINE[stage].get("do", PIPELINE[stage])
+
+
+def module(stage: str) -> str:
+    """The stage's module, tasks.<flow>.<stage>."""
+    return definition(stage)["cmd"].split()[2]
+
+
+def filled(text: str, params: Params, key: str = "", item: Any = None) -> str:
+    """A text of dvc.yaml with the values that its ${..} stand for."""
+
+    def value(match: re.Match[str]) -> str:
+        found: Any = {"key": key, "item": item, **params}
+        for name in match[1].split("."):
+            found = found[name]
+        return str(found)
+
+    return re.sub(r"\$\{([\w.-]+)\}", value, text)
+
+
+def branches(stage: str, params: Params) -> list[tuple[str, Any]]:
+    """Name and item of each of the stage's branches; one without a name where it has none."""
+    if "matrix" in PIPELINE[stage]:
+        [(axis, values)] = PIPELINE[stage]["matrix"].items()
+        return [(value, {axis: value}) for value in values]
+    if "foreach" not in PIPELINE[stage]:
+        return [("", None)]
+    section, name = PIPELINE[stage]["foreach"].removeprefix("${").removesuffix("}").split(".")
+    found = params[section][name]
+    return [*found.items()] if isinstance(found, dict) else [(one, one) for one in found]
+
+
+def run(stage: str, params: Params, root: Path, only: str | None = None) -> dict[str, str]:
+    """Run the stage's branches, or `only` this one, from the working directory into `root`; the hash of each one's outs."""
+    return {
+        key: _run(stage, filled(definition(stage)["cmd"], params, key, item), params, root)
+        for key, item in branches(stage, params)
+        if only in (None, key)
+    }
+
+
+def _run(stage: str, command: str, params: Params, root: Path) -> str:
+    words = shlex.split(command)[3:]
+    given: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--"):
+            values = given.setdefault(word.removeprefix("--").replace("-", "_"), [])
+        else:
+            values.append(word)
+    metrics = root / given.pop("metrics")[0]
+    function = importlib.import_module(module(stage)).run
+    hints = get_type_hints(function)
+    written = {
+        name: root / given[name][0]
+        for name in ("out", "curves")
+        if name in given and (name == "out" or stage != "report")  # which reads all curves
+    }
+    read = {
+        name: [Path(value) for value in values] if hints[name] == list[Path] else Path(values[0])
+        for name, values in given.items()
+    }
+    found = function(hints["config"].model_validate_json(json.dumps(params[stage])), **{**read, **written})
+    metrics.parent.mkdir(parents=True, exist_ok=True)
+    metrics.write_text(json.dumps(found))
+    outs = [hashlib.sha256(metrics.read_bytes()).hexdigest(), *(_digest(path, root) for path in written.values())]
+    return hashlib.sha256(json.dumps(outs).encode()).hexdigest()
+
+
+def _digest(path: Path, root: Path) -> dict[str, str]:
+    """Hash by file; where a page names its own folder, `root` is left out of it."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    return {
+        str(file.relative_to(root)): hashlib.sha256(file.read_bytes().replace(str(root).encode(), b"")).hexdigest()
+        for file in files
+    }
+
+
+def keys(stage: str, params: Params) -> Iterator[str]:
+    """Every key of the stage's section, dotted; of entries that a person names, and of a list's, those of the first."""
+    return (".".join([stage, *map(str, path)]) for path, _, _ in _leaves(_section(stage), params[stage], ()))
+
+
+def candidates(key: str, params: Params) -> Iterator[Any]:
+    """Other values that the key may have by its type alone."""
+    stage, *path = key.split(".")
+    [(schema, value)] = [
+        (schema, value)
+        for names, schema, value in _leaves(_section(stage), params[stage], ())
+        if [*map(str, names)] == path
+    ]
+    for kind in schema.get("anyOf", [schema]):
+        yield from (other for other in kind.get("enum", []) if other != value)
+        if kind.get("type") == "boolean":
+            yield not value
+        if kind.get("type") == "integer":
+            yield from (1, 5) if value is None else (value + 1, value - 1, 2 * value)
+        if kind.get("type") == "number":
+            yield from (value / 2, value * 2) if value else (1.0, 0.5, 0.25)
+        if kind.get("type") == "array":
+            yield from (value[:-1], value + value[-1:])
+
+
+def changed(params: Params, changes: Mapping[str, Any]) -> Params:
+    """The params with other values by dotted key; a list's entries are numbered."""
+    result = copy.deepcopy(params)
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        place: Any = result
+        for name in path:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        place[int(last) if isinstance(place, list) else last] = value
+    return result
+
+
+def valid(stage: str, params: Params) -> bool:
+    """Whether the stage's Config takes them."""
+    config = get_type_hints(importlib.import_module(module(stage)).run)["config"]
+    with contextlib.suppress(ValidationError):
+        config.model_validate_json(json.dumps(params[stage]))
+        return True
+    return False
+
+
+def in_dvc(key: str) -> bool:
+    """Whether dvc.yaml itself reads the key: in a command, or as what names a stage's branches."""
+    stage, *path = key.split(".")
+    texts = [definition(stage)["cmd"], *(str(other.get("foreach", "")) for other in PIPELINE.values())]
+    own = [f"${{{key}}}"]
+    if PIPELINE[stage].get("foreach", "").startswith(f"${{{stage}.{path[0]}}}"):
+        own.append(f"${{item.{path[-1]}}}")
+    return any(name in text for name in own for text in texts)
+
+
+def _section(stage: str) -> dict[str, Any]:
+    return SCHEMA["properties"][stage]
+
+
+def _leaves(schema: dict[str, Any], value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], dict, Any]]:
+    if "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
+    entry = schema.get("additionalProperties") or schema.get("items")
+    if "properties" in schema:
+        for name, part in schema["properties"].items():
+            yield from _leaves(part, value[name], (*path, name))
+    elif isinstance(value, dict):
+        first = next(iter(value))
+        yield from _leaves(entry, value[first], (*path, first))
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        yield from _leaves(entry, value[0], (*path, 0))
+    else:
+        yield path, schema, value

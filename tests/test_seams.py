@@ -1,0 +1,288 @@
+"""Every key of every stage's section acts: changed alone, it changes an out of the stage. A key that does nothing is red."""
+
+import json
+import shutil
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests import seams
+from tests.conftest import PARAMS
+
+PRESET = YAML(typ="safe").load(seams.ROOT / "presets/tiny.yaml")
+POLICY = {
+    "steps": 3,
+    "prompts_per_step": 3,
+    "samples": 3,
+    "max_new_tokens": 8,
+    "evaluate_every": 2,
+    "evaluate_prompts": 4,
+}
+BY_MODEL = {
+    "reward": {"verifiable": 0.0, "rubric": 0.0, "reward_model": 1.0, "format": 0.0},
+    "reward_model_path": "data/reward_model",
+}
+LEARNER = {"seeds": [0, 1], "steps": 40, "batch_size": 16, "log_every": 10, "evaluate_every": 2, "evaluate_episodes": 1}
+DISCRETE, CONTINUOUS = "CartPole-v1-replay", "Hopper-v5-random"
+TRAINING = {"medium": 0.5, "evaluate_every": 1, "learning_rate": 0.005, "gamma": 0.99, "entropy": 0.0}
+# What is smaller here than in preset tiny, or such that more of the keys act. The first entry of a dictionary is the one that
+# is looked at.
+BASE: dict[str, dict[str, Any]] = {
+    "problems": {"train": 80, "validation": 8, "test": 8, "shortcut": 0.2, "rambling": 0.1},
+    "corpus": {"facts": 60, "solutions": 60, "stories": 10},
+    "tokenizer": {"vocabulary": 330},
+    "pretrained": {"width": 16, "layers": 1, "heads": 2, "context": 128, "batch_size": 4, "steps": 6},
+    "sft": {"demonstrations": 40, "batch_size": 8},
+    "responses": {"skip": 40, "prompts": 16, "samples": 3, "max_new_tokens": 8, "batch_size": 8},
+    "preferences": {"temperature": 2.0, "tie_margin": 0.1, "strong_margin": 2.0},
+    "reward_model": {"prompts_per_batch": 4},
+    "dpo": {"prompts_per_batch": 4, "learning_rate": 0.001},
+    "mixture": {"prompts": 12, "skip": 40, "path": "data/raw/problems"},
+    "rejection_sft": {
+        **BY_MODEL,
+        **{"prompts": 6, "prompts_per_batch": 4, "samples": 3, "max_new_tokens": 8},
+        **{"minimum_reward": -9.0, "batch_size": 2},
+    },
+    "reinforce": {
+        **POLICY,
+        **BY_MODEL,
+        "learning_rate": 0.01,
+        "variance_every": 2,
+        "variance_parts": 3,
+        "micro_batch": 5,
+    },
+    "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01},
+    "grpo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "updates": 2, "micro_batch": 5},
+    "evaluate": {
+        **{"problems": 6, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},
+        **{"validation_problems": 4, "validation_samples": 2},
+    },
+    "behaviour": {
+        "environments": {
+            "CartPole-v1": {"steps": 3072, "replay": 900, **TRAINING},
+            "graph": {"steps": 0, "replay": 0, **TRAINING},
+            "Hopper-v5": {"steps": 0, "replay": 0, **TRAINING},
+        },
+        "hidden": [16],
+    },
+    "transitions": {
+        "datasets": {
+            DISCRETE: {
+                "environment": "CartPole-v1",
+                "source": "medium-replay",
+                "location": None,
+                "steps": None,
+                "episodes": 12,
+            },
+            "graph-12": {"environment": "graph", "source": "random", "location": None, "steps": None, "episodes": 12},
+            CONTINUOUS: {
+                "environment": "Hopper-v5",
+                "source": "random",
+                "location": None,
+                "steps": None,
+                "episodes": 6,
+            },
+        }
+    },
+    "bc": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "shares": {"BC": 0.6}},
+    "dqn": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "target_every": 5, "learning_rate": 0.01},
+    "cql": {**LEARNER, "datasets": [DISCRETE, CONTINUOUS], "hidden": [8], "target_every": 5, "learning_rate": 0.01},
+    "awr": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "refresh_every": 10},
+    "bear": {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10},
+    "brac": {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10},
+    "decision_transformer": {
+        **LEARNER,
+        "datasets": {DISCRETE: {"targets": [20, 10], "scale": 10, "context": 2}},
+        **{"width": 8, "layers": 1, "warmup": 5},
+        "text": {"weight": 0.0, "path": "data/corpus", "rows": 2, "length": 16},
+        "synthetic": {"states": 10, "steps": 5, "rows": 2, "length": 8, "learning_rate": 0.001},
+    },
+    "returns": {"fitted_q": {"steps": 20, "batch_size": 16, "hidden": [8], "learning_rate": 0.001, "target_rate": 0.1}},
+    "offline_report": {
+        "policies": {
+            f"bc-{DISCRETE}": {"method": "bc", "dataset": DISCRETE},
+            f"dqn-{DISCRETE}": {"method": "dqn", "dataset": DISCRETE},
+            "tabular_q-graph-12": {"method": "tabular_q", "dataset": "graph-12"},
+        },
+        "expectations": [{"dataset": DISCRETE, "higher": "DQN", "lower": "BC"}],
+    },
+}
+
+# The branch that is run again with a changed key, where one shows all that the stage's keys do.
+ONE_BRANCH = {"evaluate": "sft", "behaviour": "CartPole-v1", "transitions": DISCRETE, "returns": f"bc-{DISCRETE}"}
+# The value that a key is changed to where its type alone does not say one that acts.
+VALUES: dict[str, Any] = {
+    "behaviour.clip": 0.1,
+    "*.clip": 0.001,
+    "*.clip_ratio": 0.001,
+    "*.clip_value": 0.001,
+    "*.clip_low": 0.001,
+    "*.clip_high": 0.001,
+    "pretrained.heads": 4,
+    "pretrained.width": 32,
+    "problems.largest": 40,
+    "rejection_sft.minimum_reward": 0.85,
+    "preferences.tie_margin": 4.0,
+    "mixture.datasets.0.name": "sums",
+    "mixture.datasets.0.source": "file",
+    "mixture.datasets.0.location": "test.jsonl",
+    "reinforce.variance_parts": 2,
+    "report.baseline": "pretrained",
+    "tabular_q.tolerance": 2.0,
+    "behaviour.environments.CartPole-v1.steps": 4096,
+    "behaviour.environments.CartPole-v1.replay": 1500,
+    "behaviour.environments.CartPole-v1.medium": 0.05,
+    "behaviour.environments.CartPole-v1.gamma": 0.9,
+    "behaviour.environments.CartPole-v1.entropy": 0.01,
+    "decision_transformer.inits.DT": "synthetic",
+    "behaviour.max_gradient": 0.1,
+    "awr.max_weight": 0.5,
+    "dqn.exploration.replay": 16,
+    "dqn.exploration.last_from": 20,
+    "offline_report.expectations.0.dataset": "graph-12",
+    "offline_report.expectations.0.higher": "data best",
+    "offline_report.expectations.0.lower": "data mean",
+}
+# Keys that need another setting beside them to act, by pattern.
+ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
+TWO_SETS = [
+    {"name": name, "source": "problems", "location": "", "weight": 1.0, "reward": "policy"} for name in ("one", "two")
+]
+UNDER: dict[str, dict[str, Any]] = {
+    "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},
+    "mixture.datasets.0.weight": {"mixture.datasets": TWO_SETS},
+    "mixture.datasets.0.source": {"mixture.datasets.0.location": "train.jsonl"},
+    "mixture.datasets.0.location": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
+    "ppo.kl_rate": {"ppo.kl_target": 0.5},
+    "dqn.exploration.*": ONLINE,
+    "offline_report.expectations.0.dataset": {
+        "offline_report.expectations.0.higher": "data best",
+        "offline_report.expectations.0.lower": "data mean",
+    },
+    "transitions.seed": {f"transitions.datasets.{DISCRETE}.source": "random"},
+    "decision_transformer.text.*": {"decision_transformer.text.weight": 0.5},
+    "decision_transformer.synthetic.*": {"decision_transformer.inits": {"DT": "synthetic"}},
+}
+# Keys that no out of a run here can show: why, and the test that looks at them.
+ELSEWHERE: dict[str, tuple[str, str]] = {
+    "*.show_every": ("tables in MLflow are no outs", "tests/tasks/test_policy.py"),
+    "*.hub_*": ("needs a network", "tests/tasks/test_gsm8k.py"),
+    "*.reward.verifiable": ("a model this small earns none", "tests/tasks/test_environment.py"),
+    "*.reward.format": ("a model this small earns none", "tests/tasks/test_environment.py"),
+    "rejection_sft.reward.rubric": ("a model this small earns none", "tests/tasks/test_environment.py"),
+    "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
+    "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
+    "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),
+    "transitions.datasets.*.location": ("of what is imported", "tests/tasks/offline/test_transitions.py"),
+    "offline_report.policies.*": ("names the returns to read", "tests/tasks/offline/test_offline_report.py"),
+}
+
+
+def laid_over(base: seams.Params, *others: seams.Params) -> seams.Params:
+    return {
+        stage: {key: value for part in (base, *others) for key, value in part.get(stage, {}).items()} for stage in base
+    }
+
+
+TINY = laid_over(PARAMS, PRESET, BASE)
+KEYS = [key for stage in TINY for key in seams.keys(stage, TINY)]
+
+
+def named(table, key):
+    """The table's entry whose pattern is the key's, None without one."""
+    return next((entry for pattern, entry in table.items() if fnmatch(key, pattern)), None)
+
+
+HERE = [key for key in KEYS if named(ELSEWHERE, key) is None and not seams.in_dvc(key)]
+
+
+class Home:
+    """A folder like this repository's, in which each stage runs once, and those before it, when it is first asked for."""
+
+    def __init__(self, root):
+        self.root = root
+        self.found = {}  # hashes of outs by stage and what was changed
+        rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(20)]
+        (root / "data/raw/problems").mkdir(parents=True)
+        for name, part in (("train", rows[:16]), ("test", rows[16:])):
+            (root / f"data/raw/problems/{name}.jsonl").write_text("\n".join(part) + "\n")
+
+    def outs(self, stage):
+        """The hashes of its outs."""
+        if stage == "decision_transformer":  # which can learn from text and from a language model
+            self.outs("pretrained")
+        flow = seams.module(stage).split(".")[1]
+        for earlier in TINY:
+            if seams.module(earlier).split(".")[1] == flow and (earlier, "") not in self.found:
+                self.found[earlier, ""] = seams.run(earlier, TINY, self.root)
+                if earlier == "pretrained":
+                    shutil.copytree(self.root / "data/pretrained", self.root / "data/raw/models")
+            if earlier == stage:
+                return self.found[stage, ""]
+
+    def changed(self, stage, changes, out):
+        """The same with these changes to its params, written below `out`."""
+        self.outs(stage)
+        return seams.run(stage, seams.changed(TINY, changes), out, ONE_BRANCH.get(stage))
+
+    def beside(self, stage, changes, out):
+        """The same, once for all keys that need these."""
+        name = stage, json.dumps(changes)
+        if name not in self.found:
+            self.found[name] = self.changed(stage, changes, out) if changes else self.outs(stage)
+        return self.found[name]
+
+
+@pytest.fixture(scope="module")
+def home(one_thread, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("seams"))
+        yield Home(Path.cwd())
+
+
+def other_value(key, params):
+    stage = key.partition(".")[0]
+    value = named(VALUES, key)
+    found = [value] if value is not None else seams.candidates(key, params)
+    return next((one for one in found if seams.valid(stage, seams.changed(params, {key: one}))), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", HERE)
+def test_a_key_acts(home, tmp_path, key):
+    stage, beside = key.partition(".")[0], named(UNDER, key) or {}
+    value = other_value(key, seams.changed(TINY, beside))
+    assert value is not None, f"VALUES says no other value of {key}, and its type does not either"
+    before = home.beside(stage, beside, tmp_path / "before")
+    after = home.changed(stage, {**beside, key: value}, tmp_path / "after")
+    acts = any(after[branch] != before[branch] for branch in after)
+    assert acts, f"{key} = {value!r} changes no out: if it acts under another setting, say so in UNDER"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", TINY)
+def test_a_run_is_the_same_again(home, tmp_path, stage):
+    """Else every key would seem to act."""
+    again = home.changed(stage, {}, tmp_path)
+    assert again == {branch: home.outs(stage)[branch] for branch in again}
+
+
+@pytest.mark.slow
+def test_a_key_that_a_stage_ignores_is_noticed(home, tmp_path, monkeypatch):
+    from tasks.language import sft
+
+    optimizer = sft.Optimizer
+    monkeypatch.setattr(sft, "Optimizer", lambda *given, **named: optimizer(*given, **{**named, "weight_decay": 0.0}))
+    with pytest.raises(AssertionError, match=r"sft\.weight_decay = 1\.0 changes no out"):
+        test_a_key_acts(home, tmp_path, "sft.weight_decay")
+
+
+def test_the_tables_name_keys_and_tests_that_there_are():
+    for table in (VALUES, UNDER, ELSEWHERE):
+        assert [pattern for pattern in table if not any(fnmatch(key, pattern) for key in KEYS)] == []
+    for _, file in ELSEWHERE.values():
+        assert (seams.ROOT / file).is_file()
+    assert {key.split(".")[0] for key in KEYS} == set(PARAMS)
