@@ -22,10 +22,10 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/seeds.json"
 POLICIES = ("pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo")
-BASELINES = ("none", "running_mean", "critic")
+BASELINES = ("total_return", "none", "running_mean", "critic")
 FACTS = [
     "reward model, held-out accuracy",
-    *(f"variance of REINFORCE's gradient, baseline {name}" for name in BASELINES),
+    *(f"variance of REINFORCE's gradient, {name}" for name in BASELINES),
     "wall time, s",
 ]
 CHANGE = "change "

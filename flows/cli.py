@@ -110,10 +110,12 @@ def run(
 
 @app.command()
 def status(targets: Targets = None) -> int:
-    """Each stage: up to date, or why not."""
-    console = Screen()
-    for _, planned in _told(console, _plan(find_root(), targets, [])):
+    """Each stage: up to date, or why not; and the parameters that do nothing at their section's values."""
+    console, root = Screen(), find_root()
+    for _, planned in _told(console, _plan(root, targets, [])):
         show_plan(console, planned)
+        for line in parameters.without_effect(root, {stage.name.split("@")[0] for stage in planned}):
+            console.print(line, markup=False)
     return 0
 
 

@@ -7,7 +7,7 @@ stay. It is written, atomically, only if the whole file is valid afterwards.
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
-from flows.validation import PARAMS, Key, ParameterError, free, outside, shown, suggestion, validate
+from flows.validation import PARAMS, Key, ParameterError, free, idle, outside, shown, suggestion, validate
 
 SCHEMA, PRESETS = "params.schema.json", "presets"
 
@@ -71,6 +71,12 @@ def _model_fault(folder: Path, refused: Sequence[str]) -> str:
     )
 
 
+def without_effect(root: Path, sections: Collection[str]) -> list[str]:
+    """One line for each group of parameters of these sections that do nothing at the file's values."""
+    found = idle(_parse(_read(root / PARAMS), PARAMS), _schema(root))
+    return [_said(keys, why) for keys, why in found if keys[0][0] in sections]
+
+
 def read(root: Path) -> bytes:
     """The file as it is, for `write` to put it back."""
     return _read(root / PARAMS).encode()
@@ -100,7 +106,10 @@ def preset(root: Path, name: str) -> list[Edit]:
 
 
 def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
-    """Write the edits to params.yaml; returns one line `dpo.beta: 0.1 -> 0.2` for each value that really changed."""
+    """Write the edits to params.yaml; returns one line `dpo.beta: 0.1 -> 0.2` for each value that really changed.
+
+    More lines say which parameters do nothing now, of those that changed or did something before.
+    """
     path = root / PARAMS
     before = text = _read(path)
     data = _parse(text, PARAMS)
@@ -111,6 +120,7 @@ def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
         _has_entry(wanted, change, schema)
         _put(wanted, change)
     validate(wanted, schema, {change.key: change.source for change in edits})
+    known = {key for keys, _ in idle(data, schema) for key in keys}
     for change in edits:
         old = _get(data, change.key)
         text, data = _replace(text, data, change)
@@ -118,7 +128,7 @@ def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
             changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
     if changes and text != before:
         write(path, text.encode())
-    return list(changes.values())
+    return [*changes.values(), *_newly_idle(data, known, changes, schema)]
 
 
 def write(path: Path, content: bytes) -> None:
@@ -184,6 +194,19 @@ class _Laid:
             yield Edit(key, data, self.text[slice(*_span(node))].replace(margin, "\n"), self.source)
         else:
             yield Edit(key, data, _json(data), self.source)
+
+
+def _newly_idle(data: Any, known: Collection[Key], changed: Iterable[Key], schema: dict[str, Any]) -> Iterator[str]:
+    """What is to be said of an edit: the keys that do nothing now, of those that have changed or that were not `known` to."""
+    for keys, why in idle(data, schema):
+        touched = [key for key in keys if key not in known or any(one[: len(key)] == key for one in changed)]
+        if touched:
+            yield _said(touched, why)
+
+
+def _said(keys: Sequence[Key], why: str) -> str:
+    verb = "does" if len(keys) == 1 else "do"
+    return f"{', '.join('.'.join(key) for key in keys)} {verb} nothing with {why}"
 
 
 def _json(value: Any) -> str:

@@ -56,6 +56,39 @@ def validate(data: Any, schema: dict[str, Any], sources: Mapping[Key, str]) -> N
     raise ParameterError(f"{prefix}{'.'.join(key)}: {message}" if key else f"{PARAMS}: {message}")
 
 
+def idle(data: Any, schema: dict[str, Any]) -> Iterator[tuple[list[Key], str]]:
+    """Groups of parameters that do nothing at these values, and what makes it so, as the schema's `idle` has it.
+
+    A section's entry is `{"keys": [..], "where": {key: [values]}}`: it holds while all these keys have one of these values,
+    `*` in a key standing for every entry.
+    """
+    for section, part in schema.get("properties", {}).items():
+        for rule in _resolve(part, schema).get("idle", ()):
+            try:
+                found = {place: list(_values(data[section], place.split("."))) for place in rule["where"]}
+            except (LookupError, TypeError, AttributeError):  # the file lacks it: another fault
+                continue
+            if all(value in rule["where"][place] for place, values in found.items() for value in values):
+                seen = {place: dict.fromkeys(map(_plain, values)) for place, values in found.items()}
+                why = [f"{section}.{place} {' or '.join(values)}".strip() for place, values in seen.items()]
+                yield [(section, *key.split(".")) for key in rule["keys"]], " and ".join(why)
+
+
+def _values(data: Any, place: Sequence[str]) -> Iterator[Any]:
+    """The value at a place, or those of all entries where it has a `*`."""
+    if not place:
+        yield data
+    elif place[0] == "*":
+        for entry in data.values() if isinstance(data, dict) else data:
+            yield from _values(entry, place[1:])
+    else:
+        yield from _values(data[place[0]], place[1:])
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def outside(data: Any, schema: dict[str, Any]) -> Iterator[tuple[Key, str, str, Any]]:
     """What parameters name that lies outside of the file: their key, the schema's keyword for its kind, the name, its value.
 

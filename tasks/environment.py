@@ -15,7 +15,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from tasks import artifacts, prompts
 from tasks.algorithms import experience, reward_model, rewards, rollouts
-from tasks.algorithms.completions import Completions
+from tasks.algorithms.advantages import increments
+from tasks.algorithms.completions import Completions, make_completions
 from tasks.algorithms.experience import Experience
 from tasks.algorithms.verifier import Verifier
 from tasks.stage import Config
@@ -157,6 +158,29 @@ class Environment:
         )
         logged = {f"rewards/{name}": values.mean().item() for name, values in found.parts.items()}
         return Experience(responses, drawn.logps, found.total, drawn.ended, logged)
+
+    def paid_by_line(self, places: Sequence[int], found: Experience) -> Experience:
+        """The same responses, their rewards paid as they are earned: at each line's end what the response is worth by then, less before.
+
+        A response is worth what it would earn cut off there, and nothing at its start, so what is paid adds up to its reward
+        (shaping by a potential: Ng, Harada and Russell 1999).
+        """
+        batch = found.completions
+        breaks = [token for token in batch.tokens.unique().tolist() if "\n" in self.tokenizer.decode([token])]
+        last = torch.arange(batch.mask.shape[1]) == batch.mask.sum(1, keepdim=True) - 1
+        at_break = torch.isin(batch.tokens, torch.tensor(breaks)) & batch.mask & ~last
+        rows, ends = (part.tolist() for part in at_break.nonzero(as_tuple=True))
+        worth = torch.zeros(batch.mask.shape)
+        if rows:
+            owner = batch.owner[rows].tolist()
+            cut = [batch.tokens[row, : end + 1].tolist() for row, end in zip(rows, ends, strict=True)]
+            asked = [self.encoded[place] for place in places]
+            responses = make_completions(asked, owner, cut, self.tokenizer.pad_token_id)
+            worth[at_break] = self.judge(
+                [self.rows[places[prompt]] for prompt in owner], responses, [False] * len(cut)
+            ).total
+        worth[last] = found.rewards
+        return replace(found, paid=increments(worth, at_break | last))
 
     def shown(self, places: Sequence[int], found: Experience) -> pd.DataFrame:
         """The first responses with their prompts and rewards, for people to read."""

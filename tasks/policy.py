@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import pandas as pd
 import torch
@@ -14,7 +14,7 @@ from tasks import artifacts, tracking
 from tasks.algorithms.experience import Experience
 from tasks.environment import Environment, SamplingConfig, judging
 from tasks.schemas import Problems, Prompts
-from tasks.stage import Metrics
+from tasks.stage import Idle, Metrics
 from tasks.tracking import Row
 from tasks.training import Best, Stateful, resumable
 
@@ -32,6 +32,7 @@ class PolicyConfig(SamplingConfig):
     """What the sections of all policies trained by reward have in common."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": [BEST_IS_KNOWN]})
+    idle: ClassVar[tuple[Idle, ...]] = (Idle(("evaluate_prompts",), {"evaluate_every": (0,)}),)
 
     steps: int = Field(ge=1)
     prompts_per_step: int = Field(ge=1)
@@ -74,6 +75,10 @@ class Trainee:
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.log_table(self.train.shown(places, found), f"samples/step-{step:05d}.json")
         return found
+
+    def collect_by_line(self, step: int) -> Experience:
+        """The same, with rewards paid at the end of each line."""
+        return self.train.paid_by_line(self.train.of_step(step, self.config.prompts_per_step), self.collect(step))
 
     def evaluate(self) -> dict[str, float]:
         """Means over one response to each validation problem, the same draw each time.

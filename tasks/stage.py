@@ -12,21 +12,74 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from ruamel.yaml import YAML
 
 from tasks import tracking
 
 Metrics = Mapping[str, "float | Metrics"]
+SAID = object()  # that keys do nothing is said, and no value of theirs refused
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Keys of a section that do nothing while all keys of `where` have one of their values; `*` stands for every entry.
+
+    With `neutral`, whoever sets another value certainly expects an effect: it is refused. Otherwise it is said, by
+    `posttrain status` and where a change makes it so.
+    """
+
+    keys: tuple[str, ...]
+    where: Mapping[str, tuple[Any, ...]]  # those of `neutral` stand before the keys in the section
+    neutral: Any = SAID
+
+    @property
+    def condition(self) -> str:
+        """In words: `with loss ipo or simpo`."""
+        return "with " + " and ".join(f"{key} {' or '.join(map(str, values))}" for key, values in self.where.items())
+
+    def schema(self) -> dict[str, Any]:
+        """The rule in JSON schema, of one that refuses."""
+        known = {key: {"enum": [*values]} for key, values in self.where.items()}
+        fixed = {key: {"const": self.neutral, "$comment": self.condition} for key in self.keys}
+        return {"if": {"properties": known, "required": [*known]}, "then": {"properties": fixed}}
 
 
 class Config(BaseModel):
-    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected."""
+    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing when."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    idle: ClassVar[tuple[Idle, ...]] = ()
+
+    @classmethod
+    def idle_rules(cls) -> list[Idle]:
+        """Its own and those that it inherits."""
+        return [rule for base in cls.__mro__ for rule in vars(base).get("idle", ())]
+
+    @field_validator("*")
+    @classmethod
+    def _does_something(cls, value: Any, info: ValidationInfo) -> Any:
+        for rule in cls.idle_rules():
+            if rule.neutral is SAID or info.field_name not in rule.keys or value == rule.neutral:
+                continue
+            if all(info.data.get(key, SAID) in values for key, values in rule.where.items()):
+                raise ValueError(f"expected {json.dumps(rule.neutral)} {rule.condition}")
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+        made = handler(core)
+        part = handler.resolve_ref_schema(made)
+        rules = cls.idle_rules()
+        if refused := [rule.schema() for rule in rules if rule.neutral is not SAID]:
+            part["allOf"] = [*part.get("allOf", ()), *refused]
+        if said := [{"keys": rule.keys, "where": rule.where} for rule in rules if rule.neutral is SAID]:
+            part["idle"] = said
+        return made
 
 
 def key_of(place: str) -> Any:

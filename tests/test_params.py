@@ -1,12 +1,14 @@
 """The parameters of this repository's own stages: what is wrong is told in one line, before anything runs."""
 
+import json
 import shutil
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
-from flows import parameters
+from flows import parameters, validation
 from flows.validation import ParameterError
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +50,27 @@ SET = (
         ),
         (["evaluate.temperature=0.5"], "evaluate.temperature: unknown parameter; did you mean evaluate.temperatures?"),
         (["mixture.datasets=[]"], "mixture.datasets: expected a list of at least 1 items, got []"),
+        (["dpo.gamma=0.5"], "dpo.gamma: expected 0 with loss sigmoid or ipo, got 0.5"),
+        (
+            ["dpo.loss=ipo", "dpo.label_smoothing=0.1"],
+            "dpo.label_smoothing: expected 0 with loss ipo or simpo, got 0.1",
+        ),
+        (
+            ["dpo.loss=simpo", "dpo.length_normalised=false"],
+            "dpo.length_normalised: expected true with loss simpo, got false",
+        ),
+        (
+            ["ppo.kl_coefficient=0", "ppo.kl_target=0.5"],
+            "ppo.kl_target: expected null with kl_coefficient 0, got 0.5",
+        ),
+        (
+            ["mixture.datasets=[" + SET.replace("''", "x.jsonl") + "]"],
+            "mixture.datasets.0.location: expected '' with source problems, got 'x.jsonl'",
+        ),
+        (
+            [IMPORT.replace("d4rl", "medium-replay")],
+            "transitions.datasets.x.location: expected null with source random or medium or medium-replay or medium-expert or expert, got 'it.hdf5'",
+        ),
         (
             ["mixture.datasets=[{name: a}]"],
             "mixture.datasets.0.source: missing; expected 'problems' or 'file' or 'hub'",
@@ -69,7 +92,7 @@ SET = (
             "transitions.datasets.x.location: expected text of what is imported, got null",
         ),
         (
-            [IMPORT.replace("d4rl", "random")],
+            [IMPORT.replace("d4rl", "random").replace("it.hdf5", "null")],
             "transitions.datasets.x.steps: expected a whole number here or in episodes, got null",
         ),
         (
@@ -98,7 +121,7 @@ def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
         "ppo.keep=best",
         IMPORT,
         IMPORT.replace("d4rl", "medium-replay").replace("it.hdf5", "null"),
-        IMPORT.replace("d4rl", "random").replace("episodes: null", "episodes: 9"),
+        IMPORT.replace("d4rl", "random").replace("it.hdf5", "null").replace("episodes: null", "episodes: 9"),
     ],
 )
 def test_a_right_value_is_taken(tmp_path, setting):
@@ -106,6 +129,130 @@ def test_a_right_value_is_taken(tmp_path, setting):
         shutil.copy(ROOT / name, tmp_path)
     parameters.edit(tmp_path, [parameters.setting(setting)])
     parameters.check(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def known():
+    """params.yaml and its schema."""
+    return YAML(typ="safe").load(ROOT / "params.yaml"), json.loads((ROOT / "params.schema.json").read_text())
+
+
+def idle(known, settings):
+    """Each parameter that does nothing with these settings, and what makes it so."""
+    data = deepcopy(known[0])
+    for text in settings:
+        change = parameters.setting(text)
+        *above, last = change.key
+        section = data
+        for part in above:
+            section = section[part]
+        section[last] = change.value
+    return {".".join(key): why for keys, why in validation.idle(data, known[1]) for key in keys}
+
+
+OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.replace("problems", "hub") + "]"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why", "keys"),
+    [
+        ([], "ppo.kl_target null", "ppo.kl_rate"),
+        (["ppo.epochs=1", "ppo.minibatches=1"], "ppo.epochs 1 and ppo.minibatches 1", "ppo.clip_ratio ppo.clip_value"),
+        (["grpo.updates=1"], "grpo.updates 1", "grpo.clip_low grpo.clip_high"),
+        (
+            ["reinforce.baseline=none"],
+            "reinforce.baseline none",
+            "reinforce.critic_learning_rate reinforce.critic_updates",
+        ),
+        (
+            ["reinforce.variance_every=0"],
+            "reinforce.baseline critic and reinforce.variance_every 0",
+            "reinforce.mean_rate",
+        ),
+        (["reinforce.variance_every=0"], "reinforce.variance_every 0", "reinforce.variance_parts"),
+        (["grpo.evaluate_every=0"], "grpo.evaluate_every 0", "grpo.evaluate_prompts"),
+        ([], "problems.source generated", "problems.path problems.hub_id problems.hub_config problems.hub_revision"),
+        (
+            ["problems.source=files"],
+            "problems.source files",
+            "problems.hub_id problems.one_step problems.two_steps problems.three_steps problems.largest problems.shortcut "
+            "problems.rambling",
+        ),
+        ([], "pretrained.init scratch", "pretrained.path pretrained.hub_id pretrained.hub_revision"),
+        (
+            ["pretrained.init=directory"],
+            "pretrained.init directory",
+            "pretrained.hub_id pretrained.width pretrained.layers pretrained.heads pretrained.context "
+            "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.optimizer "
+            "pretrained.learning_rate pretrained.weight_decay pretrained.clip",
+        ),
+        ([], "mixture.datasets.*.source problems", "mixture.path mixture.hub_config mixture.hub_revision"),
+        ([OTHERS], "mixture.datasets.*.source file or hub", "mixture.skip"),
+        ([], "dqn.variants.*.online false", "dqn.exploration"),
+        (
+            ["decision_transformer.text.weight=0"],
+            "decision_transformer.text.weight 0",
+            "decision_transformer.text.path decision_transformer.text.rows decision_transformer.text.length",
+        ),
+        (
+            [],
+            "decision_transformer.inits.* random",
+            "decision_transformer.language decision_transformer.synthetic",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, list) else value.split(" ")[0],
+)
+def test_what_does_nothing_is_known(known, settings, why, keys):
+    found = idle(known, settings)
+    assert {key: found.get(key) for key in keys.split()} == dict.fromkeys(keys.split(), why)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ([], "grpo.clip_low"),
+        (["ppo.kl_target=0.5"], "ppo.kl_rate"),
+        (["ppo.epochs=1"], "ppo.clip_ratio"),
+        (["ppo.minibatches=1"], "ppo.clip_ratio"),
+        ([], "reinforce.mean_rate"),  # the variance under it is measured
+        (["reinforce.baseline=running_mean", "reinforce.variance_every=0"], "reinforce.mean_rate"),
+        ([], "reinforce.critic_updates"),
+        (["problems.source=files"], "problems.path"),
+        ([OTHERS.replace("file", "problems")], "mixture.skip"),
+        (["dqn.variants={a: {double: true, online: true}, b: {double: true, online: false}}"], "dqn.exploration"),
+        (["decision_transformer.inits={a: random, b: synthetic}"], "decision_transformer.synthetic"),
+    ],
+)
+def test_what_does_something_is_known_too(known, settings, key):
+    assert key not in idle(known, settings)
+
+
+def test_an_edit_says_what_does_nothing_by_it(tmp_path):
+    """Of what was changed, and of what did something before; of the rest `posttrain status` speaks."""
+    for name in ("params.yaml", "params.schema.json"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    def said(*settings):
+        return parameters.edit(tmp_path, [parameters.setting(text) for text in settings])
+
+    nothing = "grpo.clip_low, grpo.clip_high do nothing with grpo.updates 1"
+    assert said("grpo.updates=1") == ["grpo.updates: 2 -> 1", nothing]
+    assert said("grpo.beta=0.5") == ["grpo.beta: 0.0 -> 0.5"]
+    assert said("grpo.clip_low=0.1") == [
+        "grpo.clip_low: 0.2 -> 0.1",
+        "grpo.clip_low does nothing with grpo.updates 1",
+    ]
+    assert said("grpo.updates=2") == ["grpo.updates: 1 -> 2"]
+    assert said("dqn.exploration.warmup=5")[1] == "dqn.exploration does nothing with dqn.variants.*.online false"
+    said("grpo.updates=1")
+    assert parameters.without_effect(tmp_path, {"grpo", "sft"}) == [nothing]
+
+
+@pytest.mark.parametrize("name", ["simpo", "ipo", "tiny", "qwen-gsm8k"])
+def test_no_preset_sets_what_does_nothing_by_it(known, name):
+    edits = parameters.preset(ROOT, name)
+    found = idle(known, [f"{'.'.join(edit.key)}={json.dumps(edit.value)}" for edit in edits])
+    assert found.keys() & {".".join(edit.key) for edit in edits} == set()
 
 
 @pytest.mark.parametrize("source", ["d4rl", "minari", "minari-remote"])

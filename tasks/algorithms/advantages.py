@@ -18,6 +18,18 @@ def at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
     return rewards.scatter(1, mask.sum(1, keepdim=True) - 1, scores.unsqueeze(1))
 
 
+def increments(worth: Tensor, known: Tensor) -> Tensor:
+    """What is paid at each token (N, L): the rise of `worth` (N, L) since it was last `known` (bool), from 0 at the start.
+
+    So a row adds up to its worth where it was known last, and nothing is paid where it is not known.
+    """
+    paid, before = torch.zeros_like(worth), torch.zeros_like(worth[:, 0])
+    for t in range(worth.shape[1]):
+        now = torch.where(known[:, t], worth[:, t], before)
+        paid[:, t], before = now - before, now
+    return paid
+
+
 def reward_to_go(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
     """G_t = sum over t' >= t of gamma^(t' - t) r_t': (N, L), from rewards (N, L) (Sutton and Barto 2018, eq. 3.8)."""
     returns, following = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])

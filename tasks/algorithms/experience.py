@@ -22,6 +22,7 @@ class Experience:
     rewards: Tensor  # (N,)
     ended: Tensor  # (N,) bool, False where the length limit cut the response off
     logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
+    paid: Tensor | None = None  # (N, L) the same rewards as paid at tokens on the way; None: all at the last token
 
 
 Collect = Callable[[int], Experience]

@@ -1,7 +1,10 @@
 """REINFORCE with reward-to-go (Williams 1992; Sutton et al. 1999), with a baseline or a critic (advantage actor-critic).
 
 The gradient is the mean over responses of sum_t A_t grad log pi(a_t | s_t), with A_t = G_t - b: b is nothing, a running mean
-of earlier rewards, or a critic's V(s_t). None of them biases the gradient; they differ in its variance, which is measured.
+of earlier returns, or a critic's V(s_t). None of them biases the gradient; they differ in its variance, which is measured.
+
+G_t counts what is paid from token t on, not what was paid before it, which t did not cause. So it says more than the response's
+total only where rewards are paid on the way (`Experience.paid`); that total in its place is measured beside the baselines.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +30,7 @@ class Settings:
 
     baseline: Baseline
     gamma: float
-    mean_rate: float  # of the running mean: mean += rate * (batch's mean reward - mean)
+    mean_rate: float  # of the running mean: mean += rate * (batch's mean return - mean)
     critic_updates: int  # steps of the critic towards each batch's returns, after the batch has been used
     variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
     variance_parts: int  # the batch is cut into so many for it
@@ -36,14 +39,14 @@ class Settings:
 
 
 class RunningMean:
-    """The running mean of rewards; 0 until the first batch, which it then starts from."""
+    """The running mean of returns; 0 until the first batch, which it then starts from."""
 
     def __init__(self, rate: float) -> None:
         self.rate, self.value, self.batches = rate, 0.0, 0
 
-    def update(self, reward: float) -> None:
-        """Take a batch's mean reward into account, after it has been used."""
-        self.value += (self.rate if self.batches else 1.0) * (reward - self.value)
+    def update(self, batch: float) -> None:
+        """Take a batch's mean return into account, after it has been used."""
+        self.value += (self.rate if self.batches else 1.0) * (batch - self.value)
         self.batches += 1
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -68,9 +71,10 @@ def fit(
 ) -> Iterator[dict[str, float]]:
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
 
-    Yields the samples' metrics (`experience.summary`), `loss`, `grad_norm`, `baseline` (the running mean used), with a critic
-    `loss/value` (before its first update) and `val/explained_variance`, and at the first and each `variance_every`-th step `grad_variance/<baseline>`:
-    the trace of the covariance of the batch's gradient, for every baseline there is, on the same samples.
+    Yields the samples' metrics (`experience.summary`), `loss`, `grad_norm`, `baseline` (the running mean used), `return_to_go` (mean of G_t over tokens), with a critic
+    `loss/value` (before its first update) and `val/explained_variance`, and at the first and each `variance_every`-th step `grad_variance/<name>`:
+    the trace of the covariance of the batch's gradient on the same samples, for every baseline there is and for `total_return`, which
+    has no baseline and multiplies every token by the whole response's return.
     """
     for model in (policy, critic):
         if model is not None:
@@ -79,15 +83,18 @@ def fit(
         experience = collect(step)
         check_rewards(experience)
         batch = experience.completions
-        returns = reward_to_go(at_last_token(experience.rewards, batch.mask), batch.mask, settings.gamma)
+        paid = at_last_token(experience.rewards, batch.mask) if experience.paid is None else experience.paid
+        returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
         if critic is not None:
             with torch.no_grad():
                 baselines["critic"] = critic(batch).cpu()
         advantages = {name: returns - value for name, value in baselines.items()}
-        row = {"baseline": mean.value, "learning_rate": optimizers[0].learning_rate}
+        to_go = masked_mean(returns, batch.mask).item()
+        row = {"baseline": mean.value, "return_to_go": to_go, "learning_rate": optimizers[0].learning_rate}
         if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
-            variances = gradient_variance(policy, batch, advantages, settings.variance_parts, settings.temperature)
+            compared = {"total_return": returns[:, :1].expand_as(returns), **advantages}
+            variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
         row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings)
         if critic is not None and optimizers[1] is not None:
@@ -96,7 +103,7 @@ def fit(
                 _fit_critic(critic, batch, returns, optimizers[1], settings) for _ in range(settings.critic_updates)
             ]
             row["loss/value"] = losses[0]
-        mean.update(experience.rewards.mean().item())
+        mean.update(to_go)
         yield {**summary(experience), **row}
 
 

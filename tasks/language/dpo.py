@@ -2,42 +2,30 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from tasks import artifacts
 from tasks.algorithms import dpo
 from tasks.algorithms.optimizer import Optimizer
 from tasks.comparisons import ComparisonSet
 from tasks.schemas import Comparisons
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Idle, Metrics, main
 from tasks.tracking import Row
 from tasks.training import resumable
 
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
 
 
-# Parameters that some losses have no place for: the value that says so, and those losses.
-FIXED: dict[str, tuple[Any, tuple[dpo.Loss, ...]]] = {
-    "label_smoothing": (0, ("ipo", "simpo")),
-    "length_normalised": (True, ("simpo",)),
-    "gamma": (0, ("sigmoid", "ipo")),
-}
-CONDITIONS: list[Any] = [
-    {
-        "if": {"properties": {"loss": {"enum": [*losses]}}, "required": ["loss"]},
-        "then": {"properties": {name: {"const": value, "$comment": f"with loss {' or '.join(losses)}"}}},
-    }
-    for name, (value, losses) in FIXED.items()
-]
-
-
 class DpoConfig(Config):
     """Which loss, how strongly the policy is pulled to its reference, and how it is trained."""
 
-    model_config = ConfigDict(json_schema_extra={"allOf": CONDITIONS})
+    idle = (
+        Idle(("label_smoothing",), {"loss": ("ipo", "simpo")}, neutral=0),
+        Idle(("length_normalised",), {"loss": ("simpo",)}, neutral=True),
+        Idle(("gamma",), {"loss": ("sigmoid", "ipo")}, neutral=0),
+    )
 
     seed: int
     loss: dpo.Loss
@@ -49,14 +37,6 @@ class DpoConfig(Config):
     prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
     clip: float = Field(gt=0)
-
-    @field_validator(*FIXED)
-    @classmethod
-    def _has_a_place(cls, value: Any, info: ValidationInfo) -> Any:
-        fixed, losses = FIXED[str(info.field_name)]
-        if info.data.get("loss") in losses and value != fixed:
-            raise ValueError(f"expected {str(fixed).lower()} with loss {info.data['loss']}")
-        return value
 
 
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:

@@ -10,11 +10,13 @@ from tasks import artifacts
 from tasks.algorithms import grpo
 from tasks.algorithms.optimizer import Optimizer
 from tasks.policy import PolicyConfig, Sources, Trainee, settings, train
-from tasks.stage import Metrics, main
+from tasks.stage import Idle, Metrics, main
 
 
 class GrpoConfig(PolicyConfig):
     """How advantages are made and how the loss is summed; tasks/algorithms/grpo.py says what each choice means."""
+
+    idle = (Idle(("clip_low", "clip_high"), {"updates": (1,)}),)  # the ratio is 1
 
     samples: int = Field(ge=2)  # G, responses to a prompt
     advantage: Literal["standardized", "centered"]  # GRPO | Dr. GRPO

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from tasks import artifacts, gsm8k, tracking
 from tasks.schemas import Problems, Prompts
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Idle, Metrics, main
 
 HUB = ("hub_config", "hub_revision", "hub_split")
 
@@ -30,6 +30,7 @@ class Dataset(Config):
     """One data set of the mixture."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": RULES})
+    idle = (Idle(("location",), {"source": ("problems",)}, neutral=""),)
 
     name: str = Field(min_length=1)
     source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems`
@@ -53,6 +54,12 @@ class Dataset(Config):
 
 class MixtureConfig(Config):
     """How many prompts are drawn, and from where."""
+
+    idle = (
+        Idle(("skip",), {"datasets.*.source": ("file", "hub")}),
+        Idle(("path",), {"datasets.*.source": ("problems", "hub")}),
+        Idle(("hub_config", "hub_revision"), {"datasets.*.source": ("problems", "file")}),
+    )
 
     seed: int
     prompts: int = Field(ge=1)  # at most

@@ -12,11 +12,17 @@ from tasks.algorithms.critic import Critic
 from tasks.algorithms.kl import AdaptiveKl
 from tasks.algorithms.optimizer import Optimizer
 from tasks.policy import PolicyConfig, Sources, Trainee, settings, train
-from tasks.stage import Metrics, main
+from tasks.stage import Idle, Metrics, main
 
 
 class PpoConfig(PolicyConfig):
     """How advantages are estimated, how far an update may go, and how the policy is held near its reference."""
+
+    idle = (
+        Idle(("clip_ratio", "clip_value"), {"epochs": (1,), "minibatches": (1,)}),  # the ratio is 1
+        Idle(("kl_target",), {"kl_coefficient": (0,)}, neutral=None),  # it is a factor that moves the coefficient
+        Idle(("kl_rate",), {"kl_target": (None,)}),
+    )
 
     gamma: float = Field(gt=0, le=1)
     lam: float = Field(ge=0, le=1)

@@ -19,7 +19,7 @@ from tasks.algorithms.linear import with_fast_products
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.sequences import Batch, make_batch
 from tasks.schemas import Documents
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Idle, Metrics, main
 from tasks.tracking import Row
 from tasks.training import resumable
 
@@ -33,6 +33,15 @@ class PretrainedConfig(Config):
     """Which model, its sizes, and how it is trained where it starts from scratch."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": [FROM_DIRECTORY]})
+    idle = (
+        Idle(("path",), {"init": ("scratch", "hub")}),
+        Idle(("hub_id", "hub_revision"), {"init": ("scratch", "directory")}),
+        Idle(("width", "layers", "heads", "context", "initializer_range"), {"init": ("directory", "hub")}),
+        Idle(
+            ("batch_size", "steps", "optimizer", "learning_rate", "weight_decay", "clip"),
+            {"init": ("directory", "hub")},
+        ),
+    )
 
     seed: int
     init: Literal["scratch", "directory", "hub"]

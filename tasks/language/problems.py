@@ -12,13 +12,19 @@ from pydantic import Field
 from tasks import artifacts, gsm8k, tracking
 from tasks.algorithms import word_problems
 from tasks.schemas import Demonstrations, Problems
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Idle, Metrics, main
 
 SPLITS = ("train", "validation", "test")
 
 
 class ProblemsConfig(Config):
     """Where problems come from, and at most how many there are in each split."""
+
+    idle = (
+        Idle(("path",), {"source": ("generated", "hub")}),
+        Idle(("hub_id", "hub_config", "hub_revision"), {"source": ("generated", "files")}),
+        Idle(("one_step", "two_steps", "three_steps", "largest", "shortcut", "rambling"), {"source": ("files", "hub")}),
+    )
 
     seed: int
     source: Literal["generated", "files", "hub"]

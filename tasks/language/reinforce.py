@@ -10,15 +10,22 @@ from tasks.algorithms import reinforce
 from tasks.algorithms.critic import Critic
 from tasks.algorithms.optimizer import Optimizer
 from tasks.policy import PolicyConfig, Sources, Trainee, settings, train
-from tasks.stage import Metrics, main
+from tasks.stage import Idle, Metrics, main
 
 
 class ReinforceConfig(PolicyConfig):
     """Which baseline is subtracted, and how often the variance of the gradient is measured."""
 
+    idle = (
+        Idle(("mean_rate",), {"baseline": ("none", "critic"), "variance_every": (0,)}),
+        Idle(("critic_learning_rate", "critic_updates"), {"baseline": ("none", "running_mean")}),
+        Idle(("variance_parts",), {"variance_every": (0,)}),
+    )
+
     baseline: Literal["none", "running_mean", "critic"]
+    paid: Literal["at_end", "by_line"]  # the reward: at the last token, or at each line's end what it rose by
     gamma: float = Field(gt=0, le=1)
-    mean_rate: float = Field(gt=0, le=1)  # of the running mean of rewards
+    mean_rate: float = Field(gt=0, le=1)  # of the running mean of returns
     critic_learning_rate: float = Field(gt=0)
     critic_updates: int = Field(ge=1)  # steps of the critic on each batch; more of them make a better baseline
     variance_every: int = Field(ge=0)  # steps between two measurements of the gradient's variance; 0 for none
@@ -44,7 +51,7 @@ def run(
             reinforce.fit,
             trainee.policy,
             state.get("critic"),
-            trainee.collect,
+            trainee.collect_by_line if config.paid == "by_line" else trainee.collect,
             (optimizer, state.get("critic_optimizer")),
             settings(config, reinforce.Settings),
             mean,

@@ -19,7 +19,7 @@ from tasks.algorithms.offline.windows import Episodes
 from tasks.learning import Learner, LearnerConfig
 from tasks.recordings import Recording
 from tasks.schemas import Documents
-from tasks.stage import Config, Metrics, key_of, main
+from tasks.stage import Config, Idle, Metrics, key_of, main
 
 Init = Literal["random", "language", "synthetic"]
 
@@ -62,6 +62,14 @@ class SyntheticConfig(Config):
 
 class DecisionTransformerConfig(LearnerConfig):
     """The model, how it is trained, and which returns are asked for."""
+
+    idle = (
+        Idle(("language",), {"inits.*": ("random", "synthetic")}),
+        Idle(("language.path",), {"language.source": ("hub",)}),
+        Idle(("language.hub_id", "language.hub_revision"), {"language.source": ("directory",)}),
+        Idle(("text.path", "text.rows", "text.length"), {"text.weight": (0,)}),
+        Idle(("synthetic",), {"inits.*": ("random", "language")}),
+    )
 
     datasets: dict[Annotated[str, key_of("transitions.datasets")], Asked]
     inits: dict[str, Init] = Field(min_length=1)  # variant -> what its trunk starts from

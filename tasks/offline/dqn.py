@@ -14,7 +14,7 @@ from tasks.exploring import ExplorationConfig, Explorer
 from tasks.learning import DataSets, Learner
 from tasks.q_learning import QConfig
 from tasks.recordings import Recording
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Idle, Metrics, main
 
 EPISODES = 100_000_000  # seeds of episodes that each seed has to itself
 
@@ -28,6 +28,8 @@ class Variant(Config):
 
 class DqnConfig(QConfig):
     """How the network learns."""
+
+    idle = (Idle(("exploration",), {"variants.*.online": (False,)}),)
 
     datasets: DataSets
     variants: dict[str, Variant] = Field(min_length=1)

@@ -21,7 +21,7 @@ from tasks.behaviours import EXPERT, MEDIUM
 from tasks.episodes import BadEpisode, Episode
 from tasks.playing import as_player, play
 from tasks.recordings import Reference
-from tasks.stage import Config, Metrics, key_of, main
+from tasks.stage import Config, Idle, Metrics, key_of, main
 
 WAVE = 32  # episodes played side by side
 FIRST_SEED = 3_000_000  # of the episodes' seeds: no policy is evaluated on these
@@ -55,6 +55,10 @@ class Dataset(Config):
     """One data set: whence its episodes are, and how many of them; where both limits are null, all that there are."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": RULES})
+    idle = (
+        Idle(("location",), {"source": ("random", "medium", "medium-replay", "medium-expert", "expert")}, neutral=None),
+    )
+
     environment: str = key_of("behaviour.environments")
     source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
     location: str | None  # of an import: a folder or file below transitions.path, or Minari's id

@@ -8,7 +8,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from tasks import artifacts, prompts, schemas
 from tasks.algorithms import rubric
+from tasks.algorithms.advantages import at_last_token
 from tasks.algorithms.completions import make_completions
+from tasks.algorithms.experience import Experience
 from tasks.environment import Environment, RewardWeights, SamplingConfig, judging
 from tasks.schemas import REWARDS
 
@@ -167,6 +169,38 @@ def test_samples_belong_to_their_prompts(world, words, table):
     shown = world.shown([4, 1], found)
     assert shown["prompt"].tolist() == [table["question"].iloc[place] for place in (4, 4, 4, 1, 1, 1)]
     assert shown["reward"].tolist() == found.rewards.tolist()
+
+
+def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
+    """Against the judge on the text cut off at each line's end; two lines earn nothing more, and the sum is the reward."""
+    own = RewardWeights(verifiable=1.0, rubric=1.0, reward_model=0.5, format=0.0)
+    rows = table.to_dict("records")[:2]
+    texts = ["{solution}", "no idea\n\nnone", "\n{solution}\nAnd so on.", "no line"]
+    texts = [text.format(**row) for row in rows for text in texts]
+    owner = [place for place in range(2) for _ in range(4)]
+    tokens = [prompts.encode_response(words, text) for text in texts]
+    asked = [prompts.encode_prompt(words, row["question"]) for row in rows]
+    batch = make_completions(asked, owner, tokens, words.pad_token_id)
+    with judging(own, {"policy"}, words, ready / "reward_model") as judge:
+        world = Environment(None, words, table, judge, config(reward=own))
+        ended = torch.tensor([True, False] * 4)
+        earned = judge([rows[place] for place in owner], batch, ended.tolist()).total
+        before = Experience(batch, torch.zeros(batch.mask.shape), earned, ended)
+        found = world.paid_by_line([0, 1], before)
+        for row, (text, line) in enumerate(zip(texts, tokens, strict=True)):
+            ends = [t for t, token in enumerate(line[:-1]) if "\n" in words.decode([token])]
+            assert len(ends) >= text.count("\n") - text.count("\n\n") > -1
+            last, expected = 0.0, torch.zeros(batch.mask.shape[1])
+            for t in ends:
+                cut = make_completions(asked, [owner[row]], [line[: t + 1]], words.pad_token_id)
+                worth = judge([rows[owner[row]]], cut, [False]).total.item()
+                expected[t], last = worth - last, worth
+            expected[len(line) - 1] = earned[row].item() - last
+            torch.testing.assert_close(found.paid[row], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.paid.sum(1), earned, rtol=1e-4, atol=1e-5)
+    assert found.rewards is earned
+    assert torch.equal(found.paid[3], at_last_token(earned, batch.mask)[3]), "of one line"
+    assert found.paid[0, : len(tokens[0]) - 1].any(), "a worked line is worth something by itself"
 
 
 @pytest.mark.parametrize("seed", [20261120, 2**31 - 1, -3])

@@ -8,6 +8,7 @@ from tasks.algorithms.advantages import (
     gae,
     group_advantages,
     has_spread,
+    increments,
     masked_mean,
     reward_to_go,
     whiten,
@@ -71,6 +72,46 @@ def test_gae_is_its_definition(trajectory, gamma, lam):
         assert returns[row, :length].tolist() == pytest.approx([a + b for a, b in zip(slow, v, strict=False)], abs=1e-9)
         assert not advantages[row, length:].any()
         assert not returns[row, length:].any()
+
+
+WORTH = torch.tensor([[9.0, 2.0, 9.0, 9.0, 5.0, 4.0], [9.0, 1.0, 3.0, 9.0, 9.0, 9.0]])
+KNOWN = torch.tensor([[0, 1, 0, 0, 1, 1], [0, 1, 1, 0, 0, 0]], dtype=torch.bool)
+ON_THE_WAY = torch.tensor([[0.0, 2.0, 0.0, 0.0, 3.0, -1.0], [0.0, 1.0, 2.0, 0.0, 0.0, 0.0]])
+LENGTHS = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
+
+
+def test_what_is_paid_is_what_the_worth_rose_by():
+    """2 at the first line's end, 5 at the second's and 4 at the last token; what stands where it is not known is not read."""
+    assert torch.equal(increments(WORTH, KNOWN), ON_THE_WAY)
+    assert increments(WORTH, KNOWN).sum(1).tolist() == [4, 3]
+
+
+def test_reward_to_go_by_hand_with_rewards_on_the_way():
+    """Of 2, 3 and -1 the first token causes all, a token after the first line 3 - 1, the last one -1 alone."""
+    found = reward_to_go(ON_THE_WAY, LENGTHS, 1.0)
+    assert found.tolist() == [[4, 4, 2, 2, 2, -1], [3, 3, 2, 0, 0, 0]]
+    wrong = [
+        ON_THE_WAY.sum(1, keepdim=True).expand_as(found) * LENGTHS,  # the total: what came before counts as well
+        ON_THE_WAY.cumsum(1) * LENGTHS,  # what was paid up to here
+        found - ON_THE_WAY,  # without the token's own
+        reward_to_go(at_last_token(ON_THE_WAY.sum(1), LENGTHS), LENGTHS, 1.0),  # all of it at the end
+        reward_to_go(WORTH * KNOWN, LENGTHS, 1.0),  # the worth itself for what it rose by
+    ]
+    assert all((mistake - found).abs().max() >= 1 for mistake in wrong)
+    half = reward_to_go(ON_THE_WAY, LENGTHS, 0.5)
+    assert half[1].tolist() == [1.0, 2.0, 2.0, 0.0, 0.0, 0.0]
+
+
+@given(trajectories(), st.integers(0, 2**31))
+@settings(max_examples=30)
+def test_what_is_paid_on_the_way_adds_up(trajectory, seed):
+    worth, _, mask = trajectory
+    known = torch.rand(mask.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+    last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
+    paid = increments(worth, known & mask | last)
+    torch.testing.assert_close(paid.sum(1), worth[last])
+    assert not paid[~(known & mask | last)].any()
+    torch.testing.assert_close(reward_to_go(paid, mask, 1.0)[:, 0], worth[last])
 
 
 @given(trajectories(), st.floats(0, 1))

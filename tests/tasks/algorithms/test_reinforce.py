@@ -165,8 +165,11 @@ def test_a_step_by_hand(baseline):
     assert row["baseline"] == 0.75
 
 
-def enumerated(policy, length, reward, **changes):
-    """E[gradient estimate] with one response a batch: the sum over all responses of pi(response) times its estimate."""
+def enumerated(policy, length, reward, paid=None, **changes):
+    """E[gradient estimate] with one response a batch: the sum over all responses of pi(response) times its estimate.
+
+    `paid` gives the reward token by token.
+    """
     total = torch.zeros_like(policy.head.weight)
     with torch.no_grad():
         chances = probabilities(policy, length) / len(PROMPTS)
@@ -176,7 +179,8 @@ def enumerated(policy, length, reward, **changes):
             with torch.no_grad():
                 logps = token_logps(policy, batch)
             earned = torch.tensor([reward(prompt, response)])
-            one = Experience(batch, logps, earned, torch.tensor([True]))
+            way = None if paid is None else torch.tensor([paid(prompt, response)])
+            one = Experience(batch, logps, earned, torch.tensor([True]), paid=way)
             policy.zero_grad()
             next(fit(policy, lambda _, one=one: one, **{name: value() for name, value in changes.items()}))
             total += chance * policy.head.weight.grad
@@ -206,6 +210,40 @@ def test_no_baseline_biases_the_gradient(baseline, reward, length):
     )
     torch.testing.assert_close(-found, exact, rtol=1e-4, atol=1e-5)
     assert exact.abs().max() > 0.02
+
+
+def token_by_token(prompt, response):
+    """The reward of `two_tokens`, as each token earns it."""
+    return [0.3 * ((3 * prompt[0] + 5 * token) % 7) - 1 for token in response]
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_rewards_on_the_way_leave_the_expected_gradient_as_it_is(baseline):
+    """What a token did not cause has no share in its gradient, and in expectation takes nothing from it."""
+    policy = Table(1, spread=1.0)
+    expected_reward(policy, two_tokens, 2).backward()
+    exact = policy.head.weight.grad.clone()
+    critic, mean = lambda: critic_of(policy), lambda: mean_of(3.0)
+    found = enumerated(policy, 2, two_tokens, token_by_token, baseline=lambda: baseline, critic=critic, mean=mean)
+    torch.testing.assert_close(-found, exact, rtol=1e-4, atol=1e-5)
+    wrong = enumerated(policy, 2, two_tokens, lambda *asked: token_by_token(*asked)[::-1], baseline=lambda: "none")
+    assert (-wrong - exact).abs().max() > 0.02, "paid at the wrong tokens it is another gradient"
+
+
+def test_a_step_by_hand_with_rewards_on_the_way():
+    """The first response is paid 2 at its first token and -1 at its last, the third 0.5 and 1.5; each sum is the reward."""
+    policy = llama(1)
+    way = torch.tensor([[2.0, 0.0, -1.0], [-0.5, 0.0, 0.0], [0.5, 1.5, 0.0], [0.25, 0.0, 0.0]])
+    what = sampled(policy)
+    what = Experience(BATCH, what.logps, what.rewards, what.ended, paid=way)
+    [row] = fit(policy, lambda _: what, variance_every=1)
+    logps = token_logps(policy, BATCH).detach()
+    credit = torch.tensor([[1.0, -1.0, -1.0], [-0.5, 0.0, 0.0], [2.0, 1.5, 0.0], [0.25, 0.0, 0.0]])
+    assert row["loss"] == pytest.approx(-(credit * logps).sum().item() / 4, rel=1e-5)
+    assert row["return_to_go"] == pytest.approx(credit.sum().item() / 8)
+    assert row["reward"] == pytest.approx(what.rewards.mean().item())
+    total = -(what.rewards.unsqueeze(1) * logps * BATCH.mask).sum().item() / 4
+    assert abs(total - row["loss"]) > 0.1, "the total in place of what is to come would be another loss"
 
 
 class TooEarly(RunningMean):

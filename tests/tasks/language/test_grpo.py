@@ -76,3 +76,19 @@ def test_an_answer_that_was_cut_off_can_be_left_out(ready, tmp_path, mask_trunca
     all_cut = found[found["completions/clipped_ratio"] == 1]
     assert len(all_cut)
     assert ((all_cut["grad_norm"] == 0) == mask_truncated).all()
+
+
+def weights(ready, out, **changes):
+    train("grpo", ready, out, reward="reward_model", **changes)
+    return (out / "model/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("key", ["clip_low", "clip_high"])
+def test_with_the_default_updates_the_clip_acts_and_with_one_it_cannot(ready, tmp_path, key):
+    """The default takes more than one update of a batch, so a ratio leaves 1; what is said of one update is so."""
+    narrow, wide = ({key: value} for value in (0.0001, 0.9))
+    one, other = (weights(ready, tmp_path / name, **part) for name, part in (("narrow", narrow), ("wide", wide)))
+    assert one != other
+    assert pd.read_csv(tmp_path / "narrow/curve.csv")["clip_ratio"].max() > 0
+    one, other = (weights(ready, tmp_path / name, updates=1, **part) for name, part in (("1", narrow), ("2", wide)))
+    assert one == other

@@ -1,6 +1,10 @@
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
+from tasks.algorithms.advantages import at_last_token
+from tasks.environment import Environment
 from tests.tasks.policies import train
 
 
@@ -9,7 +13,7 @@ def test_each_baseline_trains_and_the_variances_are_compared(ready, tmp_path, ba
     train("reinforce", ready, tmp_path, baseline=baseline)
     curve = pd.read_csv(tmp_path / "curve.csv")
     names = {name.removeprefix("grad_variance/") for name in curve.columns if name.startswith("grad_variance/")}
-    assert names == {"none", "running_mean"} | ({"critic"} if baseline == "critic" else set())
+    assert names == {"total_return", "none", "running_mean"} | ({"critic"} if baseline == "critic" else set())
     assert ("val/explained_variance" in curve) == ("loss/value" in curve) == (baseline == "critic")
     for name in names:
         measured = curve[f"grad_variance/{name}"].tolist()
@@ -20,7 +24,43 @@ def test_each_baseline_trains_and_the_variances_are_compared(ready, tmp_path, ba
 def test_the_running_mean_is_that_of_the_steps_before(ready, tmp_path):
     train("reinforce", ready, tmp_path, baseline="running_mean", mean_rate=0.25)
     curve = pd.read_csv(tmp_path / "curve.csv")
-    rewards, expected = curve["reward"], [0.0, curve["reward"][0]]
-    for reward in rewards[1:3]:
-        expected.append(expected[-1] + 0.25 * (reward - expected[-1]))
+    returns, expected = curve["return_to_go"], [0.0, curve["return_to_go"][0]]
+    for earned in returns[1:3]:
+        expected.append(expected[-1] + 0.25 * (earned - expected[-1]))
     assert curve["baseline"].tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def half_at_once(_, __, found):
+    """A reward of which half is paid at the first token."""
+    mask = found.completions.mask
+    paid = at_last_token(found.rewards / 2, mask)
+    paid[:, 0] += found.rewards / 2
+    return replace(found, paid=paid)
+
+
+@pytest.mark.parametrize("paid", ["at_end", "by_line"])
+def test_where_the_reward_is_paid_is_as_configured(ready, tmp_path, monkeypatch, paid):
+    """Where it is paid on the way, what is to come is less than the total; the reward is the same."""
+    monkeypatch.setattr(Environment, "paid_by_line", half_at_once)
+    train("reinforce", ready, tmp_path, paid=paid, steps=1)
+    first = pd.read_csv(tmp_path / "curve.csv").iloc[0]
+    equal = first["grad_variance/total_return"] == first["grad_variance/none"]
+    assert equal == (paid == "at_end")
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "values"),
+    [
+        ({"baseline": "none"}, "critic_learning_rate", (0.001, 0.5)),
+        ({"baseline": "running_mean"}, "critic_updates", (1, 3)),
+        ({"baseline": "none", "variance_every": 0}, "mean_rate", (0.1, 0.9)),
+        ({"variance_every": 0}, "variance_parts", (2, 3)),
+        ({"evaluate_every": 0}, "evaluate_prompts", (2, 6)),
+    ],
+)
+def test_what_is_said_to_do_nothing_does_nothing(ready, tmp_path, changes, key, values):
+    written = []
+    for value in values:
+        train("reinforce", ready, tmp_path / str(value), steps=2, **changes, **{key: value})
+        written.append((tmp_path / str(value) / "model/model.safetensors").read_bytes())
+    assert written[0] == written[1]

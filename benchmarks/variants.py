@@ -1,0 +1,172 @@
+"""Variants of the policies that the default run leaves out: `python -m benchmarks.variants [SEED | SEED=DATA ...] [--only "NAME;.."]`.
+
+Each seed's upstream (problems to reward model) is made once in a fresh clone, or copied from DATA, the data folder of a run that
+has it. Every variant is trained and evaluated by the stages' own commands with params.yaml changed. Results are added to
+benchmarks/results/variants.json, from which benchmarks/variants.md is written.
+"""
+
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from dvc.repo import Repo
+
+from flows import parameters
+from tasks.algorithms import estimates
+
+ROOT = Path(__file__).parents[1]
+RESULTS, TABLE = ROOT / "benchmarks/results/variants.json", ROOT / "benchmarks/variants.md"
+UPSTREAM = ("raw", "problems", "mixture", "sft", "preferences", "reward_model")
+VARIANTS: dict[str, tuple[str, list[str]]] = {  # name -> the stage that trains it, and what it changes of the default
+    "DPO": ("dpo", []),
+    "IPO": ("dpo", ["dpo.loss=ipo", "dpo.length_normalised=true", "dpo.beta=1.0"]),
+    "SimPO": ("dpo", ["dpo.loss=simpo", "dpo.length_normalised=true", "dpo.beta=2.0", "dpo.gamma=1.0"]),
+    "GRPO": ("grpo", []),
+    "GRPO, one update": ("grpo", ["grpo.updates=1"]),
+    "Dr. GRPO": ("grpo", ["grpo.advantage=centered", "grpo.aggregation=dr_grpo"]),
+    "REINFORCE": ("reinforce", []),
+    "REINFORCE, paid at the end": ("reinforce", ["reinforce.paid=at_end"]),
+    "PPO": ("ppo", []),
+    "PPO, KL steered to 0.5 nats": ("ppo", ["ppo.kl_target=0.5"]),
+}
+# What is read of an evaluation's measures.parquet, and what the table calls it.
+GREEDY = "strict_greedy"
+SAMPLED = {"strict_mean_at_8_t0.5": "mean@8 at 0.5", "strict_mean_at_8_t1.0": "mean@8 at 1"}
+OTHERS = {"rubric_greedy": "rubric, greedy", "kl_sampled_t1.0": "KL to SFT at 1"}
+RESAMPLES = 2000
+
+
+def command(folder: Path, stage: str) -> list[str]:
+    """The stage's command as DVC resolves it."""
+    with Repo(str(folder)) as repo:
+        [found] = [known for known in repo.index.stages if known.name == stage]
+    return [sys.executable, *shlex.split(found.cmd)[1:]]
+
+
+def call(folder: Path, stage: str) -> float:
+    """Run a stage in the folder as DVC would, without its outs of before; CPU seconds."""
+    for place in (stage, stage.replace("evaluate@", "evaluate/")):
+        shutil.rmtree(folder / "data" / place, ignore_errors=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    subprocess.run(command(folder, stage), cwd=folder, env=environment, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def prepare(seed: int, folder: Path, given: str) -> None:
+    """A clone with this seed in every section, and the upstream's outs: copied from `given`, or made."""
+    subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(folder)], check=True)
+    params = folder / "params.yaml"
+    params.write_text(re.sub(r"^  seed: \d+", f"  seed: {seed}", params.read_text(), flags=re.MULTILINE))
+    if given:
+        for name in UPSTREAM:
+            shutil.copytree(Path(given) / name, folder / "data" / name, dirs_exist_ok=True)
+        return
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    made = [sys.executable, "-m", "flows.cli", "run", "mixture", "reward_model"]
+    subprocess.run(made, cwd=folder, env=environment, check=True)
+
+
+def measured(folder: Path, policy: str) -> pd.DataFrame:
+    """What evaluating a policy gave: a row for each problem by its id, a column for each metric."""
+    long = pd.read_parquet(folder / "data/evaluate" / policy / "measures.parquet")
+    return long.pivot(index="problem_id", columns="metric", values="value")[[GREEDY, *SAMPLED, *OTHERS]]
+
+
+def compared(values: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Any]:
+    """The means of a policy's metrics, and of its accuracies the paired difference to SFT with a 95 % interval over problems."""
+    assert values.index.equals(sft.index), "the same problems"
+    row: dict[str, Any] = {name: values[name].mean() for name in values}
+    for name in (GREEDY, *SAMPLED):
+        found = estimates.bootstrap(values[name] - sft[name], 0, RESAMPLES)
+        row[f"{name}_over_sft"] = [found.mean, found.low, found.high]
+    change = np.sign(values[GREEDY] - sft[GREEDY])
+    return {**row, "gained": int((change > 0).sum()), "lost": int((change < 0).sum())}
+
+
+def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
+    """Train and evaluate the variants; each is kept as soon as it is known."""
+    prepare(seed, folder, given)
+    params = (folder / "params.yaml").read_text()
+    call(folder, "evaluate@sft")
+    sft = measured(folder, "sft")
+    keep(seed, "SFT", compared(sft, sft))
+    for name in names:
+        stage, settings = VARIANTS[name]
+        (folder / "params.yaml").write_text(params)
+        parameters.edit(folder, [parameters.setting(text) for text in settings])
+        seconds = call(folder, stage)
+        call(folder, f"evaluate@{stage}")
+        trained = json.loads((folder / f"data/metrics/{stage}.json").read_text())
+        keep(seed, name, {**compared(measured(folder, stage), sft), "cpu_seconds": seconds, "trained": trained})
+
+
+def keep(seed: int, name: str, row: dict[str, Any]) -> None:
+    """Add a result, and write the table anew."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results.setdefault(name, {})[str(seed)] = row
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    TABLE.write_text(table(results))
+
+
+def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Markdown: a row for each variant and seed."""
+    columns = ["greedy", *SAMPLED.values(), *OTHERS.values(), "greedy over SFT", "gained, lost"]
+    columns += [f"{shown} over SFT" for shown in SAMPLED.values()]
+    lines = [
+        "# Variants of the policies",
+        "",
+        "Made by `python -m benchmarks.variants`: default params but for what a variant changes, strict accuracy on the test problems. "
+        "Over SFT: the difference problem by problem to the same seed's SFT model, with its 95 % interval; gained and lost: "
+        "problems that the greedy answer solves and SFT's did not, and the other way round. CPU: seconds of one core for the training.",
+        "",
+        f"| variant | seed | {' | '.join(columns)} | CPU |",
+        "|---|---|" + "---|" * (len(columns) + 1),
+    ]
+    for name in ("SFT", *VARIANTS):
+        for seed, row in sorted(results.get(name, {}).items()):
+            lines.append(f"| {name} | {seed} | {' | '.join(cells(row))} | {row.get('cpu_seconds', 0):.0f} |")
+    missing = [name for name in VARIANTS if name not in results]
+    return "\n".join([*lines, *([f"\nNot measured yet: {'; '.join(missing)}."] if missing else [])]) + "\n"
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row's cells between its seed and its time."""
+
+    def over(name: str) -> str:
+        mean, low, high = (100 * value for value in row[f"{name}_over_sft"])
+        return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+    shares = [f"{100 * row[name]:.1f} %" for name in (GREEDY, *SAMPLED)]
+    numbers = [f"{row[name]:.2f}" for name in OTHERS]
+    return [*shares, *numbers, over(GREEDY), f"{row['gained']}, {row['lost']}", *map(over, SAMPLED)]
+
+
+def main() -> None:
+    """Run the seeds of the command line, or 0, 1 and 2, with all variants or those after --only."""
+    words = sys.argv[1:]
+    names = list(VARIANTS)
+    if "--only" in words:
+        at = words.index("--only")
+        names = words[at + 1].split(";")
+        del words[at : at + 2]
+    with tempfile.TemporaryDirectory() as scratch:
+        for word in words or ["0", "1", "2"]:
+            seed, _, given = word.partition("=")
+            run_seed(int(seed), Path(scratch) / f"seed-{seed}", given, names)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+import json
+import shutil
+
+import pandas as pd
+import pytest
+
+from benchmarks import variants
+from flows import parameters
+
+NAMES = [variants.GREEDY, *variants.SAMPLED, *variants.OTHERS]
+
+
+def measures(greedy):
+    """Problems solved or not by the greedy answer; every other metric is half of that."""
+    return pd.DataFrame({name: [value if name == NAMES[0] else value / 2 for value in greedy] for name in NAMES})
+
+
+def test_a_policy_is_compared_with_sft_problem_by_problem():
+    """Three problems gained and one lost of eight: two more, whatever the others are."""
+    sft, policy = measures([1.0, 0, 0, 0, 1, 1, 0, 1]), measures([0.0, 1, 1, 1, 1, 1, 0, 1])
+    row = variants.compared(policy, sft)
+    assert (row["gained"], row["lost"]) == (3, 1)
+    mean, low, high = row["strict_greedy_over_sft"]
+    assert mean == pytest.approx(2 / 8)
+    assert low < mean < high
+    assert row["strict_mean_at_8_t0.5_over_sft"][0] == pytest.approx(1 / 8)
+    assert row["strict_greedy"] == 6 / 8
+    assert variants.compared(sft, sft)["strict_greedy_over_sft"] == [0, 0, 0]
+
+
+def test_the_table_has_what_was_measured_and_says_what_was_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(variants, "RESULTS", tmp_path / "results/variants.json")
+    monkeypatch.setattr(variants, "TABLE", tmp_path / "variants.md")
+    row = variants.compared(measures([1.0, 1, 1, 0]), measures([0.0, 1, 0, 0]))
+    variants.keep(1, "IPO", {**row, "cpu_seconds": 12.3})
+    variants.keep(0, "IPO", row)
+    text = (tmp_path / "variants.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("| IPO")]
+    assert [line.split(" | ")[1] for line in lines] == ["0", "1"]
+    assert lines[1].startswith("| IPO | 1 | 75.0 % | 37.5 % | 37.5 % | 0.38 | 0.38 | +50.0 [")
+    assert lines[1].endswith("| 12 |")
+    missing = "; ".join(name for name in variants.VARIANTS if name != "IPO")
+    assert text.endswith(f"Not measured yet: {missing}.\n")
+
+
+@pytest.mark.parametrize("name", list(variants.VARIANTS))
+def test_every_variant_is_of_valid_parameters_that_do_something(tmp_path, name):
+    for file in ("params.yaml", "params.schema.json"):
+        shutil.copy(variants.ROOT / file, tmp_path)
+    stage, settings = variants.VARIANTS[name]
+    edits = [parameters.setting(text) for text in settings]
+    said = parameters.edit(tmp_path, edits)
+    changed = {".".join(edit.key) for edit in edits}
+    idle = [line for line in said if "nothing with" in line]
+    assert not any(key in line.split(" do")[0].split(", ") for line in idle for key in changed)
+    assert all(edit.key[0] == stage for edit in edits)
+    schema = json.loads((tmp_path / "params.schema.json").read_text())
+    assert stage in schema["properties"]
