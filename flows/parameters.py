@@ -8,8 +8,11 @@ import json
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +49,27 @@ def check_outside(root: Path, stages: set[str]) -> None:
             raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} does not exist")
         if kind == "modelNotOf" and (fault := _model_fault(root / name, value)):
             raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} {fault}")
-        if kind == "environmentOr":
-            from gymnasium import registry
+        if kind == "environmentsOr" and (fault := _unknown(name)):
+            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {fault}")
 
-            if name not in registry:
-                close = suggestion(name, list(registry))
-                raise ParameterError(f"{PARAMS}: {'.'.join(key)}: Gymnasium has no such environment{close}")
+
+def _unknown(environment: str) -> str:
+    """What speaks against an environment that another process will make; empty if nothing. No module of others is imported.
+
+    What a module, or a package with an entry point for Gymnasium, registers is known to that process alone.
+    """
+    from gymnasium import registry
+
+    module, _, name = environment.rpartition(":")
+    top = module.partition(".")[0]
+    if top:
+        found = None
+        with suppress(ValueError):  # of __main__
+            found = find_spec(top)
+        return "" if found else f"{environment}: no module {top} is installed"
+    if name in registry or entry_points(group="gymnasium.envs"):
+        return ""
+    return f"Gymnasium has no such environment{suggestion(name, list(registry))}"
 
 
 def _model_fault(folder: Path, refused: Sequence[str]) -> str:

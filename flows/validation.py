@@ -92,13 +92,13 @@ def _plain(value: Any) -> str:
 def outside(data: Any, schema: dict[str, Any]) -> Iterator[tuple[Key, str, str, Any]]:
     """What parameters name that lies outside of the file: their key, the schema's keyword for its kind, the name, its value.
 
-    `existsBelow`: a file or folder; `environmentOr`: an environment of Gymnasium; `modelNotOf`: a folder with a model of
+    `existsBelow`: a file or folder; `environmentsOr`: an environment of Gymnasium or of
+    another package; `modelNotOf`: a folder with a model of
     another type than those that the schema lists.
     """
     for fault in _faults(data, schema, outside=True):
-        if fault.validator in ("existsBelow", "environmentOr", "modelNotOf"):
-            own = (fault.instance,) if fault.validator == "environmentOr" else ()  # a key itself
-            yield (*map(str, fault.absolute_path), *own), fault.validator, fault.message, fault.validator_value
+        if fault.validator in ("existsBelow", "environmentsOr", "modelNotOf"):
+            yield tuple(map(str, fault.absolute_path)), fault.validator, fault.message, fault.validator_value
 
 
 def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iterator[Any]:
@@ -117,9 +117,10 @@ def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iter
         if outside and isinstance(folder, str) and isinstance(name, str):
             yield ValidationError(f"{folder}/{name}")
 
-    def environment_or(_: Any, ours: Sequence[str], name: Any, __: Any) -> Iterator[ValidationError]:
-        if outside and name not in ours:
-            yield ValidationError(str(name))
+    def environments_or(_: Any, ours: Sequence[str], entries: Any, __: Any) -> Iterator[ValidationError]:
+        for name, entry in entries.items() if outside and isinstance(entries, dict) else ():
+            if isinstance(entry, dict) and (environment := entry.get("id") or name) not in ours:
+                yield ValidationError(str(environment), path=[name])
 
     def model_not_of(_: Any, __: Sequence[str], name: Any, ___: Any) -> Iterator[ValidationError]:
         if outside and isinstance(name, str):
@@ -151,7 +152,7 @@ def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iter
         "keyOf": key_of,
         "fieldsKeyOf": fields_key_of,
         "existsBelow": exists_below,
-        "environmentOr": environment_or,
+        "environmentsOr": environments_or,
         "modelNotOf": model_not_of,
     }
     validator = extend(Draft202012Validator, keywords, type_checker=strict)(schema)

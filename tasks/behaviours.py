@@ -20,12 +20,18 @@ def policy(folder: Path, tier: str) -> Behaviour:
 
 
 def replay(folder: Path) -> list[Episode]:
-    """The episodes of the first steps of training; SystemExit with one line if none were kept."""
+    """The episodes of training up to the medium policy; SystemExit with one line if there are none."""
     if not (folder / REPLAY).is_dir():
-        raise SystemExit(f"{folder}: no episodes of training; behaviour.environments.{folder.name}.replay is 0?")
+        raise SystemExit(f"{folder}: no episodes of training; behaviour.environments.{folder.name}.steps is 0?")
     return list(episodes.read(folder / REPLAY / recordings.DATA))
 
 
 def reference(folder: Path) -> Reference:
     """The two returns that a score is measured between."""
-    return Reference(**json.loads((folder / REFERENCE).read_text()))
+    described = json.loads((folder / REFERENCE).read_text())
+    return Reference(described["minimum"], described["maximum"])
+
+
+def environment(folder: Path) -> str:
+    """The environment's id, which the folder need not be named like."""
+    return json.loads((folder / REFERENCE).read_text())["environment"]

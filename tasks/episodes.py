@@ -2,9 +2,10 @@
 
 The file is Minari's: a group `episode_<n>` each, with one observation more than actions, the last one being what was seen
 after the last action, truncated or not. Ours also has each episode's `return`, so that lost or altered rewards show.
+A file of short episodes is tens of thousands of small arrays, so that they are read by HDF5's own calls.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
@@ -12,15 +13,22 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5a, h5d, h5g, h5s, h5t
 from numpy.typing import NDArray
 
 ENDS = ("terminations", "truncations")
 FIELDS = ("observations", "actions", "rewards", *ENDS)
 
 
+Known = dict[bytes, tuple[np.dtype[Any], h5t.TypeID] | None]  # HDF5's types as numpy's and in memory; None: no numbers
+
+
 @dataclass(frozen=True)
 class Episode:
-    """T steps. `total` is the return as whoever recorded the episode noted it, if they did."""
+    """T steps. `total` is the return as whoever recorded the episode noted it, if they did.
+
+    As others recorded it, an observation may have parts (of a Dict or Tuple): then `observations` maps their names to arrays.
+    """
 
     observations: NDArray[np.floating]  # (T + 1, O)
     actions: NDArray[np.floating] | NDArray[np.integer]  # (T, A) continuous, or (T,) discrete
@@ -69,22 +77,56 @@ def write(episodes: Sequence[Episode], file: Path) -> None:
 
 def read(file: Path) -> Iterator[Episode]:
     """The file's episodes in order, unchecked but for fields that are missing or are no arrays of numbers (BadEpisode)."""
+    known: Known = {}
     with h5py.File(file) as source:
         for number in range(len(source)):
-            group = source.get(f"episode_{number}")
-            if group is None:
-                raise BadEpisode(number, "group", f"missing, of {len(source)} episodes")
-            values: dict[str, Any] = {
-                field: (flags if field in ENDS else numbers)(group, number, field) for field in FIELDS
-            }
+            try:
+                group = h5g.open(source.id, b"episode_%d" % number)
+            except (KeyError, ValueError):
+                raise BadEpisode(number, "group", f"missing, of {len(source)} episodes") from None
+            values = {field: _field(group, number, field, known) for field in FIELDS}
             yield Episode(**values, total=_total(group, number))
+
+
+def _field(group: h5g.GroupID, number: int, field: str, known: Known) -> Any:
+    """One array of an episode, or for observations with parts one of each."""
+    found = _plain(group, field, known)
+    if found is not None and (field not in ENDS or found.dtype == np.bool_):
+        return found
+    careful = h5py.Group(group)
+    if field in ENDS:
+        return flags(careful, number, field)
+    inner = careful.get(field)
+    if field == "observations" and isinstance(inner, h5py.Group):
+        names: list[str] = []
+        inner.visititems(lambda name, item: names.append(f"{field}/{name}") if isinstance(item, h5py.Dataset) else None)
+        return {name: numbers(careful, number, name) for name in names}
+    return numbers(careful, number, field)
+
+
+def _plain(group: h5g.GroupID, field: str, known: Known) -> NDArray[Any] | None:
+    """The group's array of numbers of that name; None for anything else, which a closer look explains."""
+    try:
+        source = h5d.open(group, field.encode())
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not source.shape:
+        return None
+    kind = source.get_type().encode()
+    if kind not in known:
+        known[kind] = (source.dtype, h5t.py_create(source.dtype)) if source.dtype.kind in "biuf" else None
+    if (types := known[kind]) is None:
+        return None
+    values = np.empty(source.shape, types[0])
+    source.read(h5s.ALL, h5s.ALL, values, types[1])
+    return values
 
 
 def numbers(group: h5py.Group, number: int | None, field: str) -> NDArray[Any]:
     """The group's array of numbers of that name, a row a step; BadEpisode if it is anything else. Nothing is unpickled."""
     found = group.get(field)
     if isinstance(found, h5py.Group):
-        raise BadEpisode(number, field, "an array expected, got a group (Dict and Tuple spaces are not read)")
+        raise BadEpisode(number, field, "an array expected, got a group")
     if not isinstance(found, h5py.Dataset):
         raise BadEpisode(number, field, "missing")
     if found.dtype.kind not in "biuf":
@@ -104,11 +146,14 @@ def flags(group: h5py.Group, number: int | None, field: str) -> NDArray[np.bool_
     return values.astype(bool)
 
 
-def _total(group: h5py.Group, number: int) -> float | None:
+def _total(group: h5g.GroupID, number: int) -> float | None:
     """The return that was noted: by us, or by Minari's collector."""
-    total = group.attrs.get("return", group.attrs.get("rewards_sum"))
+    name = next((name for name in (b"return", b"rewards_sum") if h5a.exists(group, name)), None)
+    if name is None:
+        return None
+    total = h5py.Group(group).attrs[name.decode()]
     try:
-        return None if total is None else float(total)
+        return float(total)
     except (TypeError, ValueError):
         raise BadEpisode(number, "return", f"a number expected, got {total!r}") from None
 
@@ -116,22 +161,31 @@ def _total(group: h5py.Group, number: int) -> float | None:
 def check(episodes: Sequence[Episode], observation: int, action: int, discrete: bool) -> None:
     """BadEpisode for the first episode with values that are not finite, shapes that do not fit, no end or a wrong return."""
     for number, episode in enumerate(episodes):
-        check_shapes(number, episode, (observation,), () if discrete else (action,))
+        check_shapes(number, episode, {"observations": (observation,)}, () if discrete else (action,))
         _check_values(number, episode, action, discrete)
         _check_end(number, episode)
 
 
-def check_shapes(number: int, episode: Episode, observation: tuple[int, ...], action: tuple[int, ...]) -> None:
-    """BadEpisode for the first array without a row of its shape for every step; there are as many steps as most arrays say."""
-    arrays = {field: getattr(episode, field) for field in FIELDS}
-    steps = mode(len(values) - (field == "observations") for field, values in arrays.items())
+def check_shapes(
+    number: int, episode: Episode, observations: Mapping[str, tuple[int, ...]], action: tuple[int, ...]
+) -> None:
+    """BadEpisode for the first array without a row of its shape for every step; there are as many steps as most arrays say.
+
+    `observations` has the shapes of an observation's parts by their names; most have one part, named like the field.
+    """
+    seen = episode.observations if isinstance(episode.observations, Mapping) else {"observations": episode.observations}
+    for name in observations:
+        if name not in seen:
+            raise BadEpisode(number, name, "missing")
+    arrays = {name: seen[name] for name in observations} | {field: getattr(episode, field) for field in FIELDS[1:]}
+    steps = mode(len(values) - (name in observations) for name, values in arrays.items())
     if not steps:
         raise BadEpisode(number, "rewards", "no steps")
-    rows = {"observations": (steps + 1, *observation), "actions": (steps, *action)}
-    for field, values in arrays.items():
-        wanted = rows.get(field, (steps,))
+    rows = {name: (steps + 1, *shape) for name, shape in observations.items()} | {"actions": (steps, *action)}
+    for name, values in arrays.items():
+        wanted = rows.get(name, (steps,))
         if values.shape != wanted:
-            raise BadEpisode(number, field, f"shape {wanted} expected, got {values.shape}")
+            raise BadEpisode(number, name, f"shape {wanted} expected, got {values.shape}")
 
 
 def _check_values(number: int, episode: Episode, action: int, discrete: bool) -> None:

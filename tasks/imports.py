@@ -1,12 +1,12 @@
 """Data sets that others recorded, as episodes: Minari's folders, and D4RL's files of flat arrays.
 
-Actions come to lie in [-1, 1], as our environments take them; beyond the environment's bounds they are clipped, as it does itself.
-What cannot be read at all is a SystemExit with one line, what is wrong with an episode a BadEpisode; values are not yet checked.
+Actions come to lie in [-1, 1], as our environments take them; those that the environment does not have are refused. What cannot
+be read at all is a SystemExit with one line, what is wrong with an episode a BadEpisode; other values are not yet checked.
 """
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -133,17 +133,27 @@ def _ours(found: Sequence[Episode], environment: str) -> list[Episode]:
     """With flat observations and with actions as tasks/simulators.py has them."""
     env = simulators.make(environment)
     env.close()
+    parts = simulators.parts(env.seen)
+    shapes = {name: space.shape or () for name, space in parts.items()}
+    ours = []
     for number, one in enumerate(found):
-        episodes.check_shapes(number, one, env.seen.shape or (), env.taken.shape or ())
-        if not isinstance(env.seen, spaces.Box):
-            _check_whole(number, one.observations, env.seen)
-    return [replace(one, observations=env.flat(one.observations), actions=env.inward(one.actions)) for one in found]
+        episodes.check_shapes(number, one, shapes, env.taken.shape or ())
+        seen = one.observations if isinstance(one.observations, Mapping) else {"observations": one.observations}
+        for name, space in parts.items():
+            if not isinstance(space, spaces.Box):
+                _check_whole(number, name, seen[name], space)
+        if refused := env.refused(one.actions):
+            place, expected = refused
+            got = f"got {one.actions[place]:g} at step {place[0]}"
+            raise BadEpisode(number, "actions", f"{expected} expected, {got}")
+        ours.append(replace(one, observations=env.flat(seen), actions=env.inward(one.actions)))
+    return ours
 
 
-def _check_whole(number: int, observations: NDArray[Any], space: spaces.Space[Any]) -> None:
+def _check_whole(number: int, name: str, observations: NDArray[Any], space: spaces.Space[Any]) -> None:
     """BadEpisode for the first of these whole numbers, one or a vector of them a step, that is not of the space."""
     with np.errstate(invalid="ignore"):
         whole = observations.astype(np.int64)
     for step, (seen, given) in enumerate(zip(whole, observations, strict=True)):
         if not (np.array_equal(seen, given) and space.contains(seen)):
-            raise BadEpisode(number, "observations", f"one of {space} expected, got {given} at step {step}")
+            raise BadEpisode(number, name, f"one of {space} expected, got {given} at step {step}")

@@ -6,6 +6,7 @@ we add under "posttrain". Bytes depend on the content only: Minari's own writer 
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,9 @@ def write(
         "ref_max_score": reference.maximum,
         "posttrain": {"environment": environment, "reference": asdict(reference), **metadata},
     }
-    if environment in gymnasium.registry:
-        described["env_spec"] = gymnasium.spec(environment).to_json()
+    if (name := simulators.bare(environment)) in gymnasium.registry:
+        with suppress(TypeError, ValueError):  # what is registered as a function cannot be written down
+            described["env_spec"] = gymnasium.spec(name).to_json()
     env.close()
     (path / METADATA).write_text(json.dumps(described, indent=2) + "\n")
 

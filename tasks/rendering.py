@@ -1,7 +1,7 @@
 """An episode as a small animated picture (GIF), drawn without a display; the same episode gives the same bytes.
 
 MuJoCo's own renderer wants OpenGL, so its bodies are drawn here: the capsules and spheres of each, seen from the side, or
-from above where all of them lie flat. Other environments draw themselves.
+from above where all of them lie flat. Other environments draw themselves, or stay blank where they cannot.
 """
 
 import io
@@ -63,6 +63,8 @@ class Camera:
             return _room(inner.state)
         if hasattr(inner, "data") and hasattr(inner, "model"):
             return _bodies(inner.model, inner.data)
+        if "rgb_array" not in inner.metadata.get("render_modes", ()):
+            return _small(_canvas()[0])
         inner.render_mode = "rgb_array"
         return Image.fromarray(inner.render()).resize(SIZE, Image.Resampling.BOX)
 

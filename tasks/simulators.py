@@ -1,22 +1,28 @@
 """Environments by name, all with one face: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
 
-Besides Gymnasium's there are two small ones of our own, whose optimum is known: `graph` and `key-to-door`.
+Besides Gymnasium's there are two small ones of our own, whose optimum is known: `graph` and `key-to-door`. Those of other
+packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module.
 """
 
 import difflib
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import namespace
 from numpy.typing import NDArray
 
 from tasks.algorithms.offline import graph, key_to_door
 from tasks.algorithms.offline.networks import Spaces
 
 Seen = NDArray[np.float32]
+ROUNDING = 1e-5  # of half a range: how far beyond its bounds an action that somebody recorded may lie
 GRAPH = graph.random_graph(nodes=20, degree=3, longest=4, seed=3)
 WALK = 10  # steps until a walk in the graph is truncated
 LONGEST = 1000  # steps until an episode is truncated where Gymnasium sets no limit: a policy that stays put would play for ever
@@ -113,36 +119,78 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         scaled = (actions - self.middle) / self.reach
         return np.where(np.isfinite(scaled), np.clip(scaled, -1, 1), scaled).astype(np.float32)
 
-    def flat(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """The environment's own observations, one a step, as `step` gives them: (T, O)."""
-        if isinstance(self.seen, spaces.Box):
-            return observations.reshape(len(observations), -1)
-        return np.stack([self._flat(seen) for seen in observations.astype(np.int64)])
+    def refused(self, actions: NDArray[Any]) -> tuple[tuple[int, ...], str] | None:
+        """Where the first of the environment's own actions, (T, A) or (T,), stands that it does not have, and what it has there.
+
+        Beyond a bound by no more than rounding is none of these, nor is a component that is not finite.
+        """
+        if isinstance(self.taken, spaces.Discrete):
+            first, last = int(self.taken.start), int(self.taken.start + self.taken.n) - 1
+            wrong = (actions < first) | (actions > last) | (actions != np.floor(actions))
+        else:
+            wrong = np.isfinite(actions) & (np.abs(actions - self.middle) > self.reach * (1 + ROUNDING))
+        if not wrong.any():
+            return None
+        place = tuple(int(index) for index in np.argwhere(wrong)[0])
+        if isinstance(self.taken, spaces.Discrete):
+            return place, f"one of {first} to {last}"
+        middle, reach = float(self.middle[place[1:]]), float(self.reach[place[1:]])
+        return place, f"a number within [{middle - reach:g}, {middle + reach:g}]"
+
+    def flat(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
+        """The environment's own observations, by the names of `parts`, one a step in each, as `step` gives them: (T + 1, O)."""
+        found = []
+        for name, space in parts(self.seen).items():
+            values = observations[name]
+            if not isinstance(space, spaces.Box):
+                values = np.stack([spaces.flatten(space, value) for value in values.astype(np.int64)])
+            found.append(values.reshape(len(values), -1))
+        return np.concatenate(found, 1)
+
+
+def parts(space: spaces.Space[Any], name: str = "observations") -> dict[str, spaces.Space[Any]]:
+    """What a space is made of, in the order in which Gymnasium's `flatten` puts it in a row, named as Minari's files name it.
+
+    A Dict's parts stand in the order of its keys (sorted, unless the environment itself orders them), a Tuple's as they come.
+    """
+    if isinstance(space, spaces.Dict):
+        inner = {f"{name}/{key}": part for key, part in space.spaces.items()}
+    elif isinstance(space, spaces.Tuple):
+        inner = {f"{name}/_index_{index}": part for index, part in enumerate(space.spaces)}
+    else:
+        return {name: space}
+    return {path: leaf for key, part in inner.items() for path, leaf in parts(part, key).items()}
 
 
 OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {"graph": GraphEnv, "key-to-door": KeyToDoorEnv}
 OPTIMA = {"graph": float(-GRAPH.distances[GRAPH.starts].mean()), "key-to-door": 1.0}  # mean return of the best policy
 
 
+ID = r"^(\w+(\.\w+)*:)?[\w./-]+$"  # of an environment, with or without the module that registers it
+PLUGINS = "gymnasium.envs"  # the group of entry points by which packages register environments
+
+
 def unversioned(environment: str) -> str:
-    """Its name without the version: Hopper of Hopper-v5."""
-    return environment.rsplit("-v", 1)[0]
+    """Its name without module and version: Hopper of Hopper-v5."""
+    return bare(environment).rsplit("-v", 1)[0]
+
+
+def bare(environment: str) -> str:
+    """Its name in Gymnasium's registry: Hopper-v5 of module:Hopper-v5."""
+    return environment.rpartition(":")[2]
 
 
 def make(environment: str, render_mode: str | None = None) -> Plain:
     """The environment of that name; SystemExit with one line if there is none, or if its spaces are not supported."""
     if environment in OWN:
         return Plain(OWN[environment](render_mode))
-    if environment not in gymnasium.registry:
-        near = difflib.get_close_matches(environment, [*OWN, *gymnasium.registry], n=3)
-        known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
-        raise SystemExit(f"environment {environment}: unknown; {known}")
-    spec = gymnasium.spec(environment)
+    _register(environment)
+    spec = gymnasium.spec(bare(environment))
     if "mujoco" in str(spec.entry_point):
         _keep_mujoco_from_writing()
     limit = spec.max_episode_steps or LONGEST
     try:
-        env = gymnasium.make(environment, limit, render_mode=render_mode, disable_env_checker=True)
+        env = gymnasium.make(bare(environment), limit, render_mode=render_mode, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
         raise SystemExit(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
     if not env.observation_space.is_np_flattenable:
@@ -150,6 +198,57 @@ def make(environment: str, render_mode: str | None = None) -> Plain:
     if not _supported(env.action_space):
         raise SystemExit(f"environment {environment}: actions of {env.action_space} are not supported")
     return Plain(env)
+
+
+def _register(environment: str) -> None:
+    """See to it that Gymnasium knows the environment; SystemExit with one line if it cannot."""
+    module, _, name = environment.rpartition(":")
+    if module:
+        _import(environment, module)
+    failed = [] if module or name in gymnasium.registry else _register_plugins()
+    if name in gymnasium.registry:
+        return
+    near = difflib.get_close_matches(name, [*OWN, *gymnasium.registry], n=3)
+    known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
+    raise SystemExit("; ".join([f"environment {environment}: unknown", known, *failed]))
+
+
+def _import(environment: str, module: str) -> None:
+    """Import the installed module that registers the environment.
+
+    None is taken from the working directory, which is on Python's path: what came with somebody's data set must not run.
+    """
+    top = module.partition(".")[0]
+    try:
+        found = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise SystemExit(f"environment {environment}: no module {top} is installed")
+    places = [*(found.submodule_search_locations or []), found.origin or ""]
+    if any(Path(place).parent.resolve() == Path.cwd().resolve() for place in places if place):
+        raise SystemExit(
+            f"environment {environment}: module {top} stands in the working directory; install it to use it"
+        )
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever runs in it
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SystemExit(f"environment {environment}: module {module} cannot be imported: {what}") from None
+
+
+@cache
+def _register_plugins() -> list[str]:
+    """Have the installed packages register their environments, once; a line for each that could not."""
+    failed = []
+    for plugin in entry_points(group=PLUGINS):
+        try:
+            register = plugin.load()
+            with namespace(None if plugin.name.startswith("__") else plugin.name):  # type: ignore[arg-type]
+                register()
+        except Exception as error:  # whatever runs in it
+            failed.append(f"entry point {plugin.value} failed: {' '.join(str(error).split())}")
+    return failed
 
 
 def _keep_mujoco_from_writing() -> None:

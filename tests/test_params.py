@@ -3,6 +3,7 @@
 import json
 import shutil
 from copy import deepcopy
+import sys
 from pathlib import Path
 
 import pytest
@@ -281,6 +282,40 @@ def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
     told = r"^params.yaml: behaviour.environments.CartPole-v9: Gymnasium has no such environment \(did you mean CartPole-v1\?\)$"
     with pytest.raises(ParameterError, match=told):
         parameters.check_outside(tmp_path, {*known, "behaviour@CartPole-v9"})
+
+
+@pytest.mark.parametrize(
+    ("id_", "told"),
+    [
+        ("tests.tasks.goal:Reach-v0", None),  # the stage itself finds out whether the module has it
+        ("no_such_package:Reach-v0", "no_such_package:Reach-v0: no module no_such_package is installed"),
+        ("CartPole-v9", r"Gymnasium has no such environment \(did you mean CartPole-v1\?\)"),
+        ("CartPole-v1", None),
+    ],
+)
+def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
+    """The command line imports no module of others, so that a preset alone runs nothing."""
+    for name in ("params.yaml", "params.schema.json"):
+        shutil.copy(ROOT / name, tmp_path)
+    entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
+    parameters.edit(tmp_path, [parameters.setting(f"behaviour.environments.theirs={entry}")])
+    parameters.check_outside(tmp_path, {"behaviour@graph"})
+    imported = set(sys.modules)
+    if told is None:
+        parameters.check_outside(tmp_path, {"behaviour@theirs"})
+    else:
+        with pytest.raises(ParameterError, match=rf"^params.yaml: behaviour.environments.theirs: {told}$"):
+            parameters.check_outside(tmp_path, {"behaviour@theirs"})
+    assert not [name for name in set(sys.modules) - imported if name.startswith(("tests", "no_such"))]
+
+
+@pytest.mark.parametrize("id_", ["a b:c", "../evil:X-v0", "a:b:c", ""])
+def test_an_id_that_is_none_is_refused(tmp_path, id_):
+    for name in ("params.yaml", "params.schema.json"):
+        shutil.copy(ROOT / name, tmp_path)
+    entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
+    with pytest.raises(ParameterError, match=r"behaviour.environments.theirs.id: expected text"):
+        parameters.edit(tmp_path, [parameters.setting(f"behaviour.environments.theirs={entry}")])
 
 
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):

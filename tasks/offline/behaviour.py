@@ -1,14 +1,17 @@
 """The policies that an environment's data sets are recorded with: PPO's, on its way from random to expert.
 
-They are chosen by evaluation return, not by step, and act as PPO did: by chance. `out` gets a folder for each (random, medium,
-expert), the evaluations, the episodes of the first steps of training (replay), and between which returns scores are measured.
+They are chosen by evaluation return, not by step, and act as PPO did: by chance. Every policy on the way is looked at for some
+episodes, and the few that this puts first for more and others: these choose, since the best of many short looks is the luckiest.
+What a chosen policy is worth is measured on others again. `out` gets a folder for each (random, medium, expert), the evaluations,
+all whole episodes of training up to the medium policy (replay), and between which returns scores are measured.
 A run that is killed starts afresh: the state of a simulator cannot be saved.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,14 +33,18 @@ from tasks.recordings import Reference
 from tasks.stage import Config, Metrics, main
 from tasks.tracking import track
 
-CHOSEN_BY, MEASURED_BY = 1_000_000, 2_000_000  # seeds of episodes: those that choose a policy would flatter it
+FIRST_LOOK, SECOND_LOOK, MEASURED_BY = (
+    1_000_000,
+    1_500_000,
+    2_000_000,
+)  # seeds: episodes that choose a policy flatter it
 
 
 class Training(Config):
     """PPO's way in one environment; without steps there is a random policy only."""
 
+    id: str | None = Field(pattern=simulators.ID)  # Gymnasium's, or module:id; null: the key itself
     steps: int = Field(ge=0)  # in the environment
-    replay: int = Field(ge=0)  # of them, the first ones, kept as a data set
     medium: float = Field(gt=0, lt=1)  # where between the random and the best policy's return the medium one's lies
     evaluate_every: int = Field(ge=1)  # updates
     learning_rate: float = Field(gt=0)
@@ -49,8 +56,8 @@ class BehaviourConfig(Config):
     """PPO, alike in all environments but for what they say themselves."""
 
     environments: dict[str, Training] = Field(
-        json_schema_extra={"propertyNames": {"environmentOr": list(simulators.OWN)}}
-    )  # Gymnasium's or our own; the command line looks before anything runs
+        json_schema_extra={"environmentsOr": list(simulators.OWN)}
+    )  # Gymnasium's, another package's or our own; the command line looks before anything runs
     seed: int = Field(ge=0)
     copies: int = Field(ge=1)  # of the environment, side by side
     horizon: int = Field(ge=1)  # steps of each for one update
@@ -60,13 +67,17 @@ class BehaviourConfig(Config):
     epochs: int = Field(ge=1)
     minibatches: int = Field(ge=1)
     max_gradient: float = Field(gt=0)
-    evaluate_episodes: int = Field(ge=2)
-    measure_episodes: int = Field(ge=2)  # of each policy that was chosen
+    evaluate_episodes: int = Field(ge=2)  # of every policy on the way: the first look
+    finalists: int = Field(
+        ge=1
+    )  # policies that get a second look: the best ones, and those nearest to the medium return
+    final_episodes: int = Field(ge=2)  # of each of them, others: the second look, which chooses
+    measure_episodes: int = Field(ge=2)  # of each policy that was chosen, others again
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy of the way, the steps that it had been trained for, and the mean return that speaks for it."""
+    """A policy of the way, the steps that it had been trained for, and the mean return of the last look at it."""
 
     steps: int
     value: float
@@ -74,34 +85,48 @@ class Checkpoint:
 
 
 def run(config: BehaviourConfig, out: Path) -> Metrics:
-    """Train in the environment that `out` is named like, and keep what its data sets need; metrics: each policy's return."""
-    environment = out.name
-    out.mkdir(parents=True, exist_ok=True)
-    training = config.environments[environment]
+    """Train in the environment that `out` is named like, and keep what its data sets need.
+
+    The metrics, of each policy: the `steps` it was trained for, the return it was `chosen_at` (the mean of the second look, still
+    a little flattered), and what it measures on other episodes: `mean` with the bounds `low` and `high`.
+    """
+    training = config.environments[out.name]
+    environment = training.id or out.name
     torch.manual_seed(config.seed)
     policy = Behaviour(simulators.spaces_of(environment), config.hidden)
-    first = Checkpoint(0, _play(environment, policy, config.evaluate_episodes, CHOSEN_BY).mean(), deepcopy(policy))
-    chosen, checkpoints, replay = {RANDOM: first}, [first], list[Episode]()
+    out.mkdir(parents=True, exist_ok=True)
+    checkpoints, replay = [_look(environment, policy, 0, config)], list[Episode]()
+
+    @cache
+    def again(checkpoint: Checkpoint) -> Checkpoint:
+        returns = _play(environment, checkpoint.policy, config.final_episodes, SECOND_LOOK)
+        return replace(checkpoint, value=float(returns.mean()))
+
     if training.steps:
-        collector = Collector(environment, config.copies, config.seed, training.replay)
+        collector = Collector(environment, config.copies, config.seed)
         updates = max(1, training.steps // (config.copies * config.horizon))
         rows = track(_train(config, training, environment, policy, collector, checkpoints, updates), updates)
         collector.close()
-        chosen, replay = chosen | choose(environment, training.medium, checkpoints), collector.replay
+        chosen = choose(out.name, training.medium, config.finalists, checkpoints, again)
+        replay = collector.ended_by(chosen[MEDIUM].steps)
         artifacts.write_curves(rows, out / "curve.csv")
+    else:
+        chosen = {RANDOM: again(checkpoints[0])}
     _write_evaluations(checkpoints, out / "evaluations.csv")
     returns = {
         tier: _play(environment, one.policy, config.measure_episodes, MEASURED_BY) for tier, one in chosen.items()
     }
     artifacts.write(schemas.Measured, _table(returns), out / "measured.parquet")
-    reference = reference_of(environment, {tier: float(values.mean()) for tier, values in returns.items()})
-    (out / REFERENCE).write_text(json.dumps(asdict(reference), indent=2) + "\n")
+    reference = reference_of(out.name, environment, {tier: float(values.mean()) for tier, values in returns.items()})
+    (out / REFERENCE).write_text(json.dumps({"environment": environment, **asdict(reference)}, indent=2) + "\n")
     for tier, checkpoint in chosen.items():
         saved.save(checkpoint.policy, out / tier)
     if replay:
         recordings.write(out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed})
-    estimates = {tier: asdict(bootstrap(values, config.seed, 1000)) for tier, values in returns.items()}
-    return {tier: {"steps": chosen[tier].steps, **estimate} for tier, estimate in estimates.items()}
+    return {
+        tier: {"steps": one.steps, "chosen_at": one.value, **asdict(bootstrap(returns[tier], config.seed, 1000))}
+        for tier, one in chosen.items()
+    }
 
 
 def _train(
@@ -132,38 +157,56 @@ def _train(
     )
     for update, metrics in enumerate(steps, start=1):
         if update % training.evaluate_every == 0 or update == updates:
-            value = _play(environment, policy, config.evaluate_episodes, CHOSEN_BY).mean()
-            checkpoints.append(Checkpoint(update * config.copies * config.horizon, value, deepcopy(policy)))
+            checkpoints.append(_look(environment, policy, update * config.copies * config.horizon, config))
         yield {name: metric.item() for name, metric in metrics.items()}
 
 
-def choose(environment: str, medium: float, checkpoints: Sequence[Checkpoint]) -> dict[str, Checkpoint]:
-    """The best one, and of those before it the one nearest to the share `medium` of the way there from the first."""
-    best = max(range(len(checkpoints)), key=lambda number: checkpoints[number].value)
-    before = checkpoints[1:best]
-    if not before:
+def _look(environment: str, policy: Behaviour, steps: int, config: BehaviourConfig) -> Checkpoint:
+    """The policy as it is now, with the first look at it."""
+    value = _play(environment, policy, config.evaluate_episodes, FIRST_LOOK).mean()
+    return Checkpoint(steps, float(value), deepcopy(policy))
+
+
+def choose(
+    name: str,
+    medium: float,
+    finalists: int,
+    checkpoints: Sequence[Checkpoint],
+    again: Callable[[Checkpoint], Checkpoint],
+) -> dict[str, Checkpoint]:
+    """The first one; the best one; and of those between the one nearest to the share `medium` of the way from first to best.
+
+    For both the first look only names `finalists` policies, and the second one, by `again`, decides among them.
+    """
+    contenders = sorted(range(len(checkpoints)), key=lambda number: -checkpoints[number].value)[:finalists]
+    best = max(sorted(contenders), key=lambda number: again(checkpoints[number]).value)
+    between = checkpoints[1:best]
+    if not between:
         raise SystemExit(
-            f"behaviour.environments.{environment}: no policy was between the random one and the best one "
+            f"behaviour.environments.{name}: no policy was between the random one and the best one "
             f"(returns {', '.join(f'{checkpoint.value:.1f}' for checkpoint in checkpoints[:8])}, ..): more steps, or evaluate more often"
         )
-    wanted = checkpoints[0].value + medium * (checkpoints[best].value - checkpoints[0].value)
-    return {
-        MEDIUM: min(before, key=lambda checkpoint: abs(checkpoint.value - wanted)),
-        EXPERT: checkpoints[best],
-    }
+    random, expert = again(checkpoints[0]), again(checkpoints[best])
+    wanted = random.value + medium * (expert.value - random.value)
+
+    def distance(checkpoint: Checkpoint) -> float:
+        return abs(checkpoint.value - wanted)
+
+    near = sorted(between, key=distance)[:finalists]
+    return {RANDOM: random, MEDIUM: min(map(again, near), key=distance), EXPERT: expert}
 
 
-def reference_of(environment: str, returns: Mapping[str, float]) -> Reference:
+def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> Reference:
     """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum."""
     known, d4rl = simulators.OPTIMA.get(environment), recordings.d4rl_reference(environment)
     maximum = known if known is not None else returns.get(EXPERT, d4rl.maximum if d4rl else None)
     if maximum is None:
         raise SystemExit(
-            f"behaviour.environments.{environment}: steps is 0, but what a good return is can only be learned by training here"
+            f"behaviour.environments.{name}: steps is 0, but what a good return is can only be learned by training here"
         )
     if maximum <= returns[RANDOM]:
         raise SystemExit(
-            f"behaviour.environments.{environment}: the best policy's return {maximum:.1f} is not above the random one's "
+            f"behaviour.environments.{name}: the best policy's return {maximum:.1f} is not above the random one's "
             f"{returns[RANDOM]:.1f}: more steps"
         )
     return Reference(returns[RANDOM], maximum)

@@ -1,8 +1,8 @@
 """The data sets that offline methods learn from: recorded with the behaviour policies, or imported.
 
 `random`, `medium` and `expert` are played by that policy, by chance as it was trained; `medium-expert` is one half each;
-`medium-replay` has the first episodes of its training. `minari` and `d4rl` are a folder or file below `path`, whose changes
-DVC notices; `minari-remote` is an id that Minari downloads.
+`medium-replay` has all episodes that training had ended when it reached the medium policy, as D4RL's. `minari` and `d4rl` are a
+folder or file below `path`, whose changes DVC notices; `minari-remote` is an id that Minari downloads.
 """
 
 import json
@@ -77,12 +77,12 @@ class TransitionsConfig(Config):
 def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Metrics:
     """Record or import the data set that `out` is named like; the metrics say how long and how good its episodes are."""
     dataset = config.datasets[out.name]
-    reference = behaviours.reference(behaviour)
+    environment, reference = behaviours.environment(behaviour), behaviours.reference(behaviour)
     if dataset.source in IMPORTS:
-        episodes, metadata = _imported(out.name, dataset, raw), {"location": dataset.location}
+        episodes, metadata = _imported(out.name, dataset, environment, raw), {"location": dataset.location}
     else:
         episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
-    recordings.write(out, dataset.environment, episodes, reference, {"source": dataset.source, **metadata})
+    recordings.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
     table = _table(episodes)
     artifacts.write(schemas.Recorded, table, out / "recorded.parquet")
     return _metrics(table, reference)
@@ -95,7 +95,7 @@ def limited(episodes: list[Episode], steps: int | None, count: int | None) -> li
     return episodes[: kept if count is None else min(kept, count)]
 
 
-def _imported(name: str, dataset: Dataset, raw: Path) -> list[Episode]:
+def _imported(name: str, dataset: Dataset, environment: str, raw: Path) -> list[Episode]:
     """Its episodes; SystemExit with one line naming the data set."""
     key = f"params.yaml: transitions.datasets.{name}.location"
     if dataset.location is None:
@@ -103,8 +103,10 @@ def _imported(name: str, dataset: Dataset, raw: Path) -> list[Episode]:
     if dataset.source != "minari-remote" and not Path(normpath(raw / dataset.location)).is_relative_to(normpath(raw)):
         raise SystemExit(f"{key}: {dataset.location} is not below transitions.path, where changes are noticed")
     try:
-        found = IMPORTS[dataset.source](raw, dataset.location, dataset.environment)
-    except (SystemExit, BadEpisode) as error:
+        found = IMPORTS[dataset.source](raw, dataset.location, environment)
+    except BadEpisode as error:
+        raise SystemExit(f"data set {name}: {dataset.location}: {error}") from None
+    except SystemExit as error:  # names the file itself
         raise SystemExit(f"data set {name}: {error}") from None
     return limited(found, dataset.steps, dataset.episodes)
 
@@ -120,15 +122,14 @@ def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[
     tiers = {"medium-expert": (MEDIUM, EXPERT)}.get(dataset.source, (dataset.source,))
     steps, count = (None if limit is None else -(-limit // len(tiers)) for limit in (dataset.steps, dataset.episodes))
     first = FIRST_SEED + 100_000 * seed
-    episodes = [one for tier in tiers for one in record(behaviour, tier, dataset.environment, steps, count, first)]
+    episodes = [one for tier in tiers for one in record(behaviour, tier, steps, count, first)]
     policies = {tier: saved.digest(behaviour / tier) for tier in tiers}
     return episodes, {"policies": policies, "seed": first}
 
 
-def record(
-    behaviour: Path, tier: str, environment: str, steps: int | None, count: int | None, seed: int
-) -> list[Episode]:
+def record(behaviour: Path, tier: str, steps: int | None, count: int | None, seed: int) -> list[Episode]:
     """Episodes played by one policy, seeded `seed`, `seed + 1`, ..; as `limited` has them."""
+    environment = behaviours.environment(behaviour)
     player = as_player(Sampled(behaviours.policy(behaviour, tier), seed))
     episodes: list[Episode] = []
     while (steps is None or sum(map(len, episodes)) < steps) and (count is None or len(episodes) < count):

@@ -8,11 +8,11 @@ from tasks.collecting import Collector
 STEPS, COPIES = 60, 3
 
 
-def collected(environment, keep=0, seed=0, parts=(STEPS,)):
+def collected(environment, seed=0, parts=(STEPS,)):
     """The collector after it was asked for `parts`, and the rollouts."""
     torch.manual_seed(0)
     policy = Behaviour(simulators.spaces_of(environment), [4])
-    collector, generator = Collector(environment, COPIES, seed, keep), torch.Generator().manual_seed(seed)
+    collector, generator = Collector(environment, COPIES, seed), torch.Generator().manual_seed(seed)
     rollouts = [collector.collect(policy, steps, generator) for steps in parts]
     collector.close()
     return collector, rollouts
@@ -46,29 +46,32 @@ def test_an_episode_goes_on_over_rollouts():
     assert torch.equal(whole.rewards, torch.cat([part.rewards for part in parts]))
 
 
-@pytest.mark.parametrize("keep", [0, 1, 50, 10_000])
-def test_the_first_whole_episodes_are_kept(keep):
-    collector, (rollout,) = collected("graph", keep)
-    episodes.check(collector.replay, 20, 3, discrete=True)
-    lengths = [len(one) for one in collector.replay]
-    ended = int(rollout.ended.sum())
-    if keep == 10_000:
-        assert len(lengths) == ended, "all that ended"
-    else:
-        assert sum(lengths[:-1]) < max(keep, 1)
-        assert sum(lengths) >= keep
+def test_every_whole_episode_is_kept_until_it_ended():
+    collector, (rollout,) = collected("graph")
+    kept = collector.ended_by(STEPS * COPIES)
+    episodes.check(kept, 20, 3, discrete=True)
+    assert len(kept) == int(rollout.ended.sum()), "all that ended"
     first, copy = min((int(rollout.ended[:, n].int().argmax()), n) for n in range(COPIES))
-    if keep:
-        kept = collector.replay[0]
-        assert kept.observations[:-1].tolist() == rollout.observations[: first + 1, copy].tolist()
-        assert kept.actions.tolist() == rollout.actions[: first + 1, copy].tolist()
-        assert kept.rewards.sum() == rollout.rewards[: first + 1, copy].sum()
+    assert kept[0].observations[:-1].tolist() == rollout.observations[: first + 1, copy].tolist()
+    assert kept[0].actions.tolist() == rollout.actions[: first + 1, copy].tolist()
+    assert kept[0].rewards.sum() == rollout.rewards[: first + 1, copy].sum()
+
+
+@pytest.mark.parametrize("rows", [0, 5, 30, STEPS])
+def test_up_to_a_step_there_is_what_had_ended_by_then(rows):
+    """`rows` steps in each of the copies: the same as if no more had been played."""
+    collector, (rollout,) = collected("graph")
+    kept = collector.ended_by(rows * COPIES)
+    assert len(kept) == int(rollout.ended[:rows].sum())
+    if rows:
+        alone, _ = collected("graph", parts=(rows,))
+        assert [one.actions.tolist() for one in kept] == [one.actions.tolist() for _, one in alone.replay]
 
 
 def test_what_was_executed_is_kept_and_what_was_sampled_is_trained_on():
-    collector, (rollout,) = collected("Hopper-v5", keep=10_000)
+    collector, (rollout,) = collected("Hopper-v5")
     assert rollout.actions.abs().max() > 1, "a Gaussian's"
-    kept = torch.cat([torch.from_numpy(one.actions) for one in collector.replay])
+    kept = torch.cat([torch.from_numpy(one.actions) for _, one in collector.replay])
     assert kept.abs().max() == 1
 
 

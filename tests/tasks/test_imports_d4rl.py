@@ -67,10 +67,30 @@ def test_ends_written_as_numbers(tmp_path):
 
 
 def test_actions_come_to_lie_in_our_box(tmp_path):
-    """Pendulum takes -2 to 2; what lies beyond is what the environment would have made of it."""
-    whole = [episode(np.zeros((4, 3)), np.array([[-2.0], [1.0], [2.5]]), np.zeros(3), True)]
+    """Pendulum takes -2 to 2; what lies beyond by rounding alone is what the environment would have made of it."""
+    whole = [episode(np.zeros((4, 3)), np.array([[-2.0], [1.0], [2 + 1e-6]]), np.zeros(3), True)]
     (found,) = imports.d4rl(flat(tmp_path / "it.hdf5", whole), "Pendulum-v1")
     assert found.actions[:, 0].tolist() == [-1, 0.5, 1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "size", "action", "told"),
+    [
+        ("CartPole-v1", 4, 7, "one of 0 to 1 expected, got 7"),
+        ("CartPole-v1", 4, -1, "one of 0 to 1 expected, got -1"),
+        ("CartPole-v1", 4, 0.5, "one of 0 to 1 expected, got 0.5"),
+        ("Pendulum-v1", 3, [7.0], r"a number within \[-2, 2\] expected, got 7"),
+        ("Pendulum-v1", 3, [-2.001], r"a number within \[-2, 2\] expected, got -2.001"),
+    ],
+)
+def test_actions_that_the_environment_does_not_have_are_refused_when_read(environment, size, action, told, tmp_path):
+    """Two actions' 7 would be no row of a table, and a torque of 7 is not one of 2."""
+    fine = np.zeros_like(np.array([action, action, action]))
+    actions = fine.copy()
+    actions[1] = action
+    whole = [episode(np.zeros((4, size)), taken, np.zeros(3), True) for taken in (fine, actions)]
+    with pytest.raises(BadEpisode, match=f"^episode 1: actions: {told} at step 1$"):
+        imports.d4rl(flat(tmp_path / "it.hdf5", whole), environment)
 
 
 STEPS = sum(map(len, WHOLE))

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from tasks import episodes, imports, recordings
+from tasks.algorithms.offline.networks import MeanAction
 from tasks.episodes import BadEpisode, episode
+from tasks.playing import as_player, play
 from tasks.recordings import Reference
+from tests.tasks import goal
 from tests.tasks.foreign import INF, NAN, WHOLE, equal, with_value
 
 
@@ -76,6 +79,7 @@ def changed(folder, field, change):
         ("actions", lambda values: values[:, 0], "actions: shape (3, 3) expected, got (3,)"),
         ("actions", lambda values: np.zeros((3, 5)), "actions: shape (3, 3) expected, got (3, 5)"),
         ("actions", lambda values: with_value(values, (1, 1), INF), "actions: inf at step 1"),  # would be clipped
+        ("actions", lambda values: values + 3, "actions: a number within [-1, 1] expected, got "),
         ("observations", lambda values: values[:-1], "observations: shape (4, 11) expected, got (3, 11)"),
         ("observations", lambda values: values[:0], "observations: shape (4, 11) expected, got (0, 11)"),
         ("observations", lambda values: 3.0, "observations: one row a step expected, got a single number"),
@@ -159,13 +163,83 @@ def test_a_number_that_is_no_observation_is_told(number, shown, tmp_path, monkey
         imports.minari(folder, "FrozenLake-v1")
 
 
-def test_pairs_for_observations_are_told(tmp_path, monkeypatch):
+def test_a_tuple_of_numbers_is_one_row(tmp_path, monkeypatch):
     """Blackjack shows (sum, card, ace): Minari keeps them as a group."""
     hand = {"observations": ([14, 20], [10, 10], [0, 0]), "actions": [1], "rewards": [0.0]}
     ends = {"terminations": [True], "truncations": [False]}
     folder = by_minari("cards-v0", "Blackjack-v1", [hand | ends], monkeypatch, tmp_path)
-    with pytest.raises(BadEpisode, match=r"^episode 0: observations: an array expected, got a group \(Dict and Tuple"):
-        imports.minari(folder, "Blackjack-v1")
+    (found,) = imports.minari(folder, "Blackjack-v1")
+    env = gymnasium.make("Blackjack-v1")
+    for row, seen in zip(found.observations, [(14, 10, 0), (20, 10, 0)], strict=True):
+        np.testing.assert_array_equal(row, gymnasium.spaces.flatten(env.observation_space, seen))
+
+
+def reached(monkeypatch, root, episodes_=3):
+    """Random play in an environment with goals, as Minari itself writes it; and the same observations, flattened by Gymnasium."""
+    env, rng = gymnasium.make(goal.NAME), np.random.default_rng(0)
+    whole, rows = [], []
+    for seed in range(episodes_):
+        seen = [env.reset(seed=seed)[0]]
+        actions = [rng.uniform(-2, 2, 1).astype(np.float32) for _ in range(goal.LONGEST)]
+        steps = [env.step(action) for action in actions]
+        seen += [step[0] for step in steps]
+        rows.append(np.stack([gymnasium.spaces.flatten(env.observation_space, one) for one in seen]))
+        panels = [one.pop("panel") for one in map(dict, seen)]
+        parts = {key: [one[key] for one in seen] for key in seen[0] if key != "panel"}
+        whole.append(
+            {
+                "observations": parts | {"panel": tuple(map(list, zip(*panels, strict=True)))},
+                "actions": actions,
+                "rewards": [step[1] for step in steps],
+                "terminations": [step[2] for step in steps],
+                "truncations": [step[3] for step in steps],
+            }
+        )
+    return by_minari("reach/random-v0", goal.NAME, whole, monkeypatch, root), rows
+
+
+def test_minari_with_a_dict_for_observations_is_read_as_it_is_played(tmp_path, monkeypatch):
+    folder, rows = reached(monkeypatch, tmp_path)
+    found = imports.minari(folder, goal.NAME)
+    episodes.check(found, 11, 1, discrete=False)
+    for one, row in zip(found, rows, strict=True):
+        np.testing.assert_allclose(one.observations, row, rtol=1e-6)
+    assert np.abs(found[0].actions).max() <= 1, "of -2 to 2"
+    recordings.write(tmp_path / "reach", goal.NAME, found, Reference(-9.0, 0.0), {})
+    again = recordings.read(tmp_path / "reach")
+    np.testing.assert_allclose(again.transitions.next_observations[-1], rows[-1][-1], rtol=1e-6)
+    played = play(goal.NAME, as_player(MeanAction(again.spaces, [4])), 2, seed=0)
+    assert played.initial[0].tolist() == pytest.approx(rows[0][0].tolist())
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "told"),
+    [
+        ("desired_goal", None, "observations/desired_goal: missing"),
+        (
+            "desired_goal",
+            lambda values: values[:-1],
+            r"observations/desired_goal: shape \(6, 1\) expected, got \(5, 1\)",
+        ),
+        ("tool", lambda values: values + 1, r"observations/tool: one of Discrete\(3\) expected, got 3 at step 2"),
+        ("panel/_index_0", lambda values: values[:, :1], r"observations/panel/_index_0: shape \(6, 2\) expected"),
+        ("observation", lambda values: np.void(b"gASVCg=="), r"observations/observation: numbers expected, got \|V8"),
+    ],
+)
+def test_what_is_wrong_with_a_part_is_told_by_its_name(part, change, told, tmp_path, monkeypatch):
+    folder, _ = reached(monkeypatch, tmp_path)
+    changed(folder, f"observations/{part}", change)
+    with pytest.raises(BadEpisode, match=f"^episode 1: {told}"):
+        imports.minari(folder, goal.NAME)
+
+
+def test_rows_where_parts_are_expected_are_told(tmp_path, monkeypatch):
+    folder, rows = reached(monkeypatch, tmp_path)
+    with h5py.File(folder / recordings.DATA, "a") as file:
+        del file["episode_1"]["observations"]
+        file["episode_1"]["observations"] = rows[1]
+    with pytest.raises(BadEpisode, match=r"^episode 1: observations/achieved_goal: missing"):
+        imports.minari(folder, goal.NAME)
 
 
 @pytest.mark.filterwarnings("ignore:`eval_env` is set to None", "ignore:env_spec is None")

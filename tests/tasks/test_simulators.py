@@ -1,3 +1,6 @@
+import sys
+from importlib.metadata import EntryPoint
+
 import gymnasium
 import numpy as np
 import pytest
@@ -5,6 +8,7 @@ import pytest
 from tasks import simulators
 from tasks.algorithms.offline.networks import Spaces
 from tasks.simulators import GRAPH, LONGEST, OPTIMA, WALK, make, spaces_of
+from tests.tasks import goal
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,7 @@ def test_numbers_that_do_not_begin_at_0():
     plain = simulators.Plain(Shifted())
     assert plain.step(1)[0].tolist() == [0, 0, 1]
     assert plain.inward(np.array([10, 11])).tolist() == [0, 1]
-    assert plain.flat(np.array([5, 7])).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert plain.flat({"observations": np.array([5, 7])}).tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
 def test_graph_by_hand():
@@ -199,3 +203,103 @@ def test_who_stays_put_is_truncated_in_the_end(environment, action, steps):
     env.reset(seed=0)
     ends = [env.step(action)[2:4] for _ in range(steps)]
     assert ends == [(False, False)] * (steps - 1) + [(False, True)]
+
+
+def test_parts_of_an_observation_are_one_row_in_gymnasiums_order():
+    """Sorted by name: achieved goal, desired goal, observation, panel, tool; the tool one-hot."""
+    env, its = make(goal.NAME), gymnasium.make(goal.NAME)
+    rows = [(env.reset(seed=4)[0], its.reset(seed=4)[0])]
+    for _ in range(3):
+        rows.append((env.step(np.array([0.5]))[0], its.step(np.array([1.0], dtype=np.float32))[0]))
+    for ours, theirs in rows:
+        np.testing.assert_allclose(ours, gymnasium.spaces.flatten(its.observation_space, theirs), rtol=1e-6)
+    at, desired, observed, panel, tool = np.split(rows[2][0], [1, 2, 4, 8])
+    assert (at[0], desired[0]) == (2.0, pytest.approx(rows[0][1]["desired_goal"][0]))
+    assert (observed.tolist(), panel.tolist(), tool.tolist()) == ([2.0, 2.0], [0, 1, 0.25, -0.5], [0, 0, 1])
+    assert spaces_of(goal.NAME) == Spaces(11, 1, discrete=False)
+
+
+PACKAGE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+def register():
+    gymnasium.register("{name}", entry_point=CartPoleEnv, max_episode_steps=7)
+{now}
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of somebody's on Python's path, that registers an environment when it is imported, or when it is asked to."""
+
+    def made(module, name, now="register()"):
+        (tmp_path / f"{module}.py").write_text(PACKAGE.format(name=name, now=now))
+        return f"{module}:{name}"
+
+    monkeypatch.syspath_prepend(tmp_path)
+    before = dict(gymnasium.registry)
+    simulators._register_plugins.cache_clear()
+    yield made
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+    simulators._register_plugins.cache_clear()
+
+
+def test_a_module_is_imported_that_registers_the_environment(package):
+    env = make(package("their_carts", "TheirCart-v0"))
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(7)][-1], "its own limit holds"
+    assert simulators.unversioned("their_carts:TheirCart-v0") == "TheirCart"
+
+
+def test_a_package_registers_by_its_entry_point(package, monkeypatch):
+    package("their_plugin", "PluginCart-v0", now="")
+    package("their_broken_plugin", "x", now="raise OSError('no licence')")
+    points = [
+        EntryPoint("__root__", "their_plugin:register", simulators.PLUGINS),
+        EntryPoint("theirs", "their_broken_plugin:register", simulators.PLUGINS),
+    ]
+    monkeypatch.setattr(simulators, "entry_points", lambda group: [one for one in points if one.group == group])
+    assert spaces_of.__wrapped__("PluginCart-v0") == Spaces(4, 2, discrete=True)
+    make("CartPole-v1")
+    with pytest.raises(SystemExit) as stopped:
+        make("PluginCrt-v0")
+    assert str(stopped.value).startswith("environment PluginCrt-v0: unknown; near names: PluginCart-v0")
+    assert str(stopped.value).endswith("entry point their_broken_plugin:register failed: no licence")
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ("no_such_package:Cart-v0", "no module no_such_package is installed"),
+        ("no_such.inner:Cart-v0", "no module no_such is installed"),
+        ("__main__:Cart-v0", "module __main__ stands|no module __main__ is installed|unknown"),
+        ("json:Cart-v0", "unknown; near names: CartPole-v0|unknown; near names"),
+        ("json.no_such:Cart-v0", "module json.no_such cannot be imported: ModuleNotFoundError: No module named"),
+        ("tests.tasks.goal:Reach-v0", "module tests stands in the working directory; install it to use it"),
+    ],
+)
+def test_a_module_that_does_not_serve_is_one_clear_line(environment, told):
+    with pytest.raises(SystemExit, match=f"^environment {environment}: ({told})") as stopped:
+        make(environment)
+    assert "\n" not in str(stopped.value)
+
+
+def test_a_module_that_breaks_is_one_clear_line(package):
+    with pytest.raises(
+        SystemExit, match=r"module broken_carts cannot be imported: ZeroDivisionError: division by zero$"
+    ):
+        make(package("broken_carts", "x", now="1 / 0"))
+
+
+@pytest.mark.parametrize("module", ["came_with_data", "data_of.theirs"])
+def test_what_stands_in_the_working_directory_is_not_run(module, tmp_path, monkeypatch):
+    """Not a file beside params.yaml, nor one in a folder of data: `python -m` has both on its path."""
+    file = tmp_path / f"{module.replace('.', '/')}.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("raise AssertionError('it ran')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit, match=r"stands in the working directory; install it to use it$"):
+        make(f"{module}:X-v0")
+    assert module not in sys.modules

@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -7,9 +8,11 @@ import pytest
 from tasks import behaviours, check, recordings, simulators
 from tasks.offline import behaviour
 from tasks.offline.behaviour import BehaviourConfig, Checkpoint, Training, choose, reference_of, run
+from tasks.offline.transitions import FIRST_SEED
+from tests.conftest import PARAMS
 
-CART = Training(steps=8192, replay=1000, medium=0.4, evaluate_every=2, learning_rate=0.002, gamma=0.98, entropy=0.0)
-NONE = CART.model_copy(update={"steps": 0, "replay": 0})
+CART = Training(id=None, steps=8192, medium=0.4, evaluate_every=2, learning_rate=0.002, gamma=0.98, entropy=0.0)
+NONE = CART.model_copy(update={"steps": 0})
 CONFIG = BehaviourConfig(
     environments={"CartPole-v1": CART, "graph": NONE, "key-to-door": NONE, "Hopper-v5": NONE, "Reacher-v5": NONE},
     seed=0,
@@ -21,7 +24,9 @@ CONFIG = BehaviourConfig(
     epochs=8,
     minibatches=2,
     max_gradient=0.5,
-    evaluate_episodes=10,
+    evaluate_episodes=5,
+    finalists=3,
+    final_episodes=15,
     measure_episodes=20,
 )
 
@@ -39,8 +44,10 @@ def test_ppo_learns_and_its_way_is_kept(cart):
     assert metrics["expert"]["mean"] > 200
     assert metrics["random"]["mean"] + 20 < metrics["medium"]["mean"] < metrics["expert"]["mean"] - 20
     assert 0 == metrics["random"]["steps"] < metrics["medium"]["steps"] < metrics["expert"]["steps"] <= CART.steps
-    for estimate in metrics.values():
+    for tier, estimate in metrics.items():
         assert estimate["low"] <= estimate["mean"] <= estimate["high"]
+        second = behaviour._play("CartPole-v1", behaviours.policy(out, tier), 15, behaviour.SECOND_LOOK)
+        assert estimate["chosen_at"] == second.mean()
     reference = behaviours.reference(out)
     assert (reference.minimum, reference.maximum) == (metrics["random"]["mean"], metrics["expert"]["mean"])
     assert len(pd.read_csv(out / "curve.csv")) == CART.steps // (CONFIG.copies * CONFIG.horizon)
@@ -48,17 +55,18 @@ def test_ppo_learns_and_its_way_is_kept(cart):
     assert evaluations["step"].tolist() == [0, *range(512, CART.steps + 1, 512)]
 
 
-def test_the_replay_is_the_first_whole_episodes_of_training(cart):
-    out, _ = cart
+def test_the_replay_is_all_of_training_up_to_the_medium_policy(cart):
+    """Whole episodes that had ended when PPO stood there; in the 8 copies at most one each had not."""
+    out, metrics = cart
     replay = behaviours.replay(out)
-    lengths = [len(one) for one in replay]
-    assert sum(lengths[:-1]) < CART.replay <= sum(lengths)
+    missing = metrics["medium"]["steps"] - sum(len(one) for one in replay)
+    assert 0 <= missing < CONFIG.copies * 500
     assert all(one.terminations[-1] for one in replay), "a pole that falls"
     found = recordings.read(out / "replay")
     assert found.environment == "CartPole-v1"
     early, late = np.array_split([one.rewards.sum() for one in replay], 2)
-    assert early.mean() < 35, "it begins as a random policy"
-    assert late.mean() < behaviours.reference(out).maximum
+    assert early[:50].mean() < 35, "it begins as a random policy"
+    assert late.mean() < metrics["medium"]["mean"] + 20, "and ends as the medium one"
 
 
 def test_the_policies_are_those_that_were_measured(cart):
@@ -98,8 +106,19 @@ def test_without_steps_there_is_a_random_policy_and_a_known_maximum(environment,
     for tier, told in (("expert", "no expert policy"), ("medium", "no medium policy")):
         with pytest.raises(SystemExit, match=rf"{environment}: {told}; .*steps is 0\?"):
             behaviours.policy(tmp_path / environment, tier)
-    with pytest.raises(SystemExit, match=r"replay is 0\?"):
+    with pytest.raises(SystemExit, match=r"steps is 0\?"):
         behaviours.replay(tmp_path / environment)
+
+
+def test_a_folder_may_be_named_otherwise_than_its_environment(tmp_path):
+    """Not every id can be the name of a branch in DVC, or of a folder."""
+    config = CONFIG.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "Hopper-v5"})}})
+    run(config, tmp_path / "hop")
+    assert behaviours.environment(tmp_path / "hop") == "Hopper-v5"
+    assert behaviours.reference(tmp_path / "hop").maximum == 3234.3
+    wrong = config.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "no_such:Hopper-v5"})}})
+    with pytest.raises(SystemExit, match=r"^environment no_such:Hopper-v5: no module no_such is installed$"):
+        run(wrong, tmp_path / "hop")
 
 
 def test_what_is_good_must_be_known(tmp_path):
@@ -108,18 +127,53 @@ def test_what_is_good_must_be_known(tmp_path):
     with pytest.raises(
         SystemExit, match=r"behaviour.environments.x: the best policy's return 9.0 is not above .* 10.0"
     ):
-        reference_of("x", {"random": 10.0, "expert": 9.0})
+        reference_of("x", "x", {"random": 10.0, "expert": 9.0})
 
 
 def way(*values):
     return [Checkpoint(100 * number, value, None) for number, value in enumerate(values)]
 
 
+def as_before(checkpoint):
+    """A second look that shows what the first one did."""
+    return checkpoint
+
+
+def steps(chosen):
+    return {tier: checkpoint.steps for tier, checkpoint in chosen.items()}
+
+
 def test_medium_and_expert_by_hand():
     """From 0 to 100: a third of the way is nearest to 30; what comes after the best one is not looked at."""
-    chosen = choose("x", 1 / 3, way(0.0, 10.0, 30.0, 45.0, 100.0, 34.0, 90.0))
-    assert {tier: checkpoint.steps for tier, checkpoint in chosen.items()} == {"medium": 200, "expert": 400}
-    assert choose("x", 0.9, way(0.0, 10.0, 30.0, 100.0))["medium"].steps == 200
+    chosen = choose("x", 1 / 3, 3, way(0.0, 10.0, 30.0, 45.0, 100.0, 34.0, 90.0), as_before)
+    assert steps(chosen) == {"random": 0, "medium": 200, "expert": 400}
+    assert steps(choose("x", 0.9, 1, way(0.0, 10.0, 30.0, 100.0), as_before))["medium"] == 200
+
+
+def test_a_lucky_first_look_chooses_nothing():
+    """The best first look, 120, is worth 60; and what looked like the middle is worth 10."""
+    truth = {0: 0.0, 100: 10.0, 200: 42.0, 300: 90.0, 400: 60.0, 500: 100.0}
+    seen = []
+
+    def again(checkpoint):
+        seen.append(checkpoint.steps)
+        return Checkpoint(checkpoint.steps, truth[checkpoint.steps], None)
+
+    chosen = choose("x", 0.5, 3, way(0.0, 50.0, 40.0, 90.0, 120.0, 95.0), again)
+    assert steps(chosen) == {"random": 0, "medium": 200, "expert": 500}
+    assert [chosen[tier].value for tier in ("random", "medium", "expert")] == [0.0, 42.0, 100.0]
+    assert set(seen) == {0, 100, 200, 300, 400, 500}
+    seen.clear()
+    assert steps(choose("x", 0.5, 1, way(0.0, 50.0, 40.0, 90.0, 120.0, 95.0), again))["expert"] == 400
+    assert set(seen) == {0, 400, 200}, "one finalist each: the first look decides"
+
+
+def test_each_look_is_at_other_episodes():
+    """Seeds of three looks of as many episodes as params.yaml asks for do not overlap, nor with those that are recorded."""
+    looks = [behaviour.FIRST_LOOK, behaviour.SECOND_LOOK, behaviour.MEASURED_BY, FIRST_SEED]
+    section = BehaviourConfig.model_validate(PARAMS["behaviour"])
+    most = max(section.evaluate_episodes, section.final_episodes, section.measure_episodes)
+    assert all(later - earlier >= most for earlier, later in pairwise(looks))
 
 
 @pytest.mark.parametrize("values", [(0.0, 100.0, 50.0), (50.0, 10.0, 20.0)])
@@ -127,4 +181,4 @@ def test_no_way_between_is_one_clear_line(values):
     with pytest.raises(
         SystemExit, match=r"behaviour.environments.x: no policy was between .*: more steps, or evaluate"
     ):
-        choose("x", 0.5, way(*values))
+        choose("x", 0.5, 1, way(*values), as_before)

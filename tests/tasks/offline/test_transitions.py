@@ -165,7 +165,7 @@ def test_our_own_data_set_can_be_imported_as_minaris(home, tmp_path):
 def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
     d4rl(tmp_path / "it.hdf5", timeouts=False)
     for arguments, told in (
-        ({"source": "d4rl", "location": "it.hdf5"}, "^data set out: timeouts: missing"),
+        ({"source": "d4rl", "location": "it.hdf5"}, "^data set out: it.hdf5: timeouts: missing"),
         (
             {"source": "d4rl", "location": "no.hdf5"},
             r"^data set out: \S+no.hdf5: no D4RL file: No such file or directory$",
@@ -182,7 +182,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
         ({"source": "d4rl"}, r"^params.yaml: transitions.datasets.out.location: what is imported must be named"),
         ({"source": "random"}, r"^params.yaml: transitions.datasets.out: steps or episodes must say how much"),
         ({"source": "expert", "steps": 5}, r"no expert policy; behaviour.environments.Hopper-v5.steps is 0\?"),
-        ({"source": "medium-replay"}, r"no episodes of training; behaviour.environments.Hopper-v5.replay is 0\?"),
+        ({"source": "medium-replay"}, r"no episodes of training; behaviour.environments.Hopper-v5.steps is 0\?"),
     ):
         with pytest.raises(SystemExit, match=told):
             record(home, tmp_path / "out", "Hopper-v5", raw=tmp_path, **arguments)

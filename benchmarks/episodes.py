@@ -1,0 +1,120 @@
+"""Reading a Minari data set against Minari's own reader: `python -m benchmarks.episodes` writes benchmarks/episodes.md.
+
+Both read the same file, which we wrote, and take turns. `--quick` measures nothing worth reading: it shows that all of it runs.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from minari.dataset.minari_storage import MinariStorage
+
+from benchmarks.engine import machine
+from benchmarks.rl_report import span
+from tasks import episodes, recordings
+from tasks.episodes import Episode
+from tasks.recordings import Reference
+
+RESULT = Path(__file__).with_suffix(".md")
+ENVIRONMENT, SEEN, TAKEN = "Hopper-v5", 11, 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A line of the table: so many episodes of between `shortest` and `longest` steps."""
+
+    name: str
+    count: int
+    shortest: int
+    longest: int
+
+
+CASES = [Case("9,090 episodes of 8 to 20 steps", 9090, 8, 20), Case("400 episodes of 100 to 500 steps", 400, 100, 500)]
+ROUNDS, QUICK_ROUNDS, QUICK_COUNT = 5, 1, 20
+
+
+def made_up(case: Case, count: int) -> list[Episode]:
+    """Random numbers in the shape of Hopper's episodes; every other one is truncated."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(case.shortest, case.longest + 1, count)
+    return [
+        episodes.episode(
+            rng.normal(size=(steps + 1, SEEN)).astype(np.float32),
+            rng.uniform(-1, 1, (steps, TAKEN)).astype(np.float32),
+            rng.normal(size=steps).astype(np.float32),
+            number % 2 == 0,
+        )
+        for number, steps in enumerate(lengths)
+    ]
+
+
+def measure(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list[float]]:
+    """Seconds of the processor: Minari's reader, ours, and all that a stage does to have the data set, checked, as tensors."""
+    path = folder / "made-up"
+    recordings.write(path, ENVIRONMENT, made_up(case, count), Reference(0.0, 1.0), {})
+    storage = MinariStorage.read(path / "data")
+    readers: dict[str, Callable[[], object]] = {
+        "minari": lambda: list(storage.get_episodes(range(count))),
+        "ours": lambda: list(episodes.read(path / recordings.DATA)),
+        "stage": lambda: recordings.read(path),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in readers}
+    for number in range(rounds + 1):
+        for name, read in readers.items():
+            began = time.process_time()
+            read()
+            if number:
+                seconds[name].append(time.process_time() - began)
+    return seconds
+
+
+def row(case: Case, seconds: dict[str, list[float]]) -> str:
+    """A line of the table."""
+    factor = statistics.median(seconds["minari"]) / statistics.median(seconds["ours"])
+    cells = [span(seconds["minari"], 2), span(seconds["ours"], 2), f"{factor:.1f}", span(seconds["stage"], 2)]
+    return f"| {case.name} | {' | '.join(cells)} |"
+
+
+def introduction(rounds: int, load: float) -> list[str]:
+    """What was measured, on what, and how."""
+    return [
+        "# Reading a data set, against Minari's reader",
+        "",
+        f"Made by `python -m benchmarks.episodes` on {machine('h5py', 'minari', 'numpy')}. "
+        f"Load of the machine when it began: {load:.1f}.",
+        "",
+        f"Seconds of processor time; medians of {rounds} rounds (range in brackets) after one that did not count, the sides in "
+        "turn. The same HDF5 file in Minari's layout, five small arrays an episode, in the shape of Hopper's. Both give every "
+        "episode's arrays; ours has also looked at their types and at the return that was noted. A stage then checks all "
+        "values and joins them as tensors.",
+        "",
+        "| | Minari | posttrain | times as fast | a stage, all in all |",
+        "|---|---|---|---|---|",
+    ]
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.episodes", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few episodes, to see that it runs")
+    parser.add_argument("--out", type=Path, help="where the table goes; with --quick nowhere by default")
+    given = parser.parse_args()
+    load, rounds, rows = os.getloadavg()[0], QUICK_ROUNDS if given.quick else ROUNDS, []
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            seconds = measure(case, QUICK_COUNT if given.quick else case.count, rounds, Path(folder))
+        rows.append(row(case, seconds))
+        print(rows[-1], flush=True)
+    out = given.out or (None if given.quick else RESULT)
+    if out:
+        out.write_text("\n".join([*introduction(rounds, load), *rows]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
