@@ -3,6 +3,7 @@
 Nothing in it varies with time or run: how the pages were made (graph, runs, times, params) is put at a marker after the run.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from tasks.reference import Reference
 from tasks.results import Result, Table, Verdict
 from tasks.scores import Scores
 from tasks.stage import Config, Metrics, fields_key_of, key_of, main
+
+SELECTED = "†"  # behind a variant whose score is not held out from what chose it
 
 
 class Measured(Config):
@@ -39,6 +42,9 @@ class OfflineReportConfig(Config):
     """What is shown, in this order, and what was expected."""
 
     policies: dict[str, Measured] = Field(min_length=1)
+    selected: dict[
+        str, str
+    ]  # variants with a value that returns in the environment chose, and which: marked in every table
     expectations: list[Expectation]
 
 
@@ -67,6 +73,10 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "pictures": _pictures(measured, out),
         "costs": _costs(measured),
         "data": data,
+        "selected": {
+            variant: why for variant, why in config.selected.items() if any(one.variant == variant for one in found)
+        },
+        "marked": lambda variant: variant + SELECTED if variant in config.selected else variant,
         "number": results.number,
         "exactly": results.exactly,
         "interval": results.interval,
@@ -170,9 +180,12 @@ def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, Any]]:
     out.mkdir(parents=True, exist_ok=True)
     shown = []
     for environment, (_, one) in best.items():
-        (out / f"{environment}.gif").write_bytes(one.picture)
+        file = f"{re.sub('[^A-Za-z0-9_.-]+', '-', environment)}.gif"  # an id may hold a colon or a slash
+        (out / file).write_bytes(one.picture)
         uri = "data:image/gif;base64," + b64encode(one.picture).decode()
-        shown.append({"environment": environment, "uri": uri, **one.description, **one.description["picture"]})
+        shown.append(
+            {"environment": environment, "file": file, "uri": uri, **one.description, **one.description["picture"]}
+        )
     return shown
 
 

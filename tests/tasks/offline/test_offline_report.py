@@ -33,6 +33,7 @@ POLICIES = {
 }
 CONFIG = OfflineReportConfig(
     policies={name: {"method": method, "dataset": data} for name, (method, data, *_) in POLICIES.items()},
+    selected={},
     expectations=[
         Expectation(dataset="LunarLander-v3-medium", higher="data mean", lower="DQN"),
         Expectation(dataset="LunarLander-v3-medium", higher="CQL", lower="DQN"),
@@ -233,6 +234,41 @@ def test_what_is_not_listed_is_not_shown(home, tmp_path):
     assert "Hopper" not in text
     assert "What was expected" not in text
     assert "Asked for and reached" not in text
+
+
+def test_what_returns_in_the_environment_chose_is_marked_in_every_table(home, tmp_path):
+    """DQN stands in the tables of scores, of values and of costs, the Decision Transformer in that of targets too."""
+    why = {"DQN": "its rate was chosen by returns", "DT": "its width was chosen by returns", "BRAC-v": "not shown"}
+    run(CONFIG.model_copy(update={"selected": why}), home / "returns", tmp_path)
+    markdown, page = ((tmp_path / f"offline_report.{kind}").read_text() for kind in ("md", "html"))
+    for text in (markdown, plain(page)):
+        assert "DQN† Selected: its rate was chosen by returns." in text
+        assert "BRAC-v" not in text
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    cells = {cell.strip() for row in rows for cell in row.split("|")}
+    assert {"DQN†", "DT†", "CQL", "BC"} <= cells
+    assert not {"DQN", "DT"} & cells
+    in_page = {cell.strip() for cell in re.findall(r"<t[hd]>([^<]*)</t[hd]>", page)}
+    assert {"DQN†", "DT†", "CQL", "BC"} <= in_page
+    assert not {"DQN", "DT"} & in_page
+    assert "†" not in (home / "out" / "offline_report.md").read_text()
+
+
+def test_the_default_report_marks_what_was_selected():
+    assert {"AWR", "BRAC-v"} <= set(PARAMS["offline_report"]["selected"])
+
+
+def test_an_environment_of_another_package_has_a_picture(home, tmp_path):
+    """Its id holds a colon and a slash."""
+    described = home / "returns" / "dqn-lander" / scores.DESCRIPTION
+    before = described.read_text()
+    described.write_text(json.dumps(json.loads(before) | {"environment": "theirs:ns/Lander-v0"}))
+    try:
+        run(CONFIG.model_copy(update={"policies": ["dqn-lander"], "expectations": []}), home / "returns", tmp_path)
+    finally:
+        described.write_text(before)
+    assert [file.name for file in tmp_path.glob("*.gif")] == ["theirs-ns-Lander-v0.gif"]
+    assert "/theirs-ns-Lander-v0.gif)" in (tmp_path / "offline_report.md").read_text()
 
 
 def test_one_clear_line_for_what_was_not_measured(home, tmp_path):
