@@ -2,8 +2,8 @@
 
 import json
 import shutil
-from copy import deepcopy
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
