@@ -173,7 +173,8 @@ def check_shapes(
 
     `observations` has the shapes of an observation's parts by their names; most have one part, named like the field.
     """
-    seen = episode.observations if isinstance(episode.observations, Mapping) else {"observations": episode.observations}
+    given: Any = episode.observations
+    seen = given if isinstance(given, Mapping) else {"observations": given}
     for name in observations:
         if name not in seen:
             raise BadEpisode(number, name, "missing")
