@@ -138,7 +138,8 @@ def _ours(found: Sequence[Episode], environment: str) -> list[Episode]:
     ours = []
     for number, one in enumerate(found):
         episodes.check_shapes(number, one, shapes, env.taken.shape or ())
-        seen = one.observations if isinstance(one.observations, Mapping) else {"observations": one.observations}
+        given: Any = one.observations
+        seen = given if isinstance(given, Mapping) else {"observations": given}
         for name, space in parts.items():
             if not isinstance(space, spaces.Box):
                 _check_whole(number, name, seen[name], space)

@@ -143,7 +143,8 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         for name, space in parts(self.seen).items():
             values = observations[name]
             if not isinstance(space, spaces.Box):
-                values = np.stack([spaces.flatten(space, value) for value in values.astype(np.int64)])
+                flat: list[Any] = [spaces.flatten(space, value) for value in values.astype(np.int64)]
+                values = np.stack(flat)
             found.append(values.reshape(len(values), -1))
         return np.concatenate(found, 1)
 
