@@ -148,9 +148,7 @@ VALUES: dict[str, Any] = {
 }
 # Keys that need another setting beside them to act, by pattern.
 ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
-TWO_SETS = [
-    {"name": name, "source": "problems", "location": "", "weight": 1.0, "reward": "policy"} for name in ("one", "two")
-]
+TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
 UNDER: dict[str, dict[str, Any]] = {
     "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},
     "mixture.datasets.0.weight": {"mixture.datasets": TWO_SETS},
