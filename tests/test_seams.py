@@ -27,7 +27,7 @@ BY_MODEL = {
 }
 LEARNER = {"seeds": [0, 1], "steps": 40, "batch_size": 16, "log_every": 10, "evaluate_every": 2, "evaluate_episodes": 1}
 DISCRETE, CONTINUOUS = "CartPole-v1-replay", "Hopper-v5-random"
-TRAINING = {"medium": 0.5, "evaluate_every": 1, "learning_rate": 0.005, "gamma": 0.99, "entropy": 0.0}
+TRAINING = {"id": None, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.005, "gamma": 0.99, "entropy": 0.0}
 # What is smaller here than in preset tiny, or such that more of the keys act. The first entry of a dictionary is the one that
 # is looked at.
 BASE: dict[str, dict[str, Any]] = {
@@ -62,9 +62,9 @@ BASE: dict[str, dict[str, Any]] = {
     },
     "behaviour": {
         "environments": {
-            "CartPole-v1": {"steps": 3072, "replay": 900, **TRAINING},
-            "graph": {"steps": 0, "replay": 0, **TRAINING},
-            "Hopper-v5": {"steps": 0, "replay": 0, **TRAINING},
+            "CartPole-v1": {"steps": 3072, **TRAINING},
+            "graph": {"steps": 0, **TRAINING},
+            "Hopper-v5": {"steps": 0, **TRAINING},
         },
         "hidden": [16],
     },
@@ -133,7 +133,6 @@ VALUES: dict[str, Any] = {
     "report.baseline": "pretrained",
     "tabular_q.tolerance": 2.0,
     "behaviour.environments.CartPole-v1.steps": 4096,
-    "behaviour.environments.CartPole-v1.replay": 1500,
     "behaviour.environments.CartPole-v1.medium": 0.05,
     "behaviour.environments.CartPole-v1.gamma": 0.9,
     "behaviour.environments.CartPole-v1.entropy": 0.01,
@@ -174,6 +173,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
     "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),
+    "behaviour.environments.*.id": ("of another package", "tests/tasks/test_simulators.py"),
     "transitions.datasets.*.location": ("of what is imported", "tests/tasks/offline/test_transitions.py"),
     "offline_report.policies.*": ("names the returns to read", "tests/tasks/offline/test_offline_report.py"),
 }
