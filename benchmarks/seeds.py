@@ -62,14 +62,15 @@ def run_seed(seed: int, folder: Path) -> dict[str, Any]:
 
 
 def kept(run: dict[str, Any]) -> dict[str, Any]:
-    """What the result file holds of a run: evaluations, the numbers of the second table, hashes of the outs."""
+    """What the result file holds of a run: evaluations and changes, the numbers of the second table, hashes of the outs."""
     variance = {key: value for key, value in run["reinforce"].items() if key.startswith("grad_variance/")}
     evaluated = {name: scores for name, scores in sorted(run.items()) if name.startswith("evaluate@")}
     return {
         "seed": run["seed"],
         "seconds": run["seconds"],
-        "reward_model": {"accuracy": run["reward_model"]["accuracy"]},
+        "reward_model": run["reward_model"],
         "reinforce": variance,
+        "report": run["report"],
         **evaluated,
         "outs": run["outs"],
     }
@@ -81,15 +82,27 @@ def render(result: dict[str, Any]) -> str:
 
 
 def headline(result: dict[str, Any]) -> str:
-    """README's table: the first run."""
-    lines = ["| | strict mean@8 | strict greedy | pass@8 | rubric of 10 | reward model |", "|---|---|---|---|---|---|"]
+    """README's table: the first run, by what no change of temperature alone can win."""
+    shown = (GREEDY, f"{CHANGE}{GREEDY}", "gained, lost", BEST, f"{CHANGE}{BEST}", HOT)
+    lines = [f"| | {' | '.join(COLUMNS.get(name, name) for name in shown)} |", "|---|" + "---|" * len(shown)]
+    run = result["runs"][0]
     for policy in POLICIES[1:]:
-        of = result["runs"][0][f"evaluate@{policy}"]
-        shares = [f"{100 * of[c]['mean']:.1f} %" for c in ("strict_mean_at_8", "strict_greedy", "strict_pass_at_8")]
-        shares[0] += " ({:.1f} to {:.1f})".format(*(100 * of["strict_mean_at_8"][end] for end in ("low", "high")))
-        others = [f"{of[c]['mean']:.2f}" for c in ("rubric_sampled", "reward_sampled")]
-        lines.append(f"| {policy} | {' | '.join(shares + others)} |")
+        of, changes = run[f"evaluate@{policy}"], run["report"].get(policy, {}).get("change", {})
+        greedy, best = changes.get(GREEDY), changes.get(BEST)
+        cells = [percent(of[GREEDY]["mean"]), points(greedy), f"{greedy['gained']}, {greedy['lost']}" if greedy else ""]
+        cells += [f"{percent(of[BEST]['mean'])} at {of['best_temperature']:g}", points(best), percent(of[HOT]["mean"])]
+        lines.append(f"| {policy} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def percent(share: float) -> str:
+    """A share as README has it."""
+    return f"{100 * share:.1f} %"
+
+
+def points(change: dict[str, float] | None) -> str:
+    """A change in points with its interval; empty for the baseline itself."""
+    return "{:+.1f} ({:+.1f} to {:+.1f})".format(*(100 * change[k] for k in ("mean", "low", "high"))) if change else ""
 
 
 def table(runs: list[dict[str, Any]]) -> str:

@@ -11,14 +11,17 @@ from benchmarks.claims import agrees, faults, rendered, tables
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = "seeds.json: runs / 0 / evaluate@grpo / strict_greedy / mean"
+ESTIMATE = {"mean": 0.8136, "low": 0.7, "high": 0.9}
+CHANGED = {"mean": 0.05, "low": 0.01, "high": 0.1, "gained": 40, "lost": 15, "p": 0.001}
 RUN = {
     "seed": 0,
     "seconds": 639.2,
     "outs": {},
     "reward_model": {"accuracy": 0.75},
     "reinforce": {f"grad_variance/{name}": 1.0 for name in seeds.BASELINES},
+    "report": {"grpo": {"change": dict.fromkeys((seeds.GREEDY, seeds.BEST, seeds.HOT), CHANGED)}},
     **{
-        f"evaluate@{policy}": {key: {"mean": 0.8136, "low": 0.7, "high": 0.9} for key in seeds.COLUMNS}
+        f"evaluate@{policy}": {"best_temperature": 0.3, **dict.fromkeys(seeds.COLUMNS, ESTIMATE)}
         for policy in seeds.POLICIES
     },
 }
