@@ -227,7 +227,7 @@ def test_rewards_on_the_way_leave_the_expected_gradient_as_it_is(baseline):
     found = enumerated(policy, 2, two_tokens, token_by_token, baseline=lambda: baseline, critic=critic, mean=mean)
     torch.testing.assert_close(-found, exact, rtol=1e-4, atol=1e-5)
     wrong = enumerated(policy, 2, two_tokens, lambda *asked: token_by_token(*asked)[::-1], baseline=lambda: "none")
-    assert (-wrong - exact).abs().max() > 0.02, "paid at the wrong tokens it is another gradient"
+    assert (-wrong - exact).abs().max() > 0.01, "paid at the wrong tokens it is another gradient"
 
 
 def test_a_step_by_hand_with_rewards_on_the_way():
@@ -286,29 +286,33 @@ def test_the_running_mean_is_of_the_steps_before():
     assert [row["reward"] for row in rows] == [1.0, 5.0, 2.0]
 
 
+class Noting(Still):
+    """Changes nothing, and keeps the gradients. (Adam divides a gradient by its size, and so makes much of a rounding.)"""
+
+    def __init__(self, model):
+        self.model, self.seen = model, []
+
+    def step(self):
+        self.seen.append(torch.cat([p.grad.flatten() for p in self.model.parameters() if p.grad is not None]))
+        self.model.zero_grad()
+        return super().step()
+
+
 @pytest.mark.parametrize("baseline", BASELINES)
-def test_micro_batches_change_nothing_in_the_weights(baseline):
+def test_micro_batches_change_nothing_in_the_gradients(baseline):
     found = []
     for size in (64, 3, 1):
         policy, critic = llama(1), critic_of(llama(2))
-        optimizers = tuple(Optimizer(model, 0.003, 10, clip=1.0, warmup=0.0) for model in (policy, critic))
-        what = sampled(policy)
+        noting, what = (Noting(policy), Noting(critic)), sampled(policy)
         list(
             fit(
-                policy,
-                lambda _, what=what: what,
-                critic=critic,
-                optimizers=optimizers,
-                steps=2,
-                baseline=baseline,
-                micro_batch=size,
+                policy, lambda _, what=what: what, critic=critic, optimizers=noting, baseline=baseline, micro_batch=size
             )
         )
-        found.append(torch.cat([p.detach().flatten() for m in (policy, critic) for p in m.parameters()]))
-    start = torch.cat([p.detach().flatten() for m in (llama(1), critic_of(llama(2))) for p in m.parameters()])
-    assert (found[0] - start).abs().max() > 0.001
+        found.append(torch.cat([gradient for part in noting for gradient in part.seen]))
+    assert found[0].abs().max() > 0.01
     for other in found[1:]:
-        torch.testing.assert_close(found[0], other, rtol=1e-4, atol=3e-5)
+        torch.testing.assert_close(found[0], other, rtol=1e-4, atol=1e-5)
 
 
 def test_dropout_is_off():
