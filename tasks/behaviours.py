@@ -10,6 +10,7 @@ from tasks.recordings import Reference
 
 RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
 REPLAY, REFERENCE = "replay", "reference.json"
+RECORDERS = "behaviour"  # in a data set's folder: the policies that recorded it, by tier
 
 
 def policy(folder: Path, tier: str) -> Behaviour:

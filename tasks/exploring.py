@@ -36,7 +36,8 @@ class Explorer:
         self, environment: str, policy: QValues, config: ExplorationConfig, seed: int, generator: torch.Generator
     ) -> None:
         self.env, self.policy, self.config, self.generator = simulators.make(environment), policy, config, generator
-        self.replay = Replay(policy.spaces, config.replay)
+        self.device = policy.normaliser.mean.device
+        self.replay = Replay(policy.spaces, config.replay, self.device)
         self.seed, self.actions = seed, list[int]()
         self.seen = self._reset()
 
@@ -66,14 +67,14 @@ class Explorer:
         self.seed, self.actions = int(state["seed"]), state["played"].tolist()
         self.seen = self._reset()
         for action in self.actions:
-            self.seen = _tensor(self.env.step(action)[0])
+            self.seen = self._tensor(self.env.step(action)[0])
 
     def _random(self) -> int:
         return int(torch.randint(self.policy.spaces.action, (), generator=self.generator))
 
     def _step(self, action: int) -> None:
         observation, reward, terminated, truncated, _ = self.env.step(action)
-        following = _tensor(observation)
+        following = self._tensor(observation)
         before, after = self.policy.normaliser(torch.stack([self.seen, following]))
         self.replay.add(before, action, reward, after, terminated)
         self.actions.append(action)
@@ -83,8 +84,7 @@ class Explorer:
             self.seen = self._reset()
 
     def _reset(self) -> Tensor:
-        return _tensor(self.env.reset(seed=self.seed)[0])
+        return self._tensor(self.env.reset(seed=self.seed)[0])
 
-
-def _tensor(observation: Any) -> Tensor:
-    return torch.from_numpy(observation)
+    def _tensor(self, observation: Any) -> Tensor:
+        return torch.from_numpy(observation).to(self.device)

@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tasks import saved
+from tasks import artifacts, saved
 from tasks.algorithms.offline import means
 from tasks.playing import as_player, play
 from tasks.recordings import Recording, read
@@ -62,10 +62,13 @@ def run(
 ) -> Metrics:
     """Train every variant with every seed on the data set at `transitions`; the metrics are means over seeds of each last row.
 
-    A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from. `others` are
-    the files besides the data set that it reads. A killed stage goes on with the seed that it was at.
+    A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from. The data lies on
+    the stage's device (tasks/artifacts.py), where the variant puts its networks too; both generators are the CPU's, so that seeds
+    mean the same on all devices. `others` are the files besides the data set that it reads. A killed stage goes on with the seed
+    that it was at.
     """
     recording = read(transitions)
+    recording = replace(recording, transitions=recording.transitions.to(artifacts.device()))
     tasks = [(variant, seed) for variant in variants for seed in config.seeds]
     curves, ends = [], []
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasks import simulators
 from tasks.episodes import Episode, episode
@@ -43,17 +43,18 @@ class Player(Protocol):
 
 
 class Forgetful:
-    """A memoryless policy as a player."""
+    """A memoryless policy as a player; it acts on the device where its weights are."""
 
     def __init__(self, policy: Memoryless) -> None:
-        self.policy = policy
+        tensors = policy.state_dict().values() if isinstance(policy, nn.Module) else ()
+        self.policy, self.device = policy, next((tensor.device for tensor in tensors), torch.device("cpu"))
 
     def begin(self, episodes: int) -> None:
         """Nothing to forget."""
 
     def act(self, running: Tensor, observations: Tensor) -> Tensor:
         """The policy's actions."""
-        return self.policy.act(observations)
+        return self.policy.act(observations.to(self.device)).cpu()
 
     def observe(self, running: Tensor, rewards: Tensor) -> None:
         """Nothing to remember."""
@@ -103,19 +104,29 @@ class Played:
         """Each episode's number of steps: (E,)."""
         return np.array([len(episode) for episode in self.episodes])
 
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """Whether each episode would have gone on: (E,)."""
+        return np.array([episode.truncations[-1] for episode in self.episodes])
+
     def discounted(self, gamma: float) -> NDArray[np.float64]:
         """Each episode's sum of gamma^t r_t, from its first step on: (E,)."""
         return np.array([episode.rewards @ gamma ** np.arange(len(episode)) for episode in self.episodes])
 
 
 def play(
-    environment: str, player: Player, episodes: int, seed: int, watch: Callable[[Any], None] | None = None
+    environment: str,
+    player: Player,
+    episodes: int,
+    seed: int,
+    watch: Callable[[Any], None] | None = None,
+    limit: int | None = None,
 ) -> Played:
     """Play `episodes` whole episodes, seeded `seed`, `seed + 1`, ...; each until it ends or is truncated.
 
-    `watch` is shown the first episode's environment before its first step and after every one.
+    `limit` is the number of steps after which that happens, if not the environment's own. `watch` is shown the first episode's environment before its first step and after every one.
     """
-    scenes = [simulators.make(environment) for _ in range(episodes)]
+    scenes = [simulators.make(environment, limit=limit) for _ in range(episodes)]
     seen = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(scenes)]
     done: list[list[Any]] = [[] for _ in scenes]
     brought: list[list[float]] = [[] for _ in scenes]

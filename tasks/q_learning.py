@@ -35,7 +35,7 @@ def network(config: QConfig, recording: Recording) -> QValues:
         )
     policy = QValues(recording.spaces, config.hidden, config.gamma)
     policy.normaliser.fit(recording.transitions.observations)
-    return policy
+    return policy.to(recording.transitions.device)
 
 
 def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch]) -> Learner:

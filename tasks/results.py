@@ -6,7 +6,7 @@ All intervals are over seeds. Of two numbers one is clearly higher only where th
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite, isnan
+from math import isclose, isfinite, isnan
 from typing import Any, cast
 
 import numpy as np
@@ -18,6 +18,7 @@ from tasks.reference import Reference
 from tasks.scores import CLAIMED, FITTED, Scores
 
 MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
+GREEDY = "greedy behaviour"  # what recorded the data, without the chance in its actions: the yardstick of whoever learns from them
 
 
 @dataclass(frozen=True)
@@ -114,20 +115,26 @@ def table(title: str, note: str, found: Sequence[Result], data: Mapping[str, Any
     """
     shown = [dataset for dataset, described in data.items() if not reference or described[reference]]
     variants = list(dict.fromkeys(one.variant for one in found if one.dataset in shown))
+    given = [MEAN, BEST, *([GREEDY] if any(GREEDY in facts(data[dataset]) for dataset in shown) else [])]
     rows = []
     for dataset in shown:
         described = data[dataset]
         unit = partial(scored, reference=described[reference]) if reference else lambda estimate: estimate
         own = {one.variant: unit(one.estimate) for one in found if one.dataset == dataset}
-        facts = [
-            unit(Estimate(value, value, value)).mean for value in (described["data"]["mean"], described["data"]["best"])
-        ]
-        cells = [Cell(number(value)) for value in facts]
+        known = {name: unit(estimate).mean for name, estimate in facts(described).items()}
+        cells = [Cell(number(known[name]) if name in known else "") for name in given]
         for variant in variants:
             others = [other for name, other in own.items() if name != variant]
             cells.append(_cell(own[variant], others) if variant in own else Cell())
         rows.append((dataset, cells))
-    return Table(title, note, [MEAN, BEST, *variants], rows)
+    return Table(title, note, [*given, *variants], rows)
+
+
+def facts(described: Mapping[str, Any]) -> dict[str, Estimate]:
+    """What was there before anything was learned from a data set, by name: returns without an interval."""
+    own, behaviour = described["data"], described["behaviour"]
+    values = {MEAN: own["mean"], BEST: own["best"]} | ({GREEDY: behaviour["return"]} if behaviour else {})
+    return {name: Estimate(value, value, value) for name, value in values.items()}
 
 
 def _cell(estimate: Estimate, others: Sequence[Estimate]) -> Cell:
@@ -153,23 +160,21 @@ def interval(estimate: Estimate) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an expectation came out: `yes`, `unclear` (the means say so, the intervals overlap) or `no`."""
+    """Whether an expectation came out: `yes`, `unclear` (the means say so, the intervals overlap) or `no` (equal ones, too)."""
 
     came: str
     sentence: str
 
 
 def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Any]) -> Verdict:
-    """Whether one of two variants, or the data's mean or best, scores higher on a data set, as was expected."""
+    """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
     if dataset not in data:
         raise SystemExit(
             f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
         )
     described = data[dataset]
     known = {one.variant: scored(one.estimate, described["reference"]) for one in found if one.dataset == dataset}
-    for name, fact in ((MEAN, "mean"), (BEST, "best")):
-        value = described["data"][fact]
-        known[name] = scored(Estimate(value, value, value), described["reference"])
+    known |= {name: scored(fact, described["reference"]) for name, fact in facts(described).items()}
     for name in (higher, lower):
         if name not in known:
             raise SystemExit(
@@ -178,12 +183,14 @@ def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: 
     one, other = known[higher], known[lower]
     numbers = f"{dataset}: {higher} {_told(one)}, {lower} {_told(other)}"
     doubt = "there is one seed" if not isfinite(one.low - other.low) else "the intervals overlap"
-    if one.mean <= other.mean:
-        clear = "clearly" if side(one, other) == -1 else f"but {doubt}"
-        return Verdict("no", f"{numbers}. Expected was the opposite: {higher} is not higher, {clear}.")
-    if side(one, other) == 1:
-        return Verdict("yes", f"{numbers}. As expected, {higher} is higher.")
-    return Verdict("unclear", f"{numbers}. As expected, {higher} is higher in the mean, but {doubt}.")
+    if isclose(one.mean, other.mean, rel_tol=1e-9, abs_tol=1e-9):
+        return Verdict("no", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
+    if side(one, other):
+        came, told = ("yes", "As expected") if one.mean > other.mean else ("no", "Against what was expected")
+        return Verdict(came, f"{numbers}. {told}, {higher} is {'higher' if came == 'yes' else 'lower'}.")
+    if one.mean > other.mean:
+        return Verdict("unclear", f"{numbers}. As expected, {higher} is higher in the mean, but {doubt}.")
+    return Verdict("no", f"{numbers}. Against what was expected, {higher} is lower in the mean, but {doubt}.")
 
 
 def _told(estimate: Estimate) -> str:
@@ -225,6 +232,17 @@ def _from_starts(label: str, of: pd.DataFrame) -> str:
     )
 
 
+def without_curve(measured: Iterable[Scores]) -> list[str]:
+    """One sentence naming the variants that were evaluated once only, so that no curve shows how they came there; none if there are none."""
+    names = [
+        f"{variant} on {scores.description['dataset']}"
+        for scores in measured
+        for variant, of in scores.progress.groupby("variant", sort=False)
+        if of.groupby("seed").size().max() < 2
+    ]
+    return [f"Evaluated only once, at the end, and so without a curve: {', '.join(names)}."] if names else []
+
+
 @dataclass(frozen=True)
 class Belief:
     """What was believed of a variant's discounted return on a data set, and what it was; intervals over seeds."""
@@ -233,8 +251,21 @@ class Belief:
     variant: str
     gamma: float
     truth: Estimate
+    cut: float  # share of the true episodes that were cut off while rewards still counted
     claimed: Estimate | None  # by its own Q-values
     fitted: Estimate | None  # by fitted-Q evaluation
+    moving: int  # seeds whose fitted-Q estimate still moved when its steps were used up,
+    seeds: int  # and all seeds
+
+    @property
+    def cut_told(self) -> str:
+        """How much of the truth is missing, if any is."""
+        return f"{100 * self.cut:.0f} % of the episodes cut off" if self.cut else ""
+
+    @property
+    def moving_told(self) -> str:
+        """Whether the fitted-Q estimate is one."""
+        return f"not settled in {self.moving} of {self.seeds} seeds" if self.moving else ""
 
     @property
     def verdict(self) -> str:
@@ -250,6 +281,8 @@ def beliefs(scores: Scores) -> list[Belief]:
     for variant, of in scores.values.groupby("variant", sort=False):
         believed = {source: over_seeds(part["value"]) for source, part in of.groupby("source")}
         truth = over_seeds(of.groupby("seed")["truth"].first())
-        dataset, gamma = scores.description["dataset"], float(of["gamma"].iloc[0])
-        rows.append(Belief(dataset, str(variant), gamma, truth, believed.get(CLAIMED), believed.get(FITTED)))
+        place, gamma = (scores.description["dataset"], str(variant)), float(of["gamma"].iloc[0])
+        cut, moving = float(of["cut"].mean()), int((~of["converged"]).sum())
+        seeds = int(of["seed"].nunique())
+        rows.append(Belief(*place, gamma, truth, cut, believed.get(CLAIMED), believed.get(FITTED), moving, seeds))
     return rows

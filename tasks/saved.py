@@ -25,7 +25,7 @@ def save(policy: Any, path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     config = {"kind": type(policy).__name__, "spaces": asdict(policy.spaces), "sizes": policy.sizes}
     (path / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in policy.state_dict().items()}
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in policy.state_dict().items()}
     (path / WEIGHTS).write_bytes(serialised(tensors))  # save_file's files are their owner's alone, whatever the umask
 
 

@@ -18,7 +18,7 @@ from tasks import artifacts
 from tasks.schemas import Table
 
 EPISODES, VALUES, STARTS, DESCRIPTION = "episodes.parquet", "values.parquet", "starts.parquet", "description.json"
-CURVES, PROGRESS, PICTURE = "curves.csv", "returns.csv", "picture.gif"
+CURVES, PROGRESS, FITS, PICTURE = "curves.csv", "returns.csv", "fitted_q.csv", "picture.gif"
 CLAIMED, FITTED = "claimed", "fitted"
 
 
@@ -39,14 +39,19 @@ class Episodes(Table):
 
 
 class Values(Table):
-    """What was believed of a policy's discounted return at the episodes' initial states, beside what it was (`truth`)."""
+    """What was believed of a policy's discounted return at the episodes' initial states, beside what it was (`truth`).
+
+    Both look past an environment's time limit (tasks/beliefs.py); `cut` is the share of the episodes that could not.
+    """
 
     variant: Series[str] = pa.Field(str_length={"min_value": 1})
     seed: Series[int] = pa.Field(ge=0)
     source: Series[str] = pa.Field(isin=(CLAIMED, FITTED))  # by the policy's own Q; by fitted-Q evaluation on the data
     gamma: Series[float] = pa.Field(ge=0, le=1)
     value: Series[float]
+    converged: Series[bool]  # false of an estimate that still moved when its steps were used up
     truth: Series[float]
+    cut: Series[float] = pa.Field(ge=0, le=1)
 
 
 class Starts(Table):
@@ -76,6 +81,7 @@ class Scores:
     starts: pd.DataFrame
     curves: pd.DataFrame
     progress: pd.DataFrame  # returns of the evaluations during training
+    fits: pd.DataFrame  # fitted-Q evaluation's estimates on the way
     description: Mapping[str, Any]
     picture: bytes
 
@@ -89,6 +95,7 @@ def read(path: Path) -> Scores:
         artifacts.read(Starts, path / STARTS),
         pd.read_csv(path / CURVES),
         pd.read_csv(path / PROGRESS),
+        pd.read_csv(path / FITS),
         json.loads((path / DESCRIPTION).read_text()),
         (path / PICTURE).read_bytes(),
     )

@@ -34,9 +34,9 @@ class GraphEnv(gymnasium.Env[Seen, int]):
     Seeds choose the start in turn, so that 19 episodes seeded in a row play every start once.
     """
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode: str | None = None, limit: int | None = None) -> None:
         nodes, degree = GRAPH.successors.shape
-        self.render_mode = render_mode
+        self.render_mode, self.limit = render_mode, limit or WALK
         self.observation_space = spaces.Box(0, 1, (nodes,), np.float32)
         self.action_space = spaces.Discrete(degree)  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
         self.node, self.moves = 0, 0
@@ -52,7 +52,7 @@ class GraphEnv(gymnasium.Env[Seen, int]):
         """Along an edge."""
         self.node, self.moves = int(GRAPH.successors[self.node, action]), self.moves + 1
         there = self.node == GRAPH.goal
-        return self._observation(), -1.0, there, not there and self.moves == WALK, {}
+        return self._observation(), -1.0, there, not there and self.moves == self.limit, {}
 
     def _observation(self) -> Seen:
         return np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
@@ -61,7 +61,8 @@ class GraphEnv(gymnasium.Env[Seen, int]):
 class KeyToDoorEnv(gymnasium.Env[Seen, int]):
     """The rooms of tasks/algorithms/offline/key_to_door.py; the third room's end is an end, not a truncation."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode: str | None = None, limit: int | None = None) -> None:
+        """Every episode ends by itself, whatever the `limit`."""
         self.render_mode = render_mode
         self.observation_space = spaces.Box(0, 1, (key_to_door.SIZE,), np.float32)
         self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]
@@ -181,15 +182,18 @@ def bare(environment: str) -> str:
     return environment.rpartition(":")[2]
 
 
-def make(environment: str, render_mode: str | None = None) -> Plain:
-    """The environment of that name; SystemExit with one line if there is none, or if its spaces are not supported."""
+def make(environment: str, render_mode: str | None = None, limit: int | None = None) -> Plain:
+    """The environment of that name; SystemExit with one line if there is none, or if its spaces are not supported.
+
+    `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
+    """
     if environment in OWN:
-        return Plain(OWN[environment](render_mode))
+        return Plain(OWN[environment](render_mode, limit))
     _register(environment)
     spec = gymnasium.spec(bare(environment))
     if "mujoco" in str(spec.entry_point):
         _keep_mujoco_from_writing()
-    limit = spec.max_episode_steps or LONGEST
+    limit = limit or spec.max_episode_steps or LONGEST
     try:
         env = gymnasium.make(bare(environment), limit, render_mode=render_mode, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own

@@ -112,7 +112,7 @@ def main(run: Callable[..., Metrics]) -> None:
     """Run a stage as a command: flags from `run`'s signature, Config from params.yaml, metrics to `--metrics`.
 
     A parameter of `run` typed Path becomes one required flag, one typed list[Path] a flag with one or more values.
-    Threads come from the stage's `meta.resources.cpu` in dvc.yaml, since sums depend on their number.
+    Threads and device come from the stage's `meta.resources` in dvc.yaml, since sums depend on them.
     """
     spec = sys.modules["__main__"].__spec__
     assert spec is not None, "a stage is started with python -m"
@@ -126,7 +126,7 @@ def main(run: Callable[..., Metrics]) -> None:
     arguments = vars(parser.parse_args())
     metrics_path: Path = arguments.pop("metrics")
     config = read_section(stage, hints["config"])
-    set_threads(stage)
+    take_resources(stage)
     keep_freed_memory()
     gc.freeze()  # looking for garbage among all that is imported, here and at the end, costs a stage two seconds
     name = metrics_path.stem  # stage@branch, where it has branches
@@ -160,13 +160,19 @@ def keep_freed_memory() -> None:
             mallopt(option, 2**30)
 
 
-def set_threads(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:
-    """Give torch the threads that dvc.yaml grants the stage, and ask it for deterministic kernels."""
+def take_resources(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:
+    """Keep torch to what dvc.yaml grants the stage, threads and GPUs, and ask it for deterministic kernels.
+
+    A stage without a GPU computes on the CPU whatever POSTTRAIN_DEVICE says: `posttrain run` hides the GPUs from it, and plain
+    `dvc repro` must give the same bytes.
+    """
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return
     definition = YAML(typ="safe").load(pipeline)["stages"][stage]
     resources = definition.get("do", definition)["meta"]["resources"]
+    if not resources["gpu"]:
+        os.environ["POSTTRAIN_DEVICE"] = "cpu"
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
     torch.set_num_threads(resources["cpu"])
     torch.use_deterministic_algorithms(True, warn_only=True)

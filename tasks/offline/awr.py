@@ -32,7 +32,7 @@ def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:
 
     def build(recording: Recording, seed: int, generator: torch.Generator) -> Learner:
         data = recording.transitions
-        agent = awr.Agent(recording.spaces, config.hidden, data)
+        agent = awr.Agent(recording.spaces, config.hidden, data).to(data.device)
         optimizers = {
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
             "value": Adam(agent.value.parameters(), config.value_learning_rate),

@@ -35,7 +35,8 @@ def run(config: BcConfig, transitions: Path, out: Path) -> Metrics:
 
 def _build(config: BcConfig, share: float, recording: Recording, seed: int, generator: torch.Generator) -> Learner:
     data = recording.transitions.best(share)
-    policy = (Preferences if recording.spaces.discrete else MeanAction)(recording.spaces, config.hidden)
+    kind = Preferences if recording.spaces.discrete else MeanAction
+    policy = kind(recording.spaces, config.hidden).to(data.device)
     policy.normaliser.fit(data.observations)
     optimizer = Adam(policy.parameters(), config.learning_rate)
     steps = bc.fit(policy, optimizer, data, batch_size=config.batch_size, generator=generator)

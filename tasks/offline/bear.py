@@ -40,7 +40,7 @@ def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
         data = recording.transitions
         if recording.spaces.discrete:
             raise SystemExit(f"bear: data set {recording.name}: BEAR is for continuous actions, these are discrete")
-        agent = bear.Agent(recording.spaces, config.hidden, config.critics, data.observations)
+        agent = bear.Agent(recording.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "behaviour": Adam(agent.behaviour.parameters(), config.critic_learning_rate),
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),

@@ -32,7 +32,7 @@ def run(config: BracConfig, transitions: Path, out: Path) -> Metrics:
 
     def build(recording: Recording, seed: int, generator: torch.Generator) -> Learner:
         data = recording.transitions
-        agent = brac.Agent(recording.spaces, config.hidden, config.critics, data.observations)
+        agent = brac.Agent(recording.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "clone": Adam(agent.clone.parameters(), config.learning_rate),
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),

@@ -59,7 +59,7 @@ def _build(config: CqlConfig, alpha: Weight, recording: Recording, seed: int, ge
 
 def _continuous(config: CqlConfig, alpha: float, recording: Recording, generator: torch.Generator) -> Learner:
     own, data = config.continuous, recording.transitions
-    agent = cql_continuous.Agent(recording.spaces, config.hidden, own.critics, data.observations, alpha)
+    agent = cql_continuous.Agent(recording.spaces, config.hidden, own.critics, data.observations, alpha).to(data.device)
     optimizers = {
         "critics": Adam(agent.critics.parameters(), config.learning_rate),
         "policy": Adam(agent.policy.parameters(), own.policy_learning_rate),

@@ -111,9 +111,9 @@ def _build(
     seed: int,
     generator: torch.Generator,
 ) -> Learner:
-    device = artifacts.device()
-    trunk, words = _trunk(config, 3 * asked.context, init, language, generator)
-    episodes = Episodes(recording.transitions, asked.context, device)
+    device = recording.transitions.device
+    trunk, words = _trunk(config, 3 * asked.context, init, language, generator, device)
+    episodes = Episodes(recording.transitions, asked.context)
     model = dt.DecisionTransformer(
         recording.spaces,
         trunk,
@@ -138,7 +138,12 @@ def _build(
 
 
 def _trunk(
-    config: DecisionTransformerConfig, window: int, init: Init, language: Path, generator: torch.Generator
+    config: DecisionTransformerConfig,
+    window: int,
+    init: Init,
+    language: Path,
+    generator: torch.Generator,
+    device: torch.device,
 ) -> tuple[Any, text.Text | None]:
     """The trunk with its first weights, and the language model's token embeddings where it came with some."""
     if "language" not in config.inits.values():
@@ -149,7 +154,7 @@ def _trunk(
             return model.trunk, model.text(config.text.length)
         trunk = trunks.build(model.trunk.sizes)
     if init == "synthetic":
-        _pretrain(config, trunk, generator)
+        _pretrain(config, trunk, generator, device)
     return trunk, None
 
 
@@ -181,16 +186,16 @@ def _optimizer(
     )
 
 
-def _pretrain(config: DecisionTransformerConfig, trunk: Any, generator: torch.Generator) -> None:
+def _pretrain(config: DecisionTransformerConfig, trunk: Any, generator: torch.Generator, device: torch.device) -> None:
     """Teach the trunk to predict a Markov chain; the embeddings that served for it are forgotten."""
-    how, device = config.synthetic, artifacts.device()
+    how = config.synthetic
     words = text.new(how.states, trunk.width, how.length)
     optimizer = _optimizer(config, nn.ModuleList([trunk, words]).to(device), how.learning_rate, how.steps, 0)
     for rows in islice(text.chain(how.states, how.rows, how.length, generator), how.steps):
         optimizer.step(words.loss(trunk, rows.to(device)))
 
 
-def _next_loss(words: text.Text, trunk: Any, rows: Iterator[Tensor], device: str) -> Tensor:
+def _next_loss(words: text.Text, trunk: Any, rows: Iterator[Tensor], device: torch.device) -> Tensor:
     return words.loss(trunk, next(rows).to(device))
 
 

@@ -31,7 +31,7 @@ class Measured(Config):
 
 
 class Expectation(Config):
-    """That one variant (or `data mean`, `data best`) scores higher than another on a data set."""
+    """That one variant (or `data mean`, `data best`, `greedy behaviour`) scores higher than another on a data set."""
 
     dataset: str = key_of("transitions.datasets")
     higher: str
@@ -63,6 +63,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "headline": headline(verdicts),
         "verdicts": verdicts,
         "stitched": results.stitched(measured),
+        "without_curve": results.without_curve(measured),
         "seeds": sorted({len(one.returns) for one in found}),
         "episodes": sorted({int(one.episodes["episode"].nunique()) for one in measured}),
         "tables": _tables(first, data),
@@ -89,12 +90,19 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
     """How many expectations came out, in one sentence; none if nothing was expected."""
     if not verdicts:
         return []
-    counts = {came: sum(one.came == came for one in verdicts) for came in ("yes", "unclear", "no")}
-    told = [f"Of {len(verdicts)} expectations {counts['yes'] or 'none'} came out with the intervals apart"]
-    if counts["unclear"]:
-        told.append(f"{counts['unclear']} in the mean only")
-    told.append(f"{counts['no'] or 'none'} did not")
-    return [", ".join(told[:-1]) + f", and {told[-1]}."]
+    how = {"yes": "with the intervals apart", "unclear": "in the mean only"}
+    if len(verdicts) == 1:
+        came = verdicts[0].came
+        return [
+            f"The one expectation came out {how[came]}." if came in how else "The one expectation did not come out."
+        ]
+    counts = {came: sum(one.came == came for one in verdicts) for came in (*how, "no")}
+    if counts["no"] == len(verdicts):
+        return [f"None of the {len(verdicts)} expectations came out."]
+    yes, unclear, no = (counts[came] or "none" for came in (*how, "no"))
+    return [
+        f"Of {len(verdicts)} expectations {yes} came out {how['yes']}, {unclear} {how['unclear']}, and {no} did not."
+    ]
 
 
 def _tables(first: Sequence[Result], data: Mapping[str, Any]) -> list[Table]:
@@ -113,10 +121,11 @@ def _figures(measured: Sequence[Scores], found: Sequence[Result], data: Mapping[
     kinds = {
         "learning": (_learning(measured, data), "gradient steps", "score"),
         "asked": (_asked(found, data), "return asked for", "return reached"),
-        "beliefs": (_believed(measured, data), "discounted return reached", "claimed by Q"),
+        "beliefs": (_believed(measured, data), "discounted return reached, past the time limit", "claimed by Q"),
+        "fitted": (_fitted(measured, data), "steps of fitted-Q evaluation", "estimate"),
     }
     return {
-        name: plots.multiples(panels, x, y, name, diagonal=name != "learning")
+        name: plots.multiples(panels, x, y, name, diagonal=name in ("asked", "beliefs"))
         for name, (panels, x, y) in kinds.items()
         if panels
     }
@@ -135,7 +144,7 @@ def _learning(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel
                         lines.setdefault(str(variant), []).append(
                             (of["step"].tolist(), [score(r) for r in of["return"]])
                         )
-        levels = {results.MEAN: score(described["data"]["mean"]), results.BEST: score(described["data"]["best"])}
+        levels = {name: score(fact.mean) for name, fact in results.facts(described).items()}
         if lines:
             panels.append(Panel(dataset, lines, levels))
     return panels
@@ -149,7 +158,7 @@ def _asked(found: Sequence[Result], data: Mapping[str, Any]) -> list[Panel]:
             if one.dataset == dataset and one.can_be_asked:
                 points.setdefault(one.variant, []).append(([one.target] * len(one.returns), list(one.returns)))
         if points:
-            levels = {results.MEAN: described["data"]["mean"], results.BEST: described["data"]["best"]}
+            levels = {name: fact.mean for name, fact in results.facts(described).items()}
             panels.append(Panel(dataset, points, levels))
     return panels
 
@@ -165,6 +174,20 @@ def _believed(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel
                     points.setdefault(str(variant), []).append((of["truth"].to_numpy(), of["value"].to_numpy()))
         if points:
             panels.append(Panel(dataset, points, {}))
+    return panels
+
+
+def _fitted(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel]:
+    """The estimates on the way: where the lines end they had settled, or their steps were used up."""
+    panels = []
+    for dataset in data:
+        lines: dict[str, list[Any]] = {}
+        for one in measured:
+            if one.description["dataset"] == dataset:
+                for (variant, _), of in one.fits.groupby(["variant", "seed"], sort=False):
+                    lines.setdefault(str(variant), []).append((of["step"].tolist(), of["estimate"].tolist()))
+        if lines:
+            panels.append(Panel(dataset, lines, {}))
     return panels
 
 

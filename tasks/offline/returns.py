@@ -1,40 +1,28 @@
 """What the policies of one method, trained on one data set, really bring: whole episodes of every variant and seed.
 
 A policy that can be asked for a return is played with each of its targets. What Q-values claim and what fitted-Q evaluation
-estimates from the data alone stand beside the discounted return that was reached, and the best policy is filmed.
+estimates from the data alone stand beside the discounted return that was reached, the policy that recorded the data is played
+greedily in the same episodes, and the best policy is filmed.
 """
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from pydantic import Field
 
-from tasks import artifacts, players, rendering, scores
-from tasks.algorithms.offline import fitted_q
-from tasks.algorithms.offline.critics import Critics
+from tasks import artifacts, behaviours, beliefs, players, rendering, scores
+from tasks.beliefs import FittedQConfig
 from tasks.playing import Played, Player, as_player, play
 from tasks.recordings import Recording, read
 from tasks.simulators import GRAPH
 from tasks.stage import Config, Metrics, main
 from tasks.tracking import progress
-
-
-class FittedQConfig(Config):
-    """How the off-policy estimate is fitted (tasks/algorithms/offline/fitted_q.py)."""
-
-    steps: int = Field(ge=0)  # 0: no estimate
-    batch_size: int = Field(ge=1)
-    hidden: list[int]
-    learning_rate: float = Field(gt=0)
-    target_rate: float = Field(gt=0, le=1)
 
 
 class ReturnsConfig(Config):
@@ -66,25 +54,30 @@ class Line:
 def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> Metrics:
     """Measure all policies that `policies` has curves of, trained on `transitions`; the metrics are means over seeds."""
     recording = read(transitions)
+    recording = replace(recording, transitions=recording.transitions.to(artifacts.device()))
     curves = pd.read_csv(policies / scores.CURVES)
     found = list(dict.fromkeys(zip(curves["variant"], curves["seed"], strict=True)))
     lines = [
         line for one in progress(found, len(found)) for line in _lines(config, recording.environment, policies, *one)
     ]
     artifacts.write(scores.Episodes, _episodes(lines), out / scores.EPISODES)
-    artifacts.write(scores.Values, _values(config, recording, lines), out / scores.VALUES)
+    values, fits = _values(config, recording, lines)
+    artifacts.write(scores.Values, values, out / scores.VALUES)
+    fits.to_csv(out / scores.FITS, index=False)
     artifacts.write(scores.Starts, _starts(recording, lines), out / scores.STARTS)
     for name in (scores.CURVES, scores.PROGRESS):
         copyfile(policies / name, out / name)
     picture = _film(config, recording, lines, out / scores.PICTURE)
-    described = _describe(policies, recording, lines, curves)
+    described = _describe(policies, recording, lines, curves) | {
+        "behaviour": _behaviour(config, recording, transitions)
+    }
     (out / scores.DESCRIPTION).write_text(json.dumps({**described, "picture": picture}, indent=2) + "\n")
     return _metrics(recording, lines)
 
 
 def _lines(config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int) -> Iterator[Line]:
     """One policy, played with each of its targets."""
-    policy = players.load(policies / variant / f"seed-{seed}")
+    policy = players.load(policies / variant / f"seed-{seed}").to(artifacts.device())
     asked = {target: policy.with_target(target) for target in getattr(policy, "targets", [])}
     for target, player in (asked or {float("nan"): as_player(policy)}).items():
         played = play(environment, player, config.episodes, config.seed)
@@ -107,41 +100,26 @@ def _episodes(lines: list[Line]) -> pd.DataFrame:
     )
 
 
-def _values(config: ReturnsConfig, recording: Recording, lines: list[Line]) -> pd.DataFrame:
-    """Beliefs about memoryless policies only: the others' actions depend on more than a state."""
-    rows = []
+def _values(config: ReturnsConfig, recording: Recording, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Beliefs about memoryless policies only, since the others' actions depend on more than a state; and the fits' curves."""
+    rows, curves = list[dict[str, Any]](), list[dict[str, Any]]()
     for line in lines:
         if not np.isnan(line.target):
             continue
         gamma = getattr(line.policy, "gamma", config.gamma)
-        key = {"variant": line.variant, "seed": line.seed, "gamma": gamma}
-        truth = line.played.discounted(gamma).mean()
+        whose = {"variant": line.variant, "seed": line.seed}
+        truth = beliefs.truth(recording.environment, line.player, line.played, gamma, config.seed)
+        key = {**whose, "gamma": gamma, "truth": truth.value, "cut": truth.cut}
         if hasattr(line.policy, "values"):
-            value = line.policy.values(line.played.initial).mean().item()
-            rows.append({**key, "source": scores.CLAIMED, "value": value, "truth": truth})
-        if config.fitted_q.steps:
-            value = _fitted(config.fitted_q, line, gamma, recording)
-            rows.append({**key, "source": scores.FITTED, "value": value, "truth": truth})
-    kinds = {"variant": str, "seed": int, "source": str, "gamma": float, "value": float, "truth": float}
-    return pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
-
-
-def _fitted(config: FittedQConfig, line: Line, gamma: float, recording: Recording) -> float:
-    torch.manual_seed(line.seed)
-    critic = Critics(recording.spaces, config.hidden, 1)
-    steps = fitted_q.fit(
-        critic,
-        line.policy,
-        recording.transitions,
-        gamma=gamma,
-        learning_rate=config.learning_rate,
-        target_rate=config.target_rate,
-        batch_size=config.batch_size,
-        generator=torch.Generator().manual_seed(line.seed),
-    )
-    for _ in islice(steps, config.steps):
-        pass
-    return fitted_q.estimate(critic, line.policy, recording.transitions)
+            value = line.policy.values(line.played.initial.to(recording.transitions.device)).mean().item()
+            rows.append({**key, "source": scores.CLAIMED, "value": value, "converged": True})
+        if config.fitted_q.most_steps:
+            fit = beliefs.fitted(config.fitted_q, line.policy, recording, line.played.initial, gamma, line.seed)
+            rows.append({**key, "source": scores.FITTED, "value": fit.value, "converged": fit.converged})
+            curves += [{**whose, **row} for row in fit.curve]
+    kinds = {column: kind.dtype.type for column, kind in scores.Values.to_schema().columns.items()}
+    values = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
+    return values, pd.DataFrame(curves, columns=["variant", "seed", "step", "loss", "estimate"])
 
 
 def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
@@ -149,7 +127,8 @@ def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
     tables = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
     if recording.environment == "graph":
         data = recording.transitions
-        walks = pd.Series(data.returns.double().numpy()).groupby(data.observations[data.starts].argmax(1).numpy()).max()
+        first = data.observations[data.starts].argmax(1)
+        walks = pd.Series(data.returns.double().cpu().numpy()).groupby(first.cpu().numpy()).max()
         for line in lines:
             starts = line.played.initial.argmax(1).numpy()
             total = pd.Series(line.played.returns).groupby(starts).mean()
@@ -201,6 +180,24 @@ def _describe(policies: Path, recording: Recording, lines: list[Line], curves: p
             for variant, policy in trained.items()
         },
     }
+
+
+def _behaviour(config: ReturnsConfig, recording: Recording, transitions: Path) -> dict[str, Any] | None:
+    """The best of the policies that recorded the data, played greedily: what there was before anything was learned from them.
+
+    None of imported data, whose policies nobody has, and of random play, which is not greedy for anything.
+    """
+    folder = transitions / behaviours.RECORDERS
+    found = {
+        tier.name: float(
+            play(
+                recording.environment, as_player(behaviours.policy(folder, tier.name)), config.episodes, config.seed
+            ).returns.mean()
+        )
+        for tier in sorted(folder.glob("*"))
+    }
+    best = max(found, key=lambda tier: found[tier], default=None)
+    return None if best is None else {"policy": best, "return": found[best]}
 
 
 def _metrics(recording: Recording, lines: list[Line]) -> Metrics:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from os.path import normpath
 from pathlib import Path
+from shutil import copytree
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,12 @@ from tasks.recordings import Reference
 from tasks.stage import Config, Idle, Metrics, key_of, main
 
 WAVE = 32  # episodes played side by side
+RECORDERS = {  # source -> the policies that a data set of it is handed on with; a replay ends with the medium one
+    "medium": (MEDIUM,),
+    "medium-replay": (MEDIUM,),
+    "medium-expert": (MEDIUM, EXPERT),
+    "expert": (EXPERT,),
+}
 FIRST_SEED = 3_000_000  # of the episodes' seeds: no policy is evaluated on these
 IMPORTS: dict[str, Callable[[Path, str, str], list[Episode]]] = {  # of: raw folder, location, environment
     "minari": lambda raw, location, environment: imports.minari(raw / location, environment),
@@ -85,6 +92,8 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
     recordings.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
     table = _table(episodes)
     artifacts.write(schemas.Recorded, table, out / "recorded.parquet")
+    for tier in RECORDERS.get(dataset.source, ()):
+        copytree(behaviour / tier, out / behaviours.RECORDERS / tier, dirs_exist_ok=True)
     return _metrics(table, reference)
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,7 @@ DATA = {
         "reference": {"minimum": 0.0, "maximum": 200.0},
         "d4rl": None,
         "data": {"mean": 50.0, "best": 120.0},
+        "behaviour": {"policy": "medium", "return": 80.0},
     },
     "hop": {
         "dataset": "hop",
@@ -23,6 +26,7 @@ DATA = {
         "reference": {"minimum": -10.0, "maximum": 10.0},
         "d4rl": {"minimum": 0.0, "maximum": 10.0},
         "data": {"mean": 0.0, "best": 10.0},
+        "behaviour": None,
     },
 }
 
@@ -33,7 +37,7 @@ def result(variant, returns, dataset="pole", target=NAN, first=True):
 
 def measured(dataset, episodes, values=(), starts=()):
     frames = [pd.DataFrame(list(rows)) for rows in (episodes, values, starts)]
-    return Scores(f"it-{dataset}", *frames, pd.DataFrame(), pd.DataFrame(), DATA[dataset], b"")
+    return Scores(f"it-{dataset}", *frames, *(pd.DataFrame() for _ in range(3)), DATA[dataset], b"")
 
 
 def episodes(variant, target, totals):
@@ -69,13 +73,13 @@ def test_two_methods_must_not_share_a_name():
 
 def test_scores_by_hand_and_the_datas_own_beside_them():
     made = table("Score", "", [result("BC", [100.0, 140.0]), result("DT", [3.0], "hop")], DATA, "reference")
-    assert made.columns == ["data mean", "data best", "BC", "DT"]
+    assert made.columns == ["data mean", "data best", "greedy behaviour", "BC", "DT"]
     assert [(name, [cell.text for cell in cells]) for name, cells in made.rows] == [
-        ("pole", ["25.0", "60.0", "60.0", ""]),
-        ("hop", ["50.0", "100", "", "65.0"]),
+        ("pole", ["25.0", "60.0", "40.0", "60.0", ""]),
+        ("hop", ["50.0", "100", "", "", "65.0"]),
     ]
-    assert made.rows[0][1][2].interval == "± 127"  # of 50 and 70: 12.706 * 14.14 / sqrt 2
-    assert made.rows[1][1][3].interval == "one seed"
+    assert made.rows[0][1][3].interval == "± 127"  # of 50 and 70: 12.706 * 14.14 / sqrt 2
+    assert made.rows[1][1][4].interval == "one seed"
 
 
 def test_d4rls_scores_are_apart_and_only_where_it_has_references():
@@ -98,14 +102,15 @@ def test_d4rls_scores_are_apart_and_only_where_it_has_references():
 def test_bold_is_above_all_others(others, best):
     found = [result("A", [19.0, 20.0, 21.0]), *(result(*other) for other in others)]
     made = table("Return", "", found, DATA, None)
-    assert made.rows[0][1][2].best is best
-    assert not any(cell.best for cell in made.rows[0][1][3:])
+    assert made.rows[0][1][3].best is best
+    assert not any(cell.best for cell in made.rows[0][1][4:])
 
 
 FOUND = [
     result("CQL", [100.0, 102.0, 104.0]),
     result("DQN", [10.0, 12.0, 14.0]),
     result("AWR", [80.0, 100.0, 120.0]),
+    result("BC", [95.0, 100.0, 105.0]),
     result("Q", [90.0]),
 ]
 
@@ -115,10 +120,12 @@ FOUND = [
     [
         ("CQL", "DQN", "yes", "As expected, CQL is higher."),
         ("CQL", "AWR", "unclear", "As expected, CQL is higher in the mean, but the intervals overlap."),
-        ("AWR", "CQL", "no", "Expected was the opposite: AWR is not higher, but the intervals overlap."),
-        ("DQN", "CQL", "no", "Expected was the opposite: DQN is not higher, clearly."),
+        ("AWR", "CQL", "no", "Against what was expected, AWR is lower in the mean, but the intervals overlap."),
+        ("DQN", "CQL", "no", "Against what was expected, DQN is lower."),
+        ("AWR", "BC", "no", "BC 50.0 ± 6.2. AWR was expected to be higher, and the two are equal."),
+        ("CQL", "greedy behaviour", "yes", "As expected, CQL is higher."),
         ("data mean", "DQN", "yes", "pole: data mean 25.0, DQN 6.0 ± 2.5. As expected, data mean is higher."),
-        ("CQL", "data best", "no", "Expected was the opposite: CQL is not higher, clearly."),
+        ("CQL", "data best", "no", "Against what was expected, CQL is lower."),
         ("Q", "DQN", "unclear", "As expected, Q is higher in the mean, but there is one seed."),
     ],
 )
@@ -130,7 +137,7 @@ def test_expectations(higher, lower, came, told):
 
 def test_one_clear_line_for_an_expectation_of_something_else():
     with pytest.raises(
-        SystemExit, match=r"offline_report\.expectations: no TD3 on pole; there are CQL, DQN, AWR, Q, data"
+        SystemExit, match=r"offline_report\.expectations: no TD3 on pole; there are CQL, DQN, AWR, BC, Q, data"
     ):
         judge("TD3", "DQN", "pole", FOUND, DATA)
     with pytest.raises(SystemExit, match=r"offline_report\.expectations: no data set pool; there are pole, hop"):
@@ -177,7 +184,9 @@ def test_a_policy_with_targets_is_told_with_its_first():
 
 def test_beliefs_by_hand():
     def row(seed, source, value, truth):
-        return {"variant": "DQN", "seed": seed, "source": source, "gamma": 0.9, "value": value, "truth": truth}
+        settled = source == scores.CLAIMED or seed > 0
+        key = {"variant": "DQN", "seed": seed, "source": source, "gamma": 0.9, "converged": settled, "cut": 0.25}
+        return {**key, "value": value, "truth": truth}
 
     rows = [row(seed, scores.CLAIMED, 50.0 + seed, 10.0 + seed) for seed in range(3)]
     (one,) = beliefs(measured("pole", [], rows + [row(seed, scores.FITTED, 11.0, 10.0 + seed) for seed in range(3)]))
@@ -185,6 +194,7 @@ def test_beliefs_by_hand():
     assert one.claimed.mean == 51.0
     assert one.fitted == Estimate(11.0, 11.0, 11.0)
     assert one.verdict == "over-estimated"
+    assert (one.cut_told, one.moving_told) == ("25 % of the episodes cut off", "not settled in 1 of 3 seeds")
     (under,) = beliefs(measured("pole", [], [{**row, "value": -row["value"]} for row in rows]))
     assert (under.verdict, under.fitted) == ("under-estimated", None)
     (alone,) = beliefs(measured("pole", [], rows[:1]))
@@ -214,3 +224,15 @@ def test_chosen_numbers_as_they_were_written():
 def test_an_interval_without_bounds_is_no_interval():
     assert interval(Estimate(1.0, 0.5, 1.5)) == "± 0.5"
     assert interval(Estimate(1.0, -float("inf"), float("inf"))) == "one seed"
+
+
+def test_what_was_evaluated_once_is_said_to_have_no_curve():
+    def progress(variant, steps):
+        return [{"variant": variant, "seed": seed, "step": step, "return": 1.0} for seed in (0, 1) for step in steps]
+
+    def of(*rows):
+        return replace(measured("pole", []), progress=pd.DataFrame([row for part in rows for row in part]))
+
+    assert results.without_curve([of(progress("BC", [5, 10]))]) == []
+    told = results.without_curve([of(progress("Q", [9])), of(progress("BC", [5, 10]), progress("DT", [10]))])
+    assert told == ["Evaluated only once, at the end, and so without a curve: Q on pole, DT on pole."]

@@ -1,6 +1,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -120,11 +121,16 @@ def house(empty_mlflow, tmp_path):
     return tmp_path
 
 
-def start(house, *arguments):
+def start(house, *arguments, device=""):
     return subprocess.run(
         [sys.executable, "-m", "stages.toys.toy", *arguments],
         cwd=house,
-        env={"PYTHONPATH": f"{house}:{ROOT}", "PATH": "", "MLFLOW_TRACKING_URI": f"sqlite:///{house}/mlflow.db"},
+        env={
+            "PYTHONPATH": f"{house}:{ROOT}",
+            "PATH": "",
+            "MLFLOW_TRACKING_URI": f"sqlite:///{house}/mlflow.db",
+            "POSTTRAIN_DEVICE": device,
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -216,3 +222,15 @@ def test_a_field_can_name_an_entry_of_another_section():
 
     assert Choice.model_json_schema()["properties"]["of"]["keyOf"] == "data.sets"
     assert Choice.model_fields["of"].is_required()
+
+
+@pytest.mark.parametrize(("gpu", "device"), [(0, "cpu"), (1, "xpu")])
+def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_names(house, monkeypatch, gpu, device):
+    """Under plain `dvc repro` nothing hides the GPU, and the bytes must be those of `posttrain run`."""
+    where = "from tasks import artifacts; out.write_text(artifacts.device())"
+    (house / "stages/toys/toy.py").write_text(re.sub("out.write_text.*", where, TOY))
+    (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{cpu: 3, gpu: {gpu}}}}}}}}}\n")
+    paths = ["--raw-text", "raw.txt", "--more", "raw.txt", "--out", "out.txt", "--metrics", "metrics.json"]
+    done = start(house, *paths, device="xpu")
+    assert done.returncode == 0, done.stderr
+    assert (house / "out.txt").read_text() == device

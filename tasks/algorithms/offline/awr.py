@@ -94,7 +94,7 @@ def fit(
     while True:
         if agent.done % settings.refresh_every == 0:
             refresh(agent, transitions, settings)
-        rows = torch.randint(len(transitions), (batch_size,), generator=generator)
+        rows = torch.randint(len(transitions), (batch_size,), generator=generator).to(transitions.device)
         observations, weights = transitions.observations[rows], agent.weights[rows]
         value_loss = (agent.value(observations).squeeze(-1) - agent.returns[rows]).square().mean()
         optimizers["value"].step(value_loss)

@@ -65,8 +65,8 @@ def proposals(
     policy: SquashedGaussian, batch: Batch, samples: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Actions to hold down at each state, (3 samples, B, A), and their log densities, (3 samples, B)."""
-    uniform = 2 * torch.rand((samples, *batch.actions.shape), generator=generator) - 1
-    density = torch.full(uniform.shape[:-1], UNIFORM * uniform.shape[-1])
+    uniform = 2 * torch.rand((samples, *batch.actions.shape), generator=generator).to(batch.device) - 1
+    density = torch.full(uniform.shape[:-1], UNIFORM * uniform.shape[-1], device=batch.device)
     now, now_density = policy.sample(batch.observations, samples, generator)
     after, after_density = policy.sample(batch.next_observations, samples, generator)
     return torch.cat([uniform, now, after]), torch.cat([density, now_density, after_density])

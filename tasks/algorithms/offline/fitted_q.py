@@ -1,14 +1,18 @@
 """Fitted Q evaluation: what a given policy would earn, estimated from a data set that others recorded.
 
 Q <- argmin mean (Q(s, a) - r - gamma (1 - terminated) Q'(s', pi(s')))^2, again and again, Q' following Q; the estimate is the
-mean of Q(s_0, pi(s_0)) over the episodes' first states (Le et al. 2019, arXiv:1903.08738, algorithm 3, by gradient steps).
+mean of Q(s_0, pi(s_0)) over first states of episodes (Le et al. 2019, arXiv:1903.08738, algorithm 3, by gradient steps).
 Of actions that the data lacks it knows nothing, so it may be far off for a policy that strays from the data; but no target
-lies beyond what rewards like the data's can add up to, or it might be off by any number.
+lies beyond what rewards like the data's can add up to, or it might be off by any number. A value travels through the horizon
+in 1 / (1 - gamma) iterations, each of which takes Q' about 1 / rate steps: so long is a window, and fitting ends when three of
+them agree.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from math import inf
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil, inf
 from typing import Protocol
 
 import torch
@@ -19,6 +23,9 @@ from tasks.algorithms.offline.critics import Critics, bellman, follow, squared_e
 from tasks.algorithms.offline.transitions import Transitions
 
 CHUNK = 8192  # observations that the policy acts on at once
+ITERATION = 10  # steps, at least, in which Q follows a Q' that moved
+PARTS = 10  # rows of the curve for each window
+WINDOWS = 3  # that must agree: between two of them an estimate that turns round stands still as well
 
 
 class Policy(Protocol):
@@ -58,7 +65,7 @@ def fit(
     following = acted(policy, data.next_observations)  # the policy is deterministic, so once is enough
     low, high = bounds(data.rewards, gamma)
     while True:
-        rows = torch.randint(len(data), (batch_size,), generator=generator)
+        rows = torch.randint(len(data), (batch_size,), generator=generator).to(data.device)
         batch = data.rows(rows)
         with torch.no_grad():
             goals = bellman(batch, target(batch.next_observations, following[rows])[0], gamma)
@@ -68,8 +75,59 @@ def fit(
         yield {"loss": value.detach()}
 
 
-def estimate(critic: Critics, policy: Policy, data: Transitions) -> float:
-    """The policy's discounted return from the data's initial states, as the critic that was fitted for it has it."""
-    starts = data.observations[data.starts]
+def estimate(critic: Critics, policy: Policy, starts: Tensor) -> float:
+    """The policy's mean discounted return from these states (M, O), as the critic that was fitted for it has it."""
     with torch.no_grad():
         return critic(starts, acted(policy, starts)).mean().item()
+
+
+def window(data: Transitions, gamma: float, target_rate: float) -> int:
+    """Steps in which what is bootstrapped passes through the horizon once; without a discount that is the longest episode."""
+    horizon = 1 / (1 - gamma) if gamma < 1 else int(data.lengths.max())
+    return ceil(round(horizon * max(ITERATION, 1 / target_rate), 6))
+
+
+def scale(data: Transitions, gamma: float) -> float:
+    """The root mean square of the episodes' discounted returns: the unit in which an estimate may still move."""
+    return data.returns_to_go(gamma)[data.starts].double().square().mean().sqrt().item()
+
+
+def settled(estimates: Sequence[float], tolerance: float) -> bool:
+    """Whether the means of the last three windows, of PARTS estimates each, lie within `tolerance` of each other."""
+    if len(estimates) < WINDOWS * PARTS:
+        return False
+    last = estimates[-WINDOWS * PARTS :]
+    means = [sum(last[start : start + PARTS]) / PARTS for start in range(0, len(last), PARTS)]
+    return max(means) - min(means) <= tolerance
+
+
+@dataclass(frozen=True)
+class Fit:
+    """An estimate, the mean of its last window, and the curve that led to it."""
+
+    value: float
+    converged: bool
+    curve: list[dict[str, float]]  # `step`, `loss` (mean squared error since the row before), `estimate`
+
+
+def converge(
+    critic: Critics,
+    policy: Policy,
+    starts: Tensor,
+    steps: Iterable[Mapping[str, Tensor]],
+    *,
+    window: int,
+    tolerance: float,
+    most: int,
+) -> Fit:
+    """Drain the critic's `steps` until its estimate for `starts` (M, O) has settled within `tolerance`, or for the `most` steps."""
+    every, curve, estimates = ceil(window / PARTS), list[dict[str, float]](), list[float]()
+    left, remaining = most, iter(steps)
+    while left and not settled(estimates, tolerance):
+        losses = [row["loss"] for row in islice(remaining, min(every, left))]
+        left -= len(losses)
+        estimates.append(estimate(critic, policy, starts))
+        loss = torch.stack(losses).mean().item()
+        curve.append({"step": most - left, "loss": loss, "estimate": estimates[-1]})
+    last = estimates[-PARTS:]
+    return Fit(sum(last) / len(last), settled(estimates, tolerance), curve)

@@ -13,15 +13,16 @@ from tasks.algorithms.offline.transitions import Batch
 class Replay:
     """The last `capacity` transitions added, of discrete actions (Lin 1992; Mnih et al. 2015)."""
 
-    def __init__(self, spaces: Spaces, capacity: int) -> None:
+    def __init__(self, spaces: Spaces, capacity: int, device: torch.device | str = "cpu") -> None:
         seen = torch.zeros(capacity, spaces.observation)
-        self.columns = Batch(
+        columns = Batch(
             observations=seen,
             actions=torch.zeros(capacity, dtype=torch.long),
             rewards=torch.zeros(capacity),
             next_observations=seen.clone(),
             terminated=torch.zeros(capacity, dtype=torch.bool),
         )
+        self.columns = columns.to(device)
         self.added = 0
 
     def add(self, observation: Tensor, action: int, reward: float, following: Tensor, terminated: bool) -> None:
@@ -37,7 +38,7 @@ class Replay:
     def batch(self, size: int, generator: torch.Generator) -> Batch:
         """`size` transitions, drawn uniformly with replacement."""
         kept = min(self.added, len(self.columns.rewards))
-        rows = torch.randint(kept, (size,), generator=generator)
+        rows = torch.randint(kept, (size,), generator=generator).to(self.columns.device)
         return Batch(*(getattr(self.columns, field.name)[rows] for field in fields(Batch)))
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -61,7 +61,7 @@ class SquashedGaussian(Network):
     def sample(self, observations: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """`count` actions in each state and their log densities: (B, O) to (count, B, A) and (count, B)."""
         mean, log_deviation = self.gaussian(observations)
-        noise = torch.randn((count, *mean.shape), generator=generator)
+        noise = torch.randn((count, *mean.shape), generator=generator).to(mean.device)
         raw = mean + log_deviation.exp() * noise
         return raw.tanh(), gaussian_log_density(noise, log_deviation) - _log_slope(raw)
 

@@ -68,13 +68,13 @@ class QTable(nn.Module):
 
     def _of(self, observations: Tensor, states: Tensor, unknown: Tensor) -> Tensor:
         """What `states` (S,) has for the states observed, (M, O) to (M,); `unknown` for those not in the table."""
-        numbers = torch.tensor([self._numbers.get(key, -1) for key in _keys(observations)])
+        numbers = torch.tensor([self._numbers.get(key, -1) for key in _keys(observations)]).to(observations.device)
         return torch.where(numbers < 0, unknown, states[numbers])
 
 
 def _keys(observations: Tensor) -> list[bytes]:
     """Equal for equal rows: -0 + 0 is 0."""
-    return [row.tobytes() for row in (observations + 0.0).numpy()]
+    return [row.tobytes() for row in (observations + 0.0).cpu().numpy()]
 
 
 class TooManyStates(ValueError):

@@ -1,13 +1,15 @@
 """A data set of transitions as tensors, loaded once: what every offline method learns from.
 
 Truncation is not termination: a value may be bootstrapped from `next_observations` wherever `terminated` is False, and a
-truncated episode's last next observation is the true one.
+truncated episode's last next observation is the true one. All of it lies on one device, and so does what is made of it; random
+numbers are drawn on the CPU, so that a seed draws the same rows on every device.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import ceil
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -22,6 +24,15 @@ class Batch:
     rewards: Tensor  # (B,) float
     next_observations: Tensor  # (B, O) float
     terminated: Tensor  # (B,) bool
+
+    @property
+    def device(self) -> torch.device:
+        """Where all of it lies."""
+        return self.rewards.device
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on this device."""
+        return replace(self, **{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -46,12 +57,12 @@ class Transitions(Batch):
     @cached_property
     def episode(self) -> Tensor:
         """The episode of each transition: (N,)."""
-        return torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+        return torch.arange(len(self.lengths), device=self.device).repeat_interleave(self.lengths)
 
     @cached_property
     def timesteps(self) -> Tensor:
         """The number of each transition within its episode, from 0: (N,)."""
-        return torch.arange(len(self)) - self.starts[self.episode]
+        return torch.arange(len(self), device=self.device) - self.starts[self.episode]
 
     @cached_property
     def returns(self) -> Tensor:
@@ -68,10 +79,11 @@ class Transitions(Batch):
 
     def episodes(self, chosen: Tensor) -> "Transitions":
         """These episodes only, in the order of `chosen` (long, any length)."""
-        starts, lengths = self.starts[chosen].tolist(), self.lengths[chosen].tolist()
-        rows = torch.cat([torch.arange(s, s + n) for s, n in zip(starts, lengths, strict=True)])
+        lengths = self.lengths[chosen]
+        skipped = self.starts[chosen] - (lengths.cumsum(0) - lengths)  # rows left out before each
+        rows = torch.arange(int(lengths.sum()), device=self.device) + skipped.repeat_interleave(lengths)
         taken = {field.name: getattr(self, field.name)[rows] for field in fields(Batch)}
-        return Transitions(**taken, lengths=self.lengths[chosen])
+        return Transitions(**taken, lengths=lengths)
 
     def best(self, share: float) -> "Transitions":
         """The best `share` of the episodes by return, at least one; of equals the earlier (10%BC keeps trajectories)."""
@@ -86,4 +98,4 @@ class Transitions(Batch):
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
         """Without end: `size` transitions each, drawn uniformly with replacement."""
         while True:
-            yield self.rows(torch.randint(len(self), (size,), generator=generator))
+            yield self.rows(torch.randint(len(self), (size,), generator=generator).to(self.device))

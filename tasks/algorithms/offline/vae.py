@@ -26,7 +26,7 @@ class ActionModel(nn.Module):
         seen = self.normaliser(observations)
         mean, log_deviation = self.encoder(torch.cat([seen, actions], dim=-1)).chunk(2, dim=-1)
         log_deviation = log_deviation.clamp(-4, 15)
-        noise = torch.randn(mean.shape, generator=generator)
+        noise = torch.randn(mean.shape, generator=generator).to(mean.device)
         error = (self._decode(seen, mean + log_deviation.exp() * noise) - actions).square().mean()
         return error + KL_WEIGHT * gaussian_kl(mean, log_deviation).mean()
 
@@ -34,7 +34,7 @@ class ActionModel(nn.Module):
     def sample(self, observations: Tensor, count: int, generator: torch.Generator) -> Tensor:
         """`count` likely actions in each state: (B, O) to (count, B, A)."""
         seen = self.normaliser(observations).expand(count, -1, -1)
-        latent = torch.randn((*seen.shape[:-1], self.latent), generator=generator)
+        latent = torch.randn((*seen.shape[:-1], self.latent), generator=generator).to(seen.device)
         return self._decode(seen, latent.clamp(-LATENT_LIMIT, LATENT_LIMIT))
 
     def _decode(self, seen: Tensor, latent: Tensor) -> Tensor:

@@ -24,15 +24,14 @@ class Windows:
 
 
 class Episodes:
-    """A data set on `device`, ready to be cut: returns-to-go and the steps left in each episode are computed once."""
+    """A data set, ready to be cut: returns-to-go and the steps left in each episode are computed once."""
 
-    def __init__(self, transitions: Transitions, context: int, device: str = "cpu") -> None:
+    def __init__(self, transitions: Transitions, context: int) -> None:
         self.longest = int(transitions.lengths.max())
         self.context = min(context, self.longest)  # more would be padding in every window
-        self.returns_to_go = transitions.returns_to_go().to(device)
-        self.observations, self.actions = transitions.observations.to(device), transitions.actions.to(device)
-        self.timesteps = transitions.timesteps.to(device)
-        self.left = transitions.lengths[transitions.episode].to(device) - self.timesteps  # (N,) this step included
+        self.returns_to_go, self.timesteps = transitions.returns_to_go(), transitions.timesteps
+        self.observations, self.actions = transitions.observations, transitions.actions
+        self.left = transitions.lengths[transitions.episode] - self.timesteps  # (N,) this step included
 
     def cut(self, starts: Tensor) -> Windows:
         """The windows that begin with these transitions (B,); they end with their episode, the rest is padding.

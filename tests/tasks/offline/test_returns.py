@@ -1,5 +1,5 @@
 import json
-from shutil import rmtree
+from shutil import copytree, rmtree
 
 import numpy as np
 import pandas as pd
@@ -7,17 +7,19 @@ import pytest
 import torch
 
 from tasks import artifacts, players, recordings, saved, scores
+from tasks.algorithms.offline.actors import Behaviour
 from tasks.algorithms.offline.networks import Preferences, QValues, Spaces
+from tasks.beliefs import FittedQConfig
 from tasks.offline import returns
 from tasks.offline.bc import BcConfig
 from tasks.offline.bc import run as clone
-from tasks.offline.returns import FittedQConfig, ReturnsConfig, run
+from tasks.offline.returns import ReturnsConfig, run
 from tasks.playing import as_player, play
 from tasks.recordings import Reference
 from tasks.simulators import GRAPH
 from tests.tasks.offline.worlds import record
 
-FITTED = FittedQConfig(steps=20, batch_size=32, hidden=[8], learning_rate=0.01, target_rate=0.1)
+FITTED = FittedQConfig(most_steps=20, tolerance=0.1, batch_size=32, hidden=[8], learning_rate=0.01, target_rate=0.1)
 CONFIG = ReturnsConfig(
     seed=50,
     episodes=6,
@@ -112,7 +114,31 @@ def test_logits_claim_nothing_and_the_estimate_stands_beside_the_discounted_retu
     truth = play("CartPole-v1", as_player(policy), 6, 50).discounted(0.9).mean()
     row = found.values.query("variant == 'BC' and seed == 0").iloc[0]
     assert row["truth"] == pytest.approx(truth)
+    assert not row["converged"]
+    fits = found.fits.query("variant == 'BC' and seed == 0")
+    assert fits["step"].tolist() == [10, 20]
+    assert fits["estimate"].mean() == pytest.approx(row["value"])
     assert row["value"] != pytest.approx(truth)  # 20 steps fit nothing
+
+
+def test_the_policy_that_recorded_the_data_is_played_greedily(home, tmp_path):
+    """The better one of two, in the episodes in which the others are measured; without one there is nothing to tell."""
+    data = tmp_path / "CartPole-v1-random"
+    copytree(home / "transitions" / data.name, data)
+    torch.manual_seed(0)
+    for tier, gain in (("medium", 0.0), ("expert", 5.0)):
+        policy = Behaviour(Spaces(4, 2, discrete=True), [])
+        with torch.no_grad():
+            policy.layers[-1].weight.copy_(gain * torch.tensor([[0, 0, -3.0, -1], [0, 0, 3, 1]]))  # against the fall
+        saved.save(policy, data / "behaviour" / tier)
+    best = play("CartPole-v1", as_player(policy), 6, 50).returns.mean()
+    assert best > 100
+    run(CONFIG, home / "bc" / data.name, data, tmp_path / "bc-cart")
+    assert scores.read(tmp_path / "bc-cart").description["behaviour"] == {"policy": "expert", "return": best}
+
+
+def test_what_nobody_recorded_here_has_no_such_policy(found):
+    assert found.description["behaviour"] is None
 
 
 class Obedient(Preferences):
@@ -203,7 +229,7 @@ def test_variants_stand_in_the_order_of_training(found):
 
 def test_without_a_budget_there_is_no_estimate(home, tmp_path, monkeypatch):
     made = kept(tmp_path / "q", QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9), monkeypatch)
-    config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"steps": 0})})
+    config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"most_steps": 0})})
     run(config, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
     assert set(scores.read(tmp_path / "bc-cart").values["source"]) == {scores.CLAIMED}
 
@@ -241,9 +267,10 @@ def test_better_than_optimal_is_refused():
 
 
 def test_bad_values_are_refused():
-    good = {"variant": ["it"], "seed": [0], "source": [scores.CLAIMED], "gamma": [0.9], "value": [1.0], "truth": [1.0]}
+    numbers = {"gamma": [0.9], "value": [1.0], "converged": [True], "truth": [1.0], "cut": [0.0]}
+    good = {"variant": ["it"], "seed": [0], "source": [scores.CLAIMED], **numbers}
     assert len(scores.Values.validate(pd.DataFrame(good))) == 1
-    for column, value in (("source", "guessed"), ("gamma", 1.1), ("truth", np.nan)):
+    for column, value in (("source", "guessed"), ("gamma", 1.1), ("truth", np.nan), ("cut", 2.0)):
         with pytest.raises(Exception, match=column):
             scores.Values.validate(pd.DataFrame({**good, column: [value]}))
 

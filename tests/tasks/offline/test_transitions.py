@@ -187,3 +187,17 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
         with pytest.raises(SystemExit, match=told):
             record(home, tmp_path / "out", "Hopper-v5", raw=tmp_path, **arguments)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "tiers"),
+    [("random", []), ("medium", ["medium"]), ("medium-replay", ["medium"]), ("medium-expert", ["expert", "medium"])],
+)
+def test_a_data_set_is_handed_on_with_the_policies_that_recorded_it(home, tmp_path, source, tiers):
+    """The same weights: what learns from the data can be held against them."""
+    record(home, tmp_path / "set", "CartPole-v1", source, episodes=4)
+    kept = tmp_path / "set" / behaviours.RECORDERS
+    assert sorted(folder.name for folder in kept.glob("*")) == tiers
+    for tier in tiers:
+        assert saved.digest(kept / tier) == saved.digest(home / "CartPole-v1" / tier)
+    assert list(check.problems(tmp_path)) == []

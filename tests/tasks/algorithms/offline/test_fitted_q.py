@@ -39,7 +39,7 @@ def test_it_comes_to_the_policy_s_value_in_the_true_dynamics(one_thread):
         found = critic.every(torch.eye(5))[0]
     torch.testing.assert_close(found.double(), exact, rtol=0.0, atol=0.08)
     mine = exact[torch.arange(5), torch.tensor(actions)].mean().item()  # each state starts equally many episodes
-    assert fitted_q.estimate(critic, policy, data) == pytest.approx(mine, abs=0.05)
+    assert fitted_q.estimate(critic, policy, data.observations[data.starts]) == pytest.approx(mine, abs=0.05)
     behaviour = evaluated(chain, gamma, torch.full((5, 3), 1 / 3)).mean().item()
     assert abs(behaviour - mine) > 0.3  # what the data's own returns would say
 
@@ -81,7 +81,7 @@ def test_continuous_actions(one_thread):
     data = Transitions(seen, acted, rewards, seen, ends, torch.ones(2000, dtype=torch.long))
     spaces = Spaces(1, 1, False)
     critic = fitted(data, Straight(), spaces, steps=800, gamma=0.9, hidden=(32, 32), learning_rate=0.005)
-    assert fitted_q.estimate(critic, Straight(), data) == pytest.approx(-1 / 12, abs=0.03)
+    assert fitted_q.estimate(critic, Straight(), seen) == pytest.approx(-1 / 12, abs=0.03)
     assert rewards.mean().item() == pytest.approx(-2 / 3, abs=0.03)
 
 
@@ -118,3 +118,53 @@ def test_a_policy_that_strays_from_the_data_is_not_worth_more_than_there_is(one_
     assert found() <= 10.5
     monkeypatch.setattr(fitted_q, "bounds", lambda rewards, gamma: (-float("inf"), float("inf")))
     assert found() > 15
+
+
+def test_a_window_is_one_passage_through_the_horizon():
+    data = recorded([(0, 0, 1.0, 0, False)] * 6, states=1, length=3)
+    assert fitted_q.window(data, 0.99, 0.1) == 1000
+    assert fitted_q.window(data, 0.9, 1.0) == 100, "ten steps an iteration, at least"
+    assert fitted_q.window(data, 1.0, 0.05) == 60, "without a discount the longest episode"
+    assert fitted_q.window(data, 0.0, 1.0) == 10
+
+
+def test_the_scale_is_of_discounted_returns():
+    data = recorded([(0, 0, 1.0, 0, False), (0, 0, 2.0, 0, False), (0, 0, -3.0, 0, False), (0, 0, 4.0, 0, True)], 1, 2)
+    first, second = 1 + 0.5 * 2, -3 + 0.5 * 4
+    assert fitted_q.scale(data, 0.5) == pytest.approx(((first**2 + second**2) / 2) ** 0.5)
+
+
+def test_three_windows_must_agree():
+    flat = [7.0] * 30
+    assert fitted_q.settled(flat, 0.0)
+    assert not fitted_q.settled(flat[:-1], 9.0), "too few"
+    rising = [float(number) for number in range(30)]  # means 4.5, 14.5, 24.5
+    assert fitted_q.settled(rising, 20.0)
+    assert not fitted_q.settled(rising, 19.9)
+    turning = [0.0] * 10 + [5.0] * 10 + [0.0] * 10
+    assert not fitted_q.settled(turning, 4.0), "the last is where the first was, but it moved between"
+
+
+def test_it_waits_until_what_is_far_away_has_come_through(one_thread):
+    """A step that leads back to where it began, worth 1 for ever: 1 / (1 - 0.98) = 50 in all."""
+    data, policy = recorded([(0, 0, 1.0, 0, False)] * 40, states=1, length=40), Fixed([0])
+    gamma, rate = 0.98, 0.25
+
+    def found(tolerance, most):
+        torch.manual_seed(0)
+        critic = Critics(Spaces(1, 1, True), (), count=1)
+        settings = {"learning_rate": 0.05, "target_rate": rate, "batch_size": 8}
+        steps = fitted_q.fit(critic, policy, data, gamma=gamma, generator=torch.Generator().manual_seed(0), **settings)
+        ends = {"window": fitted_q.window(data, gamma, rate), "tolerance": tolerance, "most": most}
+        return fitted_q.converge(critic, policy, data.observations[:1], steps, **ends)
+
+    settled = found(0.5, 20_000)
+    assert settled.converged
+    assert settled.value == pytest.approx(50, abs=0.5)
+    assert settled.curve[-1]["step"] < 20_000
+    assert [row["step"] for row in settled.curve[:3]] == [50, 100, 150]
+    cut = found(0.5, 250)
+    assert not cut.converged
+    assert cut.value < 45
+    assert cut.curve[-1]["step"] == 250
+    assert cut.value == pytest.approx(sum(row["estimate"] for row in cut.curve) / 5), "fewer than a window"

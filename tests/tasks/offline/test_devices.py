@@ -1,0 +1,169 @@
+"""Every learner runs on the stage's device: here on one that is no GPU, but as strict about what lies where."""
+
+import sys
+
+import pandas as pd
+import pytest
+import torch
+
+from tasks import players, scores, training
+from tasks.offline import awr, bc, bear, brac, cql, decision_transformer, dqn, returns
+from tests.conftest import PARAMS
+from tests.tasks import elsewhere
+from tests.tasks.offline.worlds import record
+
+SMALL = {
+    "seeds": [0],
+    "steps": 4,
+    "batch_size": 8,
+    "log_every": 2,
+    "evaluate_every": 9,
+    "evaluate_episodes": 1,
+    "hidden": [8],
+    "refresh_every": 3,
+    "warmup": 2,
+    "width": 8,
+    "dropout": 0.0,  # its random numbers are each device's own
+    "inits": {"DT": "random", "DT-synthetic": "synthetic"},
+    "synthetic": {
+        "states": 5,
+        "steps": 2,
+        "rows": 2,
+        "length": 6,
+        "learning_rate": 0.0001,  # Adam enlarges what attention rounds otherwise
+    },
+    "variants": {name: {"double": True, "online": name == "online"} for name in ("DQN", "online")},
+    "exploration": {"replay": 40, "warmup": 9, "steps": 2, "first_epsilon": 0.5, "last_epsilon": 0.5, "last_from": 9},
+    "datasets": {name: {"targets": [1.0], "scale": 1.0, "context": 3} for name in ("discrete", "continuous")},
+}
+FITTED = {"most_steps": 5, "tolerance": 0.05, "batch_size": 8, "hidden": [8], "learning_rate": 0.01, "target_rate": 0.1}
+CONFIGS = {
+    "bc": bc.BcConfig,
+    "dqn": dqn.DqnConfig,
+    "cql": cql.CqlConfig,
+    "awr": awr.AwrConfig,
+    "bear": bear.BearConfig,
+    "brac": brac.BracConfig,
+    "decision_transformer": decision_transformer.DecisionTransformerConfig,
+}
+RUNS = {
+    "bc": bc.run,
+    "dqn": dqn.run,
+    "cql": cql.run,
+    "awr": awr.run,
+    "bear": bear.run,
+    "brac": brac.run,
+    "decision_transformer": lambda config, data, out: decision_transformer.run(config, data, data, data, out),
+}
+CASES = [
+    (method, actions)
+    for method in CONFIGS
+    for actions in ("discrete", "continuous")
+    if (method, actions) not in (("dqn", "continuous"), ("bear", "discrete"))
+]
+STEPS = {"_fused_adam_", "_fused_adamw_"}
+WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of
+
+
+def small(method):
+    section = PARAMS[method]
+    changes = {key: value for key, value in SMALL.items() if key in section}
+    if isinstance(section["datasets"], list):
+        changes["datasets"] = []
+    return CONFIGS[method].model_validate({**section, **changes})
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with the data sets `discrete` and `continuous`."""
+    home = tmp_path_factory.mktemp("data")
+    for name, environment in (("discrete", "CartPole-v1"), ("continuous", "Hopper-v5")):
+        record(home / name, environment, 4)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def supported(monkeypatch, tmp_path):
+    """What torch lacks for the device that pretends."""
+    monkeypatch.chdir(tmp_path)
+    optimizer, autocast = sys.modules["torch.optim.optimizer"], torch.autocast
+    monkeypatch.setattr(optimizer, "_get_fused_kernels_supported_devices", lambda: ["cpu", "cuda", elsewhere.NAME])
+    monkeypatch.setattr(
+        torch,
+        "autocast",
+        lambda device, *options, **more: autocast(device.replace(elsewhere.NAME, "cpu"), *options, **more),
+    )
+
+
+def learn(method, data, out, device, monkeypatch):
+    """The curves of what the stage learns there; its policies can be loaded."""
+    monkeypatch.setenv("POSTTRAIN_DEVICE", device)
+    RUNS[method](small(method), data, out)
+    policies = sorted(file.parent for file in out.rglob("*.safetensors"))
+    assert policies
+    assert all(players.load(policy) for policy in policies)
+    return pd.read_csv(out / "curves.csv")
+
+
+@pytest.mark.parametrize(("method", "actions"), CASES)
+def test_all_is_learned_on_the_stage_s_device(method, actions, data, tmp_path, monkeypatch):
+    here = learn(method, data / actions, tmp_path / "here", "cpu", monkeypatch)
+    monkeypatch.setattr(training.Training, "_write", lambda *_: None)  # it keeps tensors that have no bytes there
+    with elsewhere.Mode() as mode:
+        there = learn(method, data / actions, tmp_path / "there", elsewhere.NAME, monkeypatch)
+    assert mode.away & STEPS
+    assert not mode.at_home & WORK
+    pd.testing.assert_frame_equal(there, here, rtol=1e-4)  # from the same seeds; attention is rounded otherwise
+
+
+def measured(data, policies, out, device, monkeypatch):
+    monkeypatch.setenv("POSTTRAIN_DEVICE", device)
+    config = returns.ReturnsConfig.model_validate(
+        {**PARAMS["returns"], "episodes": 2, "gamma": 0.9, "fitted_q": FITTED}
+    )
+    returns.run(config, policies, data, out)
+    return scores.read(out)
+
+
+@pytest.mark.parametrize("method", ["cql", "decision_transformer"])
+def test_policies_are_measured_on_the_stage_s_device(method, data, tmp_path, monkeypatch):
+    policies = tmp_path / method / "discrete"
+    learn(method, data / "discrete", policies, "cpu", monkeypatch)
+    here = measured(data / "discrete", policies, tmp_path / "here", "cpu", monkeypatch)
+    with elsewhere.Mode() as mode:
+        there = measured(data / "discrete", policies, tmp_path / "there", elsewhere.NAME, monkeypatch)
+    assert not mode.at_home & WORK
+    assert mode.away & WORK
+    pd.testing.assert_frame_equal(there.episodes, here.episodes)
+    pd.testing.assert_frame_equal(there.values, here.values)
+
+
+def test_what_lies_elsewhere_meets_nothing_that_does_not():
+    """The device that pretends is one: an operation between it and the CPU is an error, and copies are the way out."""
+    with elsewhere.Mode():
+        there, here = torch.ones(3).to(elsewhere.NAME), torch.arange(3.0)
+        assert there.device.type == elsewhere.NAME
+        with pytest.raises(RuntimeError, match="is on the CPU, others are elsewhere"):
+            there + here
+        assert (there + here.to(elsewhere.NAME)).cpu().tolist() == [1, 2, 3]
+        assert torch.zeros(2, device=elsewhere.NAME).add_(1).sum().item() == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("method", "actions"), CASES)
+def test_a_gpu_learns_what_the_cpu_does(method, actions, data, tmp_path, monkeypatch):
+    """From the same seeds; sums of another order differ in their last bits."""
+    there = learn(method, data / actions, tmp_path / "gpu", "cuda", monkeypatch)
+    here = learn(method, data / actions, tmp_path / "cpu", "cpu", monkeypatch)
+    pd.testing.assert_frame_equal(there, here, rtol=1e-3)
+
+
+@pytest.mark.gpu
+def test_a_gpu_measures_what_the_cpu_does(data, tmp_path, monkeypatch):
+    policies = tmp_path / "cql" / "discrete"
+    learn("cql", data / "discrete", policies, "cpu", monkeypatch)
+    here, there = (
+        measured(data / "discrete", policies, tmp_path / name, name, monkeypatch).values["value"]
+        for name in ("cpu", "cuda")
+    )
+    assert there.to_numpy() == pytest.approx(here.to_numpy(), rel=1e-2)
