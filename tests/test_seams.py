@@ -100,7 +100,12 @@ BASE: dict[str, dict[str, Any]] = {
         "text": {"weight": 0.0, "path": "data/corpus", "rows": 2, "length": 16},
         "synthetic": {"states": 10, "steps": 5, "rows": 2, "length": 8, "learning_rate": 0.001},
     },
-    "returns": {"fitted_q": {"steps": 20, "batch_size": 16, "hidden": [8], "learning_rate": 0.001, "target_rate": 0.1}},
+    "returns": {
+        "fitted_q": {
+            **{"most_steps": 60, "tolerance": 0.0, "batch_size": 16, "hidden": [8]},
+            **{"learning_rate": 0.001, "target_rate": 0.1},
+        }
+    },
     "offline_report": {
         "policies": {
             f"bc-{DISCRETE}": {"method": "bc", "dataset": DISCRETE},
@@ -141,6 +146,7 @@ VALUES: dict[str, Any] = {
     "awr.max_weight": 0.5,
     "dqn.exploration.replay": 16,
     "dqn.exploration.last_from": 20,
+    "returns.fitted_q.tolerance": 1000.0,
     "offline_report.expectations.0.dataset": "graph-12",
     "offline_report.expectations.0.higher": "data best",
     "offline_report.expectations.0.lower": "data mean",

@@ -8,13 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from ruamel.yaml import YAML
 
 from tasks import artifacts, scores
 from tasks.offline import offline_report
 from tasks.offline.offline_report import Expectation, OfflineReportConfig, headline, run
 from tasks.results import Verdict
-from tests.clone import ROOT
 from tests.conftest import PARAMS
 
 # dataset -> (environment, reference, D4RL's, mean and best of the data)
@@ -313,30 +311,6 @@ def test_the_headline_counts():
     assert told("yes") == ["The one expectation came out with the intervals apart."]
     assert told("unclear") == ["The one expectation came out in the mean only."]
     assert told("no") == ["The one expectation did not come out."]
-
-
-def test_the_default_report_judges_what_it_compares():
-    section = PARAMS["offline_report"]
-    compared = {one["dataset"] for one in section["policies"].values()}
-    assert {one["dataset"] for one in section["expectations"]} <= compared
-
-
-HARD = {  # what a method's paper says of it, and cloning may refute
-    "cql": ("CQL", "BC"),
-    "awr": ("AWR", "BC"),
-    "bear": ("BEAR", "BC"),
-    "brac": ("BRAC-v", "BC"),
-    "decision_transformer": ("DT", "10%BC"),
-}
-
-
-@pytest.mark.parametrize("file", ["params.yaml", *(f"presets/{file.name}" for file in (ROOT / "presets").iterdir())])
-def test_the_expectations_that_hurt_are_asked_too(file):
-    section = YAML(typ="safe").load(ROOT / file).get("offline_report", {"policies": {}, "expectations": []})
-    compared = {(one["method"], one["dataset"]) for one in section["policies"].values()}
-    asked = {(one["dataset"], one["higher"], one["lower"]) for one in section["expectations"]}
-    wanted = {(data, *HARD[method]) for method, data in compared if method in HARD and ("bc", data) in compared}
-    assert wanted - asked == set()
 
 
 def test_the_yardstick_stands_in_every_table(html):

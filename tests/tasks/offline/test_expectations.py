@@ -1,0 +1,31 @@
+"""What params.yaml and the presets expect of the offline methods, and leave for the report to judge."""
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.clone import ROOT
+from tests.conftest import PARAMS
+
+
+def test_the_default_report_judges_what_it_compares():
+    section = PARAMS["offline_report"]
+    compared = {one["dataset"] for one in section["policies"].values()}
+    assert {one["dataset"] for one in section["expectations"]} <= compared
+
+
+HARD = {  # what a method's paper says of it, and cloning may refute
+    "cql": ("CQL", "BC"),
+    "awr": ("AWR", "BC"),
+    "bear": ("BEAR", "BC"),
+    "brac": ("BRAC-v", "BC"),
+    "decision_transformer": ("DT", "10%BC"),
+}
+
+
+@pytest.mark.parametrize("file", ["params.yaml", *(f"presets/{file.name}" for file in (ROOT / "presets").iterdir())])
+def test_the_expectations_that_hurt_are_asked_too(file):
+    section = YAML(typ="safe").load(ROOT / file).get("offline_report", {"policies": {}, "expectations": []})
+    compared = {(one["method"], one["dataset"]) for one in section["policies"].values()}
+    asked = {(one["dataset"], one["higher"], one["lower"]) for one in section["expectations"]}
+    wanted = {(data, *HARD[method]) for method, data in compared if method in HARD and ("bc", data) in compared}
+    assert wanted - asked == set()
