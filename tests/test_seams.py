@@ -34,7 +34,7 @@ BASE: dict[str, dict[str, Any]] = {
     "problems": {"train": 80, "validation": 8, "test": 8, "shortcut": 0.2, "rambling": 0.1},
     "corpus": {"facts": 60, "solutions": 60, "stories": 10},
     "tokenizer": {"vocabulary": 330},
-    "pretrained": {"width": 16, "layers": 1, "heads": 2, "context": 128, "batch_size": 4, "steps": 6},
+    "pretrained": {"width": 16, "layers": 1, "heads": 2, "context": 256, "batch_size": 4, "steps": 6},
     "sft": {"demonstrations": 40, "batch_size": 8},
     "responses": {"skip": 40, "prompts": 16, "samples": 3, "max_new_tokens": 8, "batch_size": 8},
     "preferences": {"temperature": 2.0, "tie_margin": 0.1, "strong_margin": 2.0},
@@ -209,9 +209,9 @@ class Home:
     def __init__(self, root):
         self.root = root
         self.found = {}  # hashes of outs by stage and what was changed
-        rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(20)]
+        rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(40)]
         (root / "data/raw/problems").mkdir(parents=True)
-        for name, part in (("train", rows[:16]), ("test", rows[16:])):
+        for name, part in (("train", rows[:24]), ("test", rows[24:])):
             (root / f"data/raw/problems/{name}.jsonl").write_text("\n".join(part) + "\n")
 
     def outs(self, stage):
