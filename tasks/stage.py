@@ -48,6 +48,10 @@ class Idle:
         fixed = {key: {"const": self.neutral, "$comment": self.condition} for key in self.keys}
         return {"if": {"properties": known, "required": [*known]}, "then": {"properties": fixed}}
 
+    def said(self) -> dict[str, Any]:
+        """The rule in the schema's `idle`, of one that is only said."""
+        return {"keys": [*self.keys], "where": {key: [*values] for key, values in self.where.items()}}
+
 
 class Config(BaseModel):
     """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing when."""
@@ -77,7 +81,7 @@ class Config(BaseModel):
         rules = cls.idle_rules()
         if refused := [rule.schema() for rule in rules if rule.neutral is not SAID]:
             part["allOf"] = [*part.get("allOf", ()), *refused]
-        if said := [{"keys": rule.keys, "where": rule.where} for rule in rules if rule.neutral is SAID]:
+        if said := [rule.said() for rule in rules if rule.neutral is SAID]:
             part["idle"] = said
         return made
 
