@@ -12,13 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tasks.algorithms import answers, estimates
-from tasks.algorithms.equations import equations, parse_number
+from tasks.algorithms.equations import parse_number
 from tasks.algorithms.estimates import Estimate
+from tasks.algorithms.ranking_accuracy import pairs_ordered_rightly, shows_steps
 from tasks.algorithms.strata import Stratum
 
 ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": answers.strict_answer, "lenient": answers.final_answer}
 # Kinds of answers, by which accuracy is taken apart. Each is a column of the generations.
-STRATA: dict[str, Callable[[str], bool]] = {"steps": lambda response: bool(equations(response))}
+STRATA: dict[str, Callable[[str], bool]] = {"steps": shows_steps}
 SHARES = (*ANSWERS, "ended", *STRATA)  # of answers; the others are means of numbers
 NUMBERS = ("rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
 BEST = "tbest"
@@ -117,4 +118,23 @@ def accuracy_by_stratum(
                 within = estimates.ratio(parts.right_inside, parts.inside, seed, resamples)
                 without = estimates.ratio(parts.right_outside, 1 - parts.inside, seed, resamples)
                 result |= {f"strict_with_{name}_{how}": within, f"strict_without_{name}_{how}": without}
+    return result
+
+
+def ranking(
+    generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
+) -> dict[str, Estimate]:
+    """Share of the pairs of one problem's answers that the reward orders as the rubric does: ranking_sampled_t0.5.
+
+    Pairs of equal points and of equal texts are left out. ranking_with_steps counts only those of which both show steps: it
+    tells whether the reward sees more than that. Nothing where there is no reward.
+    """
+    result, columns = {}, ("reward", "rubric", "response")
+    for how, temperature in temperatures.items() if "reward" in generations else ():
+        problems = generations[generations["temperature"] == temperature].groupby("problem_id")
+        found = [pairs_ordered_rightly(*(one[name].tolist() for name in columns)) for _, one in problems]
+        for kind, pairs in (("ranking", "all"), ("ranking_with_steps", "both_show_steps")):
+            right, count = [one[pairs].sum() for one in found], [len(one[pairs]) for one in found]
+            if sum(count):
+                result[f"{kind}_sampled_{how}"] = estimates.ratio(right, count, seed, resamples)
     return result

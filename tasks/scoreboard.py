@@ -29,14 +29,29 @@ MEANING = {
     "reasoning": "rubric points for steps that hold and lead to the answer, 0 to 3",
     "clarity": "rubric points for stating the answer plainly and being concise, 0 to 2",
     "win_rate": "answers to one problem compared by the rubric; a tie is half a win",
+    "ranking_with_steps": "the ranking of the pairs of which both answers show steps: does the reward model see more than that?",
+    "ranking": "pairs of one problem's answers with different rubric points that the reward model orders as the rubric does",
     "reward": "the reward model's score; only differences mean something",
     "kl": "nats an answer by which the policy has moved from the reference, both at that temperature (k1 estimate)",
     "length": "tokens of an answer, the end token included",
     "ended": "answers closed by the end token within the length limit",
 }
 ACCURACIES = ("strict", "lenient")
-SHARES = (*ACCURACIES, "ended", "steps", "win_rate")  # shown in percent
-OTHERS = ("rubric", "correctness", "reasoning", "clarity", "win_rate", "reward", "kl", "length", "ended", "steps")
+SHARES = (*ACCURACIES, "ended", "steps", "win_rate", "ranking", "ranking_with_steps")  # shown in percent
+OTHERS = (
+    "rubric",
+    "correctness",
+    "reasoning",
+    "clarity",
+    "win_rate",
+    "reward",
+    "ranking",
+    "ranking_with_steps",
+    "kl",
+    "length",
+    "ended",
+    "steps",
+)
 BEST = "tbest"
 MARKS = {1: "▲", 0: "", -1: "▼"}
 SURE = 0.001  # smaller p-values are not told apart

@@ -89,6 +89,7 @@ def run(
     found = {
         **measures.summary(values, config.seed, config.bootstrap),
         **measures.accuracy_by_stratum(generations, {"greedy": 0.0, **named}, config.seed, config.bootstrap),
+        **measures.ranking(generations, named, config.seed, config.bootstrap),
         **{f"strict_validation_{measures.label(t)}": estimate for t, estimate in chosen.items()},
     }
     return {"best_temperature": best, **{name: asdict(estimate) for name, estimate in found.items()}}

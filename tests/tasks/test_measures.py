@@ -112,3 +112,22 @@ def test_an_answer_shows_steps_where_it_has_an_equation():
     assert belongs("3 plus 4 is 7")
     assert not belongs("#### 7")
     assert not belongs("it is 7, as 3 and 4 are")
+
+
+def test_ranking_by_hand():
+    """Problem a: steps beat none rightly, and of the two with steps the worse is preferred; b: all equal."""
+    rows = [
+        ("a", 0, "3 + 4 = 7\n#### 7", 10, 1.0),
+        ("a", 1, "3 + 4 = 8\n#### 8", 4, 2.0),
+        ("a", 2, "#### 9", 1, 0.0),
+        ("b", 0, "#### 1", 5, 1.0),
+        ("b", 1, "#### 1", 5, 0.0),
+        ("b", 2, "#### 1", 5, 0.5),
+    ]
+    columns = ["problem_id", "sample", "response", "rubric", "reward"]
+    table = pd.DataFrame(rows, columns=columns).assign(temperature=1.0)
+    found = measures.ranking(table, {"t1.0": 1.0}, 0, 50)
+    assert found["ranking_sampled_t1.0"].mean == pytest.approx(2 / 3)
+    assert found["ranking_with_steps_sampled_t1.0"].mean == 0
+    assert measures.ranking(table.drop(columns="reward"), {"t1.0": 1.0}, 0, 50) == {}
+    assert measures.ranking(table[table["problem_id"] == "b"], {"t1.0": 1.0}, 0, 50) == {}

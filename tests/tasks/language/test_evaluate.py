@@ -143,6 +143,8 @@ def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(ho
     assert plain.equals(table.drop(columns="reward"))
     left_out = {name for name in metrics if name.startswith("reward_") or "_best_of_" in name}
     assert len(left_out) == 1 + 3 + 2 * 3
+    left_out |= {name for name in metrics if name.startswith("ranking_")}
+    assert "ranking_sampled_t1.0" in left_out
     assert found == {name: value for name, value in metrics.items() if name not in left_out}
 
 
