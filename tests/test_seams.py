@@ -101,10 +101,11 @@ BASE: dict[str, dict[str, Any]] = {
         "synthetic": {"states": 10, "steps": 5, "rows": 2, "length": 8, "learning_rate": 0.001},
     },
     "returns": {
+        "gamma": 0.5,  # windows of 20 steps: three are done before the steps are used up
         "fitted_q": {
-            **{"most_steps": 60, "tolerance": 0.0, "batch_size": 16, "hidden": [8]},
+            **{"most_steps": 100, "tolerance": 1000.0, "batch_size": 16, "hidden": [8]},
             **{"learning_rate": 0.001, "target_rate": 0.1},
-        }
+        },
     },
     "offline_report": {
         "policies": {
@@ -146,7 +147,8 @@ VALUES: dict[str, Any] = {
     "awr.max_weight": 0.5,
     "dqn.exploration.replay": 16,
     "dqn.exploration.last_from": 20,
-    "returns.fitted_q.tolerance": 1000.0,
+    "returns.fitted_q.most_steps": 30,
+    "returns.fitted_q.tolerance": 0.000001,
     "offline_report.expectations.0.dataset": "graph-12",
     "offline_report.expectations.0.higher": "data best",
     "offline_report.expectations.0.lower": "data mean",
