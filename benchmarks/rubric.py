@@ -50,24 +50,36 @@ def exponent(costs: list[float], lengths: tuple[int, ...]) -> float:
     return math.log(costs[-1] / costs[-2]) / math.log(lengths[-1] / lengths[-2])
 
 
-def peer(text: str) -> float | None:
-    """Processor time of math-verify in a process of the verifier's; None where the limit ended it."""
-    worker = Worker(LIMIT)
-    try:
-        worker.judge(in_box(ANSWER), ANSWER)  # what it loads when first asked
-        before = sum(psutil.Process(worker.process.pid).cpu_times()[:2])
-        worker.judge(in_box(ANSWER), as_latex(text))
-        return sum(psutil.Process(worker.process.pid).cpu_times()[:2]) - before if worker.alive() else None
-    except psutil.NoSuchProcess:
+class Peer:
+    """math-verify in a process of the verifier's, another one after the limit has ended it."""
+
+    def __init__(self) -> None:
+        self.worker: Worker | None = None
+
+    def seconds(self, text: str) -> float | None:
+        """Processor time for the text; None where the limit ended it."""
+        if self.worker is None:
+            self.worker = Worker(LIMIT)
+            self.worker.judge(in_box(ANSWER), ANSWER)  # what it loads when first asked
+        process = psutil.Process(self.worker.process.pid)
+        before = sum(process.cpu_times()[:2])
+        self.worker.judge(in_box(ANSWER), as_latex(text))
+        if self.worker.alive():
+            return sum(process.cpu_times()[:2]) - before
+        self.close()
         return None
-    finally:
-        worker.close()
+
+    def close(self) -> None:
+        """End the process."""
+        if self.worker is not None:
+            self.worker.close()
+        self.worker = None
 
 
-def measure(make: Callable[[int], str]) -> dict[str, Any]:
+def measure(make: Callable[[int], str], peer: Peer) -> dict[str, Any]:
     """A line of the table."""
     costs = [seconds(make(length), 3) for length in LENGTHS]
-    return {"seconds": costs, "exponent": exponent(costs, LENGTHS), "math_verify": peer(make(LENGTHS[-1]))}
+    return {"seconds": costs, "exponent": exponent(costs, LENGTHS), "math_verify": peer.seconds(make(LENGTHS[-1]))}
 
 
 def units() -> list[tuple[str, str, str]]:
@@ -123,10 +135,13 @@ def main() -> None:
     """Measure, search and write."""
     result: dict[str, Any] = {"machine": machine("math-verify"), "load": os.getloadavg()[0], "lengths": LENGTHS}
     result |= {"limit": LIMIT, "kinds": {}}
+    peer = Peer()
     for name, make in (NATURAL | HOSTILE).items():
-        result["kinds"][name] = measure(make)
+        result["kinds"][name] = measure(make, peer)
         print(name, result["kinds"][name], flush=True)
+    peer.close()
     result["search"] = search()
+    RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     RESULT.parents[1].joinpath("rubric.md").write_text(render(result))
 

@@ -158,6 +158,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for seed in [int(word) for word in sys.argv[1:]] or [0, 1, 2]:
             runs.append(kept(run_seed(seed, Path(scratch) / f"seed-{seed}")))
+            RESULT.parent.mkdir(exist_ok=True)
             RESULT.write_text(json.dumps({"runs": runs}, indent=1) + "\n")  # after each: a stop keeps what there is
             (ROOT / "benchmarks/seeds.md").write_text(render({"runs": runs}))
 
