@@ -77,8 +77,8 @@ def kept(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def render(result: dict[str, Any]) -> str:
-    """benchmarks/seeds.md."""
-    return table(result["runs"])
+    """benchmarks/seeds.md; `conditions` says what was not as usual."""
+    return table(result["runs"]) + "".join(f"\n{line}\n" for line in result.get("conditions", ()))
 
 
 def headline(result: dict[str, Any]) -> str:
