@@ -62,6 +62,21 @@ def load_model(path: Path) -> Any:
 
 
 def load_reward_model(path: Path) -> Any:
+    """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; fp32, evaluation mode."""
+    from transformers import AutoConfig
+
+    from tasks.algorithms.reward_model import BETA
+
+    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    beta = getattr(config, BETA, None)
+    if beta is None:
+        return load_classifier(path)
+    if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
+        raise SystemExit(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
+    return load_model(path)
+
+
+def load_classifier(path: Path) -> Any:
     """A sequence classifier with one output, in fp32, in evaluation mode; SystemExit with one line if it has no head `score`."""
     kind = _classifier(path)
     model = kind.from_pretrained(path, num_labels=1, dtype="float32", local_files_only=True)

@@ -1,7 +1,12 @@
 """A reward model from preferences: Bradley-Terry likelihood of pairs (InstructGPT, arXiv:2203.02155, eq. 1).
 
+A response is scored in one of two ways. A model with a head `score` reads it off the state of the last real token, found from
+lengths. A language model whose config has `reward_beta` gives beta times the mean log-probability of the response's tokens
+(SimPO's reward, arXiv:2405.14734, eq. 3): each token is held against what the model expected, which a head on states of the
+policy's own depth has no layer left to do.
+
 All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
-once and is not fitted as many times over. Scores are read at the last real token, found from lengths.
+once and is not fitted as many times over.
 """
 
 import math
@@ -12,10 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tasks.algorithms.completions import Completions, states
+from tasks.algorithms.completions import Completions, states, token_logps
 from tasks.algorithms.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
+
+BETA = "reward_beta"  # in the config of a language model that is a reward model
 
 
 def initialise_head(model: Any, generator: torch.Generator) -> None:
@@ -26,10 +33,14 @@ def initialise_head(model: Any, generator: torch.Generator) -> None:
 
 
 def score(model: Any, responses: Completions) -> Tensor:
-    """The scalar score of each response: (N,), read at its last real token, the end token where there is one."""
+    """The scalar score of each response: (N,). A head reads it at the last real token, the end token where there is one."""
+    length = responses.mask.sum(dim=1)
+    if beta := getattr(model.config, BETA, None):
+        logps = token_logps(model, responses)
+        return beta * logps.sum(dim=1) / length.to(logps.device)
     hidden = states(model.base_model, responses)
-    length = responses.mask.sum(dim=1).to(hidden.device)
-    return model.score(hidden[torch.arange(len(length), device=hidden.device), length]).squeeze(-1).float()
+    here = length.to(hidden.device)
+    return model.score(hidden[torch.arange(len(here), device=here.device), here]).squeeze(-1).float()
 
 
 def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, centering: float) -> Tensor:

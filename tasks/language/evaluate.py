@@ -2,8 +2,8 @@
 
 How often a sampled answer is right depends on the temperature as much as on the policy: one that is merely more certain
 wins at temperature 1. So every policy is also sampled at its own best temperature, chosen on validation problems.
-Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for the right final answer (answers.py),
-whatever its form: a policy may gain the first by form alone.
+Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for the right final answer, whatever its form
+(verifier.py, as the verifiable reward does): a policy may gain the first by form alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,7 @@ from pydantic import Field
 from tasks import artifacts, measures, prompts, schemas, tracking
 from tasks.algorithms import answers, completions, estimates, reward_model, rollouts, rubric
 from tasks.algorithms.estimates import Estimate
+from tasks.algorithms.verifier import Verifier
 from tasks.stage import Config, Metrics, main
 
 Temperatures = Annotated[
@@ -77,7 +78,8 @@ def run(
             prompts.check_positions(model, lengths, "the prompts", config.max_new_tokens, "evaluate.max_new_tokens")
     chosen = choice(config, models, validation)
     best = best_temperature(chosen)
-    generations = pd.DataFrame(list(_generations(config, models, asked, best)))
+    with Verifier() as verifier:
+        generations = pd.DataFrame(list(_generations(config, models, verifier, asked, best)))
     artifacts.write(schemas.Generations, generations, out / "generations.parquet")
     tracking.log_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
 
@@ -116,7 +118,7 @@ def choice(config: EvaluateConfig, models: Models, asked: pd.DataFrame) -> dict[
     for place, temperature in enumerate(config.candidates):
         own = responses[place * len(references) : (place + 1) * len(references)]
         texts = [prompts.decode(models.tokenizer, tokens, ended) for tokens, ended in own]
-        right = [_right(text, reference)["strict"] for text, reference in zip(texts, references, strict=True)]
+        right = [_strict(text, reference) for text, reference in zip(texts, references, strict=True)]
         found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
     return found
 
@@ -130,7 +132,9 @@ def _encode(models: Models, asked: pd.DataFrame) -> list[list[int]]:
     return [prompts.encode_prompt(models.tokenizer, question) for question in asked["question"]]
 
 
-def _generations(config: EvaluateConfig, models: Models, asked: pd.DataFrame, best: float) -> Iterator[dict[str, Any]]:
+def _generations(
+    config: EvaluateConfig, models: Models, verifier: Verifier, asked: pd.DataFrame, best: float
+) -> Iterator[dict[str, Any]]:
     """One row for each answer: all greedy ones, then all samples of each temperature, each temperature drawn once."""
     encoded = _encode(models, asked)
     problems = asked.to_dict("records")
@@ -146,10 +150,12 @@ def _generations(config: EvaluateConfig, models: Models, asked: pd.DataFrame, be
             temperature, first = next(places)
             samples = config.samples if temperature else 1
             scores = _scores(models, encoded[first : first + config.batch_size], batch, samples, temperature)
-            for row, tokens in enumerate(batch.responses()):
+            answered = [*zip(batch.responses(), batch.ended.tolist(), strict=True)]
+            texts = [prompts.decode(models.tokenizer, tokens, ended) for tokens, ended in answered]
+            golds = [problems[first + row // samples]["answer"] for row in range(len(texts))]
+            verdicts = verifier(golds, texts)
+            for row, ((tokens, ended), text) in enumerate(zip(answered, texts, strict=True)):
                 problem = problems[first + row // samples]
-                ended = bool(batch.ended[row])
-                text = prompts.decode(models.tokenizer, tokens, ended)
                 yield {
                     "problem_id": problem["problem_id"],
                     "temperature": temperature,
@@ -158,7 +164,7 @@ def _generations(config: EvaluateConfig, models: Models, asked: pd.DataFrame, be
                     "length": len(tokens),
                     "ended": ended,
                     **{name: belongs(text) for name, belongs in measures.STRATA.items()},
-                    **_judged(problem, text, ended),
+                    **_judged(problem, text, ended, verdicts[row]),
                     **{name: float(values[row]) for name, values in scores.items()},
                 }
 
@@ -201,17 +207,16 @@ def _scores(
     return scores
 
 
-def _right(text: str, answer: str) -> dict[str, bool]:
-    return {
-        name: (given := find(text)) is not None and answers.same_number(given, answer)
-        for name, find in measures.ANSWERS.items()
-    }
+def _strict(text: str, answer: str) -> bool:
+    given = answers.strict_answer(text)
+    return given is not None and answers.same_number(given, answer)
 
 
-def _judged(problem: Mapping[Any, Any], text: str, ended: bool) -> dict[str, Any]:
+def _judged(problem: Mapping[Any, Any], text: str, ended: bool, verdict: float) -> dict[str, Any]:
     score = rubric.score(problem["question"], problem["solution"], problem["answer"], text, ended)
     points = {"correctness": score.correctness, "reasoning": score.reasoning, "clarity": score.clarity}
-    return {**_right(text, problem["answer"]), **points, "rubric": score.total}
+    right = {"strict": _strict(text, problem["answer"]), "lenient": verdict == 1.0}
+    return {**right, **points, "rubric": score.total}
 
 
 if __name__ == "__main__":

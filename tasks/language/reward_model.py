@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -10,13 +11,13 @@ from pydantic import Field
 from torch import Tensor
 
 from tasks import artifacts
-from tasks.algorithms import degenerate, growth, reward_model
+from tasks.algorithms import degenerate, reward_model
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
 from tasks.algorithms.ranking_accuracy import STRATA, accuracy, shows_steps
 from tasks.comparisons import ComparisonSet
 from tasks.schemas import Comparisons
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Idle, Metrics, main
 from tasks.tracking import Row
 from tasks.training import resumable
 
@@ -25,10 +26,17 @@ SCORED_AT_ONCE = 128  # held-out responses in one pass; changes speed only
 
 
 class RewardModelConfig(Config):
-    """How the reward model is trained."""
+    """How the reward model scores a response, and how it is trained."""
+
+    idle = (Idle(("beta",), {"kind": ("head",)}),)
 
     seed: int
-    layers: int = Field(ge=0)  # new ones on top of the policy's
+    kind: Literal[
+        "head", "log_probability"
+    ]  # on the last token's state | beta times the mean over the response's tokens
+    beta: float = Field(
+        gt=0
+    )  # log_probability only: with 0.1 nats a token more, the odds of being preferred rise by 0.1 beta
     epochs: int = Field(ge=1)
     prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
@@ -42,22 +50,26 @@ class RewardModelConfig(Config):
 
 
 def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
-    """Start from `policy` with a new head; write the model, calibration.csv beside it, and the curve to `curves`."""
+    """Start from `policy`; write the model, calibration.csv beside it, and the curve to `curves`.
+
+    The metrics of the model as it was before training stand under `untrained`.
+    """
     torch.manual_seed(config.seed)
-    model, tokenizer = artifacts.load_reward_model(policy), artifacts.load_tokenizer(policy)
+    tokenizer, generator = artifacts.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
+    model = untrained(config, policy, generator)
     model.config.pad_token_id = tokenizer.pad_token_id
-    generator = torch.Generator().manual_seed(config.seed)
-    reward_model.initialise_head(model, generator)
-    if config.layers:
-        try:
-            growth.add_layers(model, config.layers, generator)
-        except ValueError as error:
-            raise SystemExit(f"params.yaml: reward_model.layers: {error}; expected 0") from None
     table = artifacts.read(Comparisons, preferences / "test.parquet").sort_values("prompt_id", kind="stable")
     train = ComparisonSet(artifacts.read(Comparisons, preferences / "train.parquet"), tokenizer)
     test = ComparisonSet(table, tokenizer)
     for compared in (train, test):
         compared.check_positions(model)
+    chosen, rejected = torch.tensor([pair[:2] for group in test.groups for pair in group]).unbind(1)
+
+    def margins() -> Tensor:
+        scores = reward_model.scores(model, test.responses(SCORED_AT_ONCE)).double()
+        return scores[chosen] - scores[rejected]
+
+    before = accuracies(table, margins())
     steps = train.steps(config.prompts_per_batch, config.epochs)
     optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, weight_decay=config.weight_decay)
 
@@ -71,13 +83,26 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
         artifacts.write_curves(rows, curves)
         artifacts.save_model(model, tokenizer, out)
-        scores = reward_model.scores(model, test.responses(SCORED_AT_ONCE)).double()
-        chosen, rejected = torch.tensor([pair[:2] for group in test.groups for pair in group]).unbind(1)
-        margins = scores[chosen] - scores[rejected]
-        artifacts.write_curves(reward_model.calibration(margins, BINS), out / "calibration.csv")
+        found = margins()
+        artifacts.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")
         held_out = test.batches(config.prompts_per_batch, 1, config.seed)
         beaten = reward_model.beats_corrupted(model, held_out, len(tokenizer), generator)
-    return {**accuracies(table, margins), "beats": beaten}
+    return {
+        **accuracies(table, found),
+        "beats": beaten,
+        "untrained": {name: before[name] for name in ("accuracy", "loss", "against_rubric")},
+    }
+
+
+def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generator) -> Any:
+    """The policy as a reward model: its own log-probabilities, or a new head on its body."""
+    if config.kind == "head":
+        model = artifacts.load_classifier(policy)
+        reward_model.initialise_head(model, generator)
+        return model
+    model = artifacts.load_model(policy)
+    setattr(model.config, reward_model.BETA, config.beta)
+    return model
 
 
 def with_rejected(batches: Iterator[Pairs], config: RewardModelConfig, vocabulary: int, start: int) -> Iterator[Pairs]:

@@ -181,11 +181,17 @@ def grpo_run(model, folder, samples, rewards, learning_rate, **changes):
     return made, trainer.state.log_history, {name: p.detach() for name, p in policy.named_parameters()}
 
 
-def same(ours, theirs, rtol=2e-4, atol=2e-6):
-    """Fail unless the losses are equal and so is every weight's gradient, and some gradient is not zero."""
+def same(ours, theirs, rtol=2e-4):
+    """Fail unless the losses are equal and so is every weight's gradient, and some gradient is not zero.
+
+    An entry may differ by what single precision loses in a sum of terms as large as the largest gradient; how much of that shows
+    depends on the processor.
+    """
+    largest = max(gradient.abs().max().item() for gradient in theirs[1].values())
+    atol = 5e-6 * largest
     assert ours[0] == pytest.approx(theirs[0], rel=rtol, abs=atol)
     assert ours[1].keys() == theirs[1].keys()
-    assert max(gradient.abs().max() for gradient in theirs[1].values()) > 1000 * atol
+    assert largest > 0.002
     for name, gradient in theirs[1].items():
         torch.testing.assert_close(
             ours[1][name], gradient, rtol=rtol, atol=atol, msg=lambda text, n=name: f"{n}: {text}"

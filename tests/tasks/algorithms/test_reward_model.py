@@ -1,4 +1,5 @@
 from math import exp, log, log1p, sqrt
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from tasks.algorithms import reward_model
 from tasks.algorithms.completions import Completions, states
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
-from tests.tasks.tiny import completions, llama_scorer
+from tests.tasks.tiny import BIGRAMS, Bigrams, completions, llama, llama_scorer
 
 # Three pairs of one prompt (C(3, 2) = 3, weight 1/3 each) and one of another.
 CHOSEN, REJECTED = torch.tensor([2.0, 1.0, 0.5, -1.0]), torch.tensor([1.0, 0.5, 0.75, 1.0])
@@ -73,8 +74,19 @@ def test_scores_are_read_at_the_last_real_token():
     assert (before_end - scores).abs().min() > 0.01
 
 
-def test_padding_changes_neither_score_nor_gradient():
-    model = llama_scorer()
+def test_log_probabilities_by_hand():
+    """Beta times the mean over a response's own tokens: longer ones are not worth less."""
+    model = Bigrams(BIGRAMS)
+    model.config = SimpleNamespace(reward_beta=2.0)
+    found = reward_model.score(model, completions([[0], [1, 0]], [[1, 0, 2], [2]], pad=2))
+    assert found.tolist() == pytest.approx([2 * (log(0.3) + log(0.1) + log(0.2)) / 3, 2 * log(0.2)])
+
+
+@pytest.mark.parametrize("kind", ["head", "log_probability"])
+def test_padding_changes_neither_score_nor_gradient(kind):
+    model = llama_scorer() if kind == "head" else llama()
+    if kind == "log_probability":
+        model.config.reward_beta = 0.5
     narrow = completions(PROMPTS, RESPONSES, pad=2)
     wide = Completions(
         pad(narrow.prompts, (4, 0), value=2),

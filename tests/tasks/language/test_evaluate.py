@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassifi
 
 from tasks import artifacts, prompts, schemas
 from tasks.algorithms.estimates import Estimate
+from tasks.algorithms.verifier import Verifier
 from tasks.language import evaluate as stage
 from tasks.language import tokenizer
 from tasks.language.evaluate import EvaluateConfig, Models, best_temperature, choice, run
@@ -146,6 +147,21 @@ def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(ho
     left_out |= {name for name in metrics if name.startswith("ranking_")}
     assert "ranking_sampled_t1.0" in left_out
     assert found == {name: value for name, value in metrics.items() if name not in left_out}
+
+
+@pytest.mark.parametrize("text", ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", ""])
+def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch, text):
+    """Not only plain numbers: the accuracy of any form is the verifiable reward's own judgement."""
+    monkeypatch.setattr(prompts, "decode", lambda *_: text)
+    evaluate(home, "said", problems=3)
+    table = artifacts.read(schemas.Generations, home / "said" / "generations.parquet")
+    golds = artifacts.read(schemas.Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
+    with Verifier() as verifier:
+        expected = [
+            verdict == 1.0 for verdict in verifier([golds[one] for one in table["problem_id"]], [text] * len(table))
+        ]
+    assert table["lenient"].tolist() == expected
+    assert any(expected) == (text not in ("So it is 7.", ""))
 
 
 def test_same_seed_same_bytes(home, table):

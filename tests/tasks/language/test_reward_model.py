@@ -1,12 +1,11 @@
 import json
 import shutil
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
 from torch.nn.functional import softplus
-from transformers import AutoModelForSequenceClassification, GraniteConfig, GraniteForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GraniteConfig, GraniteForCausalLM
 
 from tasks import artifacts, prompts, schemas
 from tasks.architectures import check_model
@@ -15,7 +14,8 @@ from tasks.language.reward_model import RewardModelConfig, accuracies, run, with
 
 CONFIG = RewardModelConfig(
     seed=0,
-    layers=0,
+    kind="head",
+    beta=2.5,
     epochs=4,
     prompts_per_batch=6,
     learning_rate=0.01,
@@ -152,22 +152,43 @@ def test_margins_belong_to_their_rows(made, preferences, fitted, tmp_path):
         assert metrics[name] == pytest.approx(fitted[0][name])
 
 
-def test_new_layers_are_saved(made, preferences, tmp_path):
-    metrics = fit(made, preferences, tmp_path, layers=2, epochs=1)
-    config = json.loads((tmp_path / "model/config.json").read_text())
-    before = json.loads((made / "pretrained/config.json").read_text())
-    assert config["num_hidden_layers"] == before["num_hidden_layers"] + 2
-    found = scores(tmp_path / "model", artifacts.read(schemas.Comparisons, preferences / "test.parquet"))
-    margins = torch.tensor([chosen - rejected for chosen, rejected in found])
-    assert metrics["margin"] == pytest.approx(margins.mean().item(), rel=1e-3)
+def test_log_probabilities_score_as_a_person_would(made, preferences, tmp_path):
+    """What is saved is a language model as any other; before training the scores are the policy's own."""
+    metrics = fit(made, preferences, tmp_path, kind="log_probability", learning_rate=0.003, centering=0.0)
+    table = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
+    words = artifacts.load_tokenizer(tmp_path / "model")
+
+    def likely(path):
+        model = AutoModelForCausalLM.from_pretrained(path)
+        found = []
+        for row in table.itertuples():
+            asked = prompts.encode_prompt(words, row.prompt)
+            for text in (row.chosen, row.rejected):
+                answer = prompts.encode_response(words, text)
+                with torch.no_grad():
+                    logps = model(torch.tensor([asked + answer])).logits[0].log_softmax(-1)
+                picked = [logps[len(asked) + at - 1, token].item() for at, token in enumerate(answer)]
+                found.append(2.5 * sum(picked) / len(picked))
+        return torch.tensor(found[::2]) - torch.tensor(found[1::2])
+
+    for found, margins in ((metrics, likely(tmp_path / "model")), (metrics["untrained"], likely(made / "pretrained"))):
+        assert found["accuracy"] == pytest.approx((margins > 0).float().mean().item())
+        assert found["loss"] == pytest.approx(softplus(-margins).mean().item(), rel=1e-3)
+    assert metrics["accuracy"] > 0.9
+    assert metrics["loss"] < metrics["untrained"]["loss"] - 0.1
+    scorer = artifacts.load_reward_model(tmp_path / "model")
+    assert scorer.config.reward_beta == 2.5
+    assert not hasattr(scorer, "score"), "a language model"
 
 
-def test_layers_of_another_make_are_refused_in_one_line(made, preferences, tmp_path, monkeypatch):
-    plain = torch.nn.Linear(2, 1)
-    plain.base_model, plain.config, plain.score = torch.nn.Module(), SimpleNamespace(), torch.nn.Linear(2, 1)
-    monkeypatch.setattr(artifacts, "load_reward_model", lambda _: plain)
-    with pytest.raises(SystemExit, match=r"params\.yaml: reward_model\.layers: Linear is not built .* expected 0$"):
-        fit(made, preferences, tmp_path, layers=1)
+@pytest.mark.parametrize("beta", [0, -1.0, "much"])
+def test_a_bad_beta_in_a_config_is_one_line(made, tmp_path, beta):
+    model = shutil.copytree(made / "pretrained", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"reward_beta": beta}))
+    with pytest.raises(SystemExit) as stopped:
+        artifacts.load_reward_model(model)
+    assert str(stopped.value) == f"{model}: config.json: reward_beta: expected a number above 0, got {beta!r}"
 
 
 def test_corrupted_answers_are_learnt_to_be_worse(made, preferences, fitted, tmp_path):
@@ -209,7 +230,7 @@ def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(made, prefere
     scorer = artifacts.load_reward_model(tmp_path / "model")
     assert scorer.score.weight.shape == (1, 32)
     assert not torch.equal(scorer.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), "trained"
-    fresh = artifacts.load_reward_model(tmp_path / "pretrained")
+    fresh = artifacts.load_classifier(tmp_path / "pretrained")
     assert torch.equal(fresh.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), (
         "the body is the policy's"
     )
