@@ -58,56 +58,11 @@ def load_model(path: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
-    return _placed(model)
+    return placed(model)
 
 
-def load_reward_model(path: Path) -> Any:
-    """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; fp32, evaluation mode."""
-    from transformers import AutoConfig
-
-    from tasks.algorithms.reward_model import BETA
-
-    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    beta = getattr(config, BETA, None)
-    if beta is None:
-        return load_classifier(path)
-    if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
-        raise SystemExit(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
-    return load_model(path)
-
-
-def load_classifier(path: Path) -> Any:
-    """A sequence classifier with one output, in fp32, in evaluation mode; SystemExit with one line if it has no head `score`."""
-    kind = _classifier(path)
-    model = kind.from_pretrained(path, num_labels=1, dtype="float32", local_files_only=True)
-    if not hasattr(model, "score"):
-        raise SystemExit(
-            f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head `score` on its last "
-            "token's state, which a reward model is read by"
-        )
-    return _placed(model)
-
-
-def _classifier(path: Path) -> Any:
-    """Transformers' class for sequence classification, or for a type that has none the same head on the model's own body."""
-    from transformers import AutoConfig, AutoModelForSequenceClassification
-    from transformers.modeling_layers import GenericForSequenceClassification
-    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_MAPPING
-
-    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
-        return AutoModelForSequenceClassification
-    if type(config) not in MODEL_MAPPING:
-        raise SystemExit(
-            f"{path}: model type {config.model_type} has no body in transformers that a reward model could be"
-        )
-    body = MODEL_MAPPING[type(config)]
-    base = body.__mro__[1]  # such as GranitePreTrainedModel, which knows how weights are named
-    name = f"{body.__name__.removesuffix('Model')}ForSequenceClassification"
-    return type(name, (GenericForSequenceClassification, base), {"base_model_prefix": base.base_model_prefix})
-
-
-def _placed(model: Any) -> Any:
+def placed(model: Any) -> Any:
+    """The model on the device, in evaluation mode, with the faster products where it has plain linear layers."""
     from tasks.algorithms.linear import with_fast_products
 
     return with_fast_products(model).eval().to(device())

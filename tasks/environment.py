@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from pydantic import ConfigDict, Field, model_validator
 
-from tasks import artifacts, prompts
+from tasks import artifacts, prompts, reward_models
 from tasks.algorithms import experience, reward_model, rewards, rollouts
 from tasks.algorithms.advantages import increments
 from tasks.algorithms.completions import Completions, make_completions
@@ -221,7 +221,7 @@ def judging(weights: RewardWeights, kinds: Collection[str], tokenizer: Any, scor
             f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
             "that of the pipeline is in data/reward_model"
         )
-    model = artifacts.load_reward_model(scorer) if wanted else None
+    model = reward_models.load(scorer) if wanted else None
     if wanted and artifacts.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise SystemExit(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
     with Verifier() as verifier:

@@ -53,9 +53,13 @@ def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, 
 
 
 def fit(
-    model: Any, batches: Iterable[Pairs], optimizer: Optimizer, *, margin: float, centering: float
+    model: Any, batches: Iterable[Pairs], optimizer: Optimizer, *, margin: float, centering: float, likelihood: float
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place; `margin` is asked of strong preferences only.
+
+    `likelihood` weighs the chosen responses' mean negative log-likelihood a token, for a model that scores by log-probability:
+    preferences say nothing of how likely both answers of a pair are, and without it both become unlikely (Yang et al. 2024,
+    arXiv:2406.10216, section 3.2, for a reward model with a language head beside its own).
 
     Yields `loss`, `accuracy`, `margin` (mean r_w - r_l) of each batch, and `grad_norm`.
     """
@@ -65,6 +69,8 @@ def fit(
         chosen, rejected = scores[pairs.chosen], scores[pairs.rejected]
         weight, asked = pairs.weight.to(scores.device), margin * pairs.strong.to(scores.device)
         loss = pair_loss(chosen, rejected, weight, asked, centering)
+        if likelihood:
+            loss = loss - likelihood * (weight * chosen).sum() / weight.sum() / getattr(model.config, BETA)
         loss.backward()
         norm = optimizer.step()
         yield {

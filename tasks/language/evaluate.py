@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from pydantic import Field
 
-from tasks import artifacts, measures, prompts, schemas, tracking
+from tasks import artifacts, measures, prompts, reward_models, schemas, tracking
 from tasks.algorithms import answers, completions, estimates, reward_model, rollouts, rubric
 from tasks.algorithms.estimates import Estimate
 from tasks.algorithms.verifier import Verifier
@@ -67,7 +67,7 @@ def run(
     models = Models(
         artifacts.load_model(policy),
         artifacts.load_model(reference),
-        artifacts.load_reward_model(reward_model) if scored else None,
+        reward_models.load(reward_model) if scored else None,
         _shared_tokenizer(policy, reference, *([reward_model] if scored else [])),
     )
     validation = artifacts.read(schemas.Problems, problems / "validation.parquet").head(config.validation_problems)

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tasks import artifacts
+from tasks import artifacts, reward_models
 from tasks.algorithms import degenerate, reward_model
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.pairs import Pairs
@@ -28,7 +28,7 @@ SCORED_AT_ONCE = 128  # held-out responses in one pass; changes speed only
 class RewardModelConfig(Config):
     """How the reward model scores a response, and how it is trained."""
 
-    idle = (Idle(("beta",), {"kind": ("head",)}),)
+    idle = (Idle(("beta",), {"kind": ("head",)}), Idle(("likelihood",), {"kind": ("head",)}, neutral=0.0))
 
     seed: int
     kind: Literal[
@@ -37,6 +37,9 @@ class RewardModelConfig(Config):
     beta: float = Field(
         gt=0
     )  # log_probability only: with 0.1 nats a token more, the odds of being preferred rise by 0.1 beta
+    likelihood: float = Field(
+        ge=0
+    )  # log_probability only: weight of the chosen responses' negative log-likelihood a token
     epochs: int = Field(ge=1)
     prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
@@ -77,7 +80,8 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         batches = train.batches(config.prompts_per_batch, config.epochs, config.seed, start)
         if config.corrupted:
             batches = with_rejected(batches, config, len(tokenizer), start)
-        return reward_model.fit(model, batches, optimizer, margin=config.margin, centering=config.centering)
+        weights = {name: getattr(config, name) for name in ("margin", "centering", "likelihood")}
+        return reward_model.fit(model, batches, optimizer, **weights)
 
     with resumable("reward_model", config, policy, preferences) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
@@ -97,7 +101,7 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
 def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generator) -> Any:
     """The policy as a reward model: its own log-probabilities, or a new head on its body."""
     if config.kind == "head":
-        model = artifacts.load_classifier(policy)
+        model = reward_models.load_classifier(policy)
         reward_model.initialise_head(model, generator)
         return model
     model = artifacts.load_model(policy)

@@ -15,13 +15,13 @@ def ready(made: Path) -> Path:
     """What was made, with mixture/ and a reward_model/ that was never trained: its scores differ, and that is enough."""
     import torch
 
-    from tasks import artifacts
+    from tasks import artifacts, reward_models
     from tasks.algorithms.reward_model import initialise_head
     from tasks.language import mixture
 
     mixture.run(tiny(mixture.MixtureConfig, "mixture"), made / "problems", made, made / "mixture")
     words = artifacts.load_tokenizer(made / "pretrained")
-    scorer = artifacts.load_classifier(made / "pretrained")
+    scorer = reward_models.load_classifier(made / "pretrained")
     scorer.config.pad_token_id = words.pad_token_id
     initialise_head(scorer, torch.Generator().manual_seed(0))
     artifacts.save_model(scorer, words, made / "reward_model")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from tasks import artifacts, schemas
+from tasks import artifacts, reward_models, schemas
 
 PROBLEM = {"problem_id": "a", "question": "3 + 4?", "solution": "3 + 4 = 7\n#### 7", "answer": "7", "steps": 1}
 TINY = LlamaConfig(
@@ -52,7 +52,7 @@ def test_curves_are_numbered_from_one(tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "load"),
-    [(LlamaForCausalLM, artifacts.load_model), (LlamaForSequenceClassification, artifacts.load_reward_model)],
+    [(LlamaForCausalLM, artifacts.load_model), (LlamaForSequenceClassification, reward_models.load)],
 )
 def test_models_round_trip(tmp_path, kind, load):
     torch.manual_seed(0)

@@ -136,10 +136,32 @@ def test_fit_asks_a_margin_of_strong_preferences_only():
     model = llama_scorer()
     pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1)], strong=[True, False])
     a, b, c = reward_model.score(model, pairs.responses).tolist()
-    row = next(reward_model.fit(model, [pairs], Optimizer(model, 0.001, 1, clip=1.0), margin=2.0, centering=0.0))
+    row = next(
+        reward_model.fit(
+            model, [pairs], Optimizer(model, 0.001, 1, clip=1.0), margin=2.0, centering=0.0, likelihood=0.0
+        )
+    )
     assert row["loss"] == pytest.approx((cost(a - b - 2.0) + cost(c - b)) / 2, rel=1e-4)
     assert row["margin"] == pytest.approx((a - b + c - b) / 2, rel=1e-4)
     assert row["accuracy"] == ((a > b) + (c > b)) / 2
+
+
+def test_the_likelihood_of_chosen_answers_by_hand():
+    """Three chosen answers of a prompt weigh 1/3 each, whatever their lengths: of each the mean over its tokens counts."""
+    pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1), (0, 2)])
+
+    def loss(likelihood):
+        model = llama()
+        model.config.reward_beta = 0.5
+        found = reward_model.score(model, pairs.responses).tolist()
+        still = Optimizer(model, 0.001, 1, clip=1.0)
+        return found, next(reward_model.fit(model, [pairs], still, margin=0.0, centering=0.0, likelihood=likelihood))[
+            "loss"
+        ]
+
+    (a, _, c), without = loss(0.0)
+    _, with_it = loss(3.0)
+    assert with_it - without == pytest.approx(-3.0 * (2 * a + c) / 3 / 0.5, rel=1e-4)
 
 
 def test_the_head_starts_at_one_over_the_root_of_the_width():
@@ -185,7 +207,11 @@ def test_it_learns_a_preference_and_a_random_head_has_not():
     reward_model.initialise_head(model, torch.Generator().manual_seed(0))
     untrained = (margins(model, held_out) > 0).float().mean().item()
     assert 0.3 < untrained < 0.7
-    rows = list(reward_model.fit(model, [train] * 80, Optimizer(model, 0.01, 80, clip=1.0), margin=0.0, centering=0.01))
+    rows = list(
+        reward_model.fit(
+            model, [train] * 80, Optimizer(model, 0.01, 80, clip=1.0), margin=0.0, centering=0.01, likelihood=0.0
+        )
+    )
     assert (margins(model, held_out) > 0).float().mean() > 0.9
     assert rows[-1]["loss"] < log(2) / 2 < rows[0]["loss"]
 

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from tasks import artifacts, prompts, schemas
+from tasks import artifacts, prompts, reward_models, schemas
 from tasks.algorithms.estimates import Estimate
 from tasks.algorithms.verifier import Verifier
 from tasks.language import evaluate as stage
@@ -104,7 +104,7 @@ def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
     """Recomputed one by one, without padding or a cache, from the greedy tokens."""
     words = artifacts.load_tokenizer(home / "policy")
     policy, reference = (artifacts.load_model(home / name) for name in ("policy", "reference"))
-    scorer = artifacts.load_reward_model(home / "reward_model")
+    scorer = reward_models.load(home / "reward_model")
     for n, row in enumerate(table.head(5).to_dict("records")):
         asked = prompts.encode_prompt(words, f"Ada has {n} pens and buys 4. How many has she?")
         tokens = list(asked)

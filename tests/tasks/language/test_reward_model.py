@@ -7,7 +7,8 @@ import torch
 from torch.nn.functional import softplus
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GraniteConfig, GraniteForCausalLM
 
-from tasks import artifacts, prompts, schemas
+from tasks import artifacts, prompts, reward_models, schemas
+from tasks.algorithms import reward_model
 from tasks.architectures import check_model
 from tasks.comparisons import ComparisonSet
 from tasks.language.reward_model import RewardModelConfig, accuracies, run, with_rejected
@@ -16,6 +17,7 @@ CONFIG = RewardModelConfig(
     seed=0,
     kind="head",
     beta=2.5,
+    likelihood=0.0,
     epochs=4,
     prompts_per_batch=6,
     learning_rate=0.01,
@@ -176,9 +178,23 @@ def test_log_probabilities_score_as_a_person_would(made, preferences, tmp_path):
         assert found["loss"] == pytest.approx(softplus(-margins).mean().item(), rel=1e-3)
     assert metrics["accuracy"] > 0.9
     assert metrics["loss"] < metrics["untrained"]["loss"] - 0.1
-    scorer = artifacts.load_reward_model(tmp_path / "model")
+    scorer = reward_models.load(tmp_path / "model")
     assert scorer.config.reward_beta == 2.5
     assert not hasattr(scorer, "score"), "a language model"
+
+
+def test_likelihood_holds_the_language_model_where_it_was(made, preferences, tmp_path):
+    """Preferences alone are met by making both answers of a pair unlikely."""
+    rows = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
+    words = artifacts.load_tokenizer(made / "pretrained")
+    answers = list(ComparisonSet(rows, words).responses(8))
+    likely = {}
+    for likelihood in (0.0, 1.0):
+        path = tmp_path / str(likelihood)
+        fit(made, preferences, path, kind="log_probability", learning_rate=0.003, centering=0.0, likelihood=likelihood)
+        model = reward_models.load(path / "model")
+        likely[likelihood] = reward_model.scores(model, answers).mean().item() / 2.5
+    assert likely[1.0] > likely[0.0] + 0.5
 
 
 @pytest.mark.parametrize("beta", [0, -1.0, "much"])
@@ -187,7 +203,7 @@ def test_a_bad_beta_in_a_config_is_one_line(made, tmp_path, beta):
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"reward_beta": beta}))
     with pytest.raises(SystemExit) as stopped:
-        artifacts.load_reward_model(model)
+        reward_models.load(model)
     assert str(stopped.value) == f"{model}: config.json: reward_beta: expected a number above 0, got {beta!r}"
 
 
@@ -227,10 +243,10 @@ def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(made, prefere
     check_model("granite", granite.eval())
     metrics = fit(tmp_path, preferences, tmp_path, epochs=2)
     assert metrics["accuracy"] > 0.5
-    scorer = artifacts.load_reward_model(tmp_path / "model")
+    scorer = reward_models.load(tmp_path / "model")
     assert scorer.score.weight.shape == (1, 32)
     assert not torch.equal(scorer.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), "trained"
-    fresh = artifacts.load_classifier(tmp_path / "pretrained")
+    fresh = reward_models.load_classifier(tmp_path / "pretrained")
     assert torch.equal(fresh.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), (
         "the body is the policy's"
     )
