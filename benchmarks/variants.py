@@ -37,7 +37,7 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {  # name -> the stage that trains 
     "REINFORCE": ("reinforce", []),
     "REINFORCE, paid at the end": ("reinforce", ["reinforce.paid=at_end"]),
     "PPO": ("ppo", []),
-    "PPO, KL steered to 0.5 nats": ("ppo", ["ppo.kl_target=0.5"]),
+    "PPO, KL not steered": ("ppo", ["ppo.kl_target=null"]),
 }
 # What is read of an evaluation's measures.parquet, and what the table calls it.
 GREEDY = "strict_greedy"
