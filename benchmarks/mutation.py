@@ -5,7 +5,8 @@ benchmarks/mutation.md is made (benchmarks/claims.py). Without --sample every fa
 
 mutmut keeps all faults of a module in one file, behind a switch, and runs for each the tests that call the function it is
 in. It works in a folder of links to this checkout, so uncommitted work counts. The tests of a folder are asked about its
-own modules alone, and slow tests are not run: a fault that only other tests notice counts as survived.
+own modules alone, and slow tests are not run: a fault that only other tests notice counts as survived. So does one in a
+process of its own (math_worker's), where the switch is off.
 """
 
 import argparse
@@ -38,7 +39,7 @@ source_paths = {sources}
 only_mutate = {modules}
 also_copy = {beside}
 pytest_add_cli_args_test_selection = {tests}
-pytest_add_cli_args = ["-m", "not slow and not gpu", "-p", "no:cacheprovider"]
+pytest_add_cli_args = ["-m", "not slow and not gpu", "-p", "no:cacheprovider", "-p", "benchmarks.mutation_fixtures"]
 timeout_constant = 5.0
 timeout_multiplier = 4.0
 use_git_change_detection = false
@@ -113,7 +114,7 @@ def outcomes(root: Path, chosen: Sequence[Mutant], tests: Sequence[str]) -> dict
         (scratch / "pyproject.toml").write_text((project.read_text() if project.is_file() else "") + filled)
         names = [mutant.name for mutant in chosen]
         command = [Path(sys.executable).with_name("mutmut"), "run", "--max-children", "1", *names]
-        environment = {**os.environ, "PYTHONPATH": str(scratch / "mutants"), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": f"{scratch / 'mutants'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
         codes: dict[str, int | None] = {}
         for module in modules:

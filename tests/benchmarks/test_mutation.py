@@ -83,6 +83,31 @@ def test_a_fault_that_no_test_notices_survives(toy):
 
 
 @pytest.mark.slow
+def test_every_test_of_a_file_is_asked_about_what_its_fixture_calls(toy):
+    """The first is content, the second is not."""
+    test = """
+import pytest
+from toy.numbers import half
+
+
+@pytest.fixture(scope="module")
+def halved():
+    return half(4)
+
+
+def test_first(halved):
+    assert halved
+
+
+def test_second(halved):
+    assert halved == 2
+"""
+    (toy / "tests/test_numbers.py").write_text(test)
+    known = [mutant for mutant in mutants(toy, ["toy/numbers.py"]) if "number / 2" in mutant.before]
+    assert [*outcomes(toy, known, ["tests/test_numbers.py"]).values()] == ["killed", "killed"]
+
+
+@pytest.mark.slow
 def test_tests_that_fail_without_a_fault_say_nothing_about_faults(toy):
     (toy / "tests/test_numbers.py").write_text(TOY_TEST.replace("== 2", "== 3"))
     with pytest.raises(SystemExit, match="mutmut"):
