@@ -47,6 +47,14 @@ def test_each_row_is_read_before_any_is_read_again(words):
     assert rows[:count] != rows[count : 2 * count]
 
 
+def test_training_that_goes_on_reads_the_batches_that_are_left(words):
+    texts = [f"{n} + 1 = {n + 1}." for n in range(40)]
+    config = CONFIG.model_copy(update={"context": 32, "batch_size": 2, "steps": 9})
+    whole, left = ([batch.tokens.tolist() for batch in packed(texts, words, config, *start)] for start in ((), (5,)))
+    assert len(whole) == 9
+    assert left == whole[5:]
+
+
 def test_a_corpus_too_short_is_named(words):
     with pytest.raises(SystemExit, match=r"data/corpus: \d+ tokens do not fill one row of pretrained.context = 192"):
         next(packed(["1 + 1 = 2."], words, CONFIG))
