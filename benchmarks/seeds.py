@@ -23,8 +23,10 @@ ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/seeds.json"
 POLICIES = ("pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 BASELINES = ("total_return", "none", "running_mean", "critic")
+JUDGED = ("all", "both_show_steps")
 FACTS = [
-    "reward model, held-out accuracy",
+    "reward model, held-out labels",
+    *(f"{name}, against the rubric, {pairs.replace('_', ' ')}" for name in ("trained", "untrained") for pairs in JUDGED),
     *(f"variance of REINFORCE's gradient, {name}" for name in BASELINES),
     "wall time, s",
 ]
@@ -124,7 +126,9 @@ def table(runs: list[dict[str, Any]]) -> str:
     lines += ["", f"| seed | {' | '.join(FACTS)} |", "|---|" + "---|" * len(FACTS)]
     for run in runs:
         model, variance = run["reward_model"], [run["reinforce"][f"grad_variance/{name}"] for name in BASELINES]
-        cells = [f"{model['accuracy']:.3f}", *(f"{value:.1f}" for value in variance), f"{run['seconds']:.0f}"]
+        ordered = [found["against_rubric"][pairs] for found in (model, model["untrained"]) for pairs in JUDGED]
+        cells = [f"{share:.3f}" for share in (model["accuracy"], *ordered)]
+        cells += [*(f"{value:.1f}" for value in variance), f"{run['seconds']:.0f}"]
         lines.append(f"| {run['seed']} | {' | '.join(cells)} |")
     return "\n".join([*lines, *repeated(runs)]) + "\n"
 
