@@ -53,6 +53,10 @@ SET = (
         (["mixture.datasets=[]"], "mixture.datasets: expected a list of at least 1 items, got []"),
         (["dpo.gamma=0.5"], "dpo.gamma: expected 0 with loss sigmoid or ipo, got 0.5"),
         (
+            ["reward_model.kind=head", "reward_model.likelihood=0.5"],
+            "reward_model.likelihood: expected 0.0 with kind head, got 0.5",
+        ),
+        (
             ["dpo.loss=ipo", "dpo.label_smoothing=0.1"],
             "dpo.label_smoothing: expected 0 with loss ipo or simpo, got 0.1",
         ),
@@ -157,7 +161,8 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
 @pytest.mark.parametrize(
     ("settings", "why", "keys"),
     [
-        ([], "ppo.kl_target null", "ppo.kl_rate"),
+        (["ppo.kl_target=null"], "ppo.kl_target null", "ppo.kl_rate"),
+        (["reward_model.kind=head", "reward_model.likelihood=0.0"], "reward_model.kind head", "reward_model.beta"),
         (["ppo.epochs=1", "ppo.minibatches=1"], "ppo.epochs 1 and ppo.minibatches 1", "ppo.clip_ratio ppo.clip_value"),
         (["grpo.updates=1"], "grpo.updates 1", "grpo.clip_low grpo.clip_high"),
         (
@@ -212,7 +217,8 @@ def test_what_does_nothing_is_known(known, settings, why, keys):
     ("settings", "key"),
     [
         ([], "grpo.clip_low"),
-        (["ppo.kl_target=0.5"], "ppo.kl_rate"),
+        ([], "ppo.kl_rate"),
+        ([], "reward_model.beta"),
         (["ppo.epochs=1"], "ppo.clip_ratio"),
         (["ppo.minibatches=1"], "ppo.clip_ratio"),
         ([], "reinforce.mean_rate"),  # the variance under it is measured
