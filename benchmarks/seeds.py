@@ -26,7 +26,11 @@ BASELINES = ("total_return", "none", "running_mean", "critic")
 JUDGED = ("all", "both_show_steps")
 FACTS = [
     "reward model, held-out labels",
-    *(f"{name}, against the rubric, {pairs.replace('_', ' ')}" for name in ("trained", "untrained") for pairs in JUDGED),
+    *(
+        f"{name}, against the rubric, {pairs.replace('_', ' ')}"
+        for name in ("trained", "untrained")
+        for pairs in JUDGED
+    ),
     *(f"variance of REINFORCE's gradient, {name}" for name in BASELINES),
     "wall time, s",
 ]
