@@ -2,7 +2,7 @@
 
 A response is scored in one of two ways. A model with a head `score` reads it off the state of the last real token, found from
 lengths. A language model whose config has `reward_beta` gives beta times the mean log-probability of the response's tokens
-(SimPO's reward, arXiv:2405.14734, eq. 3): each token is held against what the model expected, which a head on states of the
+(SimPO's reward, arXiv:2405.14734): each token is held against what the model expected, which a head on states of the
 policy's own depth has no layer left to do.
 
 All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
@@ -59,7 +59,7 @@ def fit(
 
     `likelihood` weighs the chosen responses' mean negative log-likelihood a token, for a model that scores by log-probability:
     preferences say nothing of how likely both answers of a pair are, and without it both become unlikely (Yang et al. 2024,
-    arXiv:2406.10216, section 3.2, for a reward model with a language head beside its own).
+    arXiv:2406.10216, have such a term for reward models that keep their language head).
 
     Yields `loss`, `accuracy`, `margin` (mean r_w - r_l) of each batch, and `grad_norm`.
     """
@@ -70,7 +70,7 @@ def fit(
         weight, asked = pairs.weight.to(scores.device), margin * pairs.strong.to(scores.device)
         loss = pair_loss(chosen, rejected, weight, asked, centering)
         if likelihood:
-            loss = loss - likelihood * (weight * chosen).sum() / weight.sum() / getattr(model.config, BETA)
+            loss = loss - likelihood * (weight * chosen).sum() / weight.sum() / model.config.reward_beta
         loss.backward()
         norm = optimizer.step()
         yield {

@@ -31,15 +31,9 @@ class RewardModelConfig(Config):
     idle = (Idle(("beta",), {"kind": ("head",)}), Idle(("likelihood",), {"kind": ("head",)}, neutral=0.0))
 
     seed: int
-    kind: Literal[
-        "head", "log_probability"
-    ]  # on the last token's state | beta times the mean over the response's tokens
-    beta: float = Field(
-        gt=0
-    )  # log_probability only: with 0.1 nats a token more, the odds of being preferred rise by 0.1 beta
-    likelihood: float = Field(
-        ge=0
-    )  # log_probability only: weight of the chosen responses' negative log-likelihood a token
+    kind: Literal["head", "log_probability"]  # on the last token's state | beta x the mean over the tokens
+    beta: float = Field(gt=0)  # log_probability only: 0.1 nats a token more are 0.1 beta more of log-odds
+    likelihood: float = Field(ge=0)  # log_probability only: weight of the chosen responses' NLL a token
     epochs: int = Field(ge=1)
     prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
@@ -102,6 +96,7 @@ def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generato
     """The policy as a reward model: its own log-probabilities, or a new head on its body."""
     if config.kind == "head":
         model = reward_models.load_classifier(policy)
+        vars(model.config).pop(reward_model.BETA, None)  # of a policy that is a reward model of the other kind itself
         reward_model.initialise_head(model, generator)
         return model
     model = artifacts.load_model(policy)

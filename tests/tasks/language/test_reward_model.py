@@ -197,6 +197,14 @@ def test_likelihood_holds_the_language_model_where_it_was(made, preferences, tmp
     assert likely[1.0] > likely[0.0] + 0.5
 
 
+def test_a_head_on_a_reward_model_of_the_other_kind_is_read_as_a_head(made, preferences, tmp_path):
+    policy = shutil.copytree(made / "pretrained", tmp_path / "pretrained")
+    config = json.loads((policy / "config.json").read_text())
+    (policy / "config.json").write_text(json.dumps(config | {"reward_beta": 2.0}))
+    fit(tmp_path, preferences, tmp_path, epochs=1)
+    assert hasattr(reward_models.load(tmp_path / "model"), "score")
+
+
 @pytest.mark.parametrize("beta", [0, -1.0, "much"])
 def test_a_bad_beta_in_a_config_is_one_line(made, tmp_path, beta):
     model = shutil.copytree(made / "pretrained", tmp_path / "model")
