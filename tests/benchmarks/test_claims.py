@@ -13,11 +13,12 @@ ROOT = Path(__file__).parent.parent.parent
 SOURCE = "seeds.json: runs / 0 / evaluate@grpo / strict_greedy / mean"
 ESTIMATE = {"mean": 0.8136, "low": 0.7, "high": 0.9}
 CHANGED = {"mean": 0.05, "low": 0.01, "high": 0.1, "gained": 40, "lost": 15, "p": 0.001}
+ORDERED = {"all": 0.85, "both_show_steps": 0.8}
 RUN = {
     "seed": 0,
     "seconds": 639.2,
     "outs": {},
-    "reward_model": {"accuracy": 0.75},
+    "reward_model": {"accuracy": 0.75, "against_rubric": ORDERED, "untrained": {"against_rubric": ORDERED}},
     "reinforce": {f"grad_variance/{name}": 1.0 for name in seeds.BASELINES},
     "report": {"grpo": {"change": dict.fromkeys((seeds.GREEDY, seeds.BEST, seeds.HOT), CHANGED)}},
     **{
