@@ -73,6 +73,11 @@ class ComparisonSet:
         count = len(self.answers)
         return (self._batch(range(start, min(start + size, count))) for start in range(0, count, size))
 
+    def margins(self, scores: torch.Tensor) -> torch.Tensor:
+        """Chosen less rejected, of every comparison in order (P,); `scores` (N,) are those of `responses`."""
+        chosen, rejected = torch.tensor([pair[:2] for group in self.groups for pair in group]).unbind(1)
+        return scores[chosen] - scores[rejected]
+
     def _batch(self, rows: Sequence[int]) -> Completions:
         asked = sorted({self.owner[row] for row in rows})
         place = {prompt: at for at, prompt in enumerate(asked)}

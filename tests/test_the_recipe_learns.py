@@ -1,8 +1,8 @@
 """Every stage of the default recipe learns: its own objective rises on problems that it was not trained on.
 
 The stages are run as dvc.yaml has them, with the params of params.yaml but for sizes and learning rates: a model of 120,000
-weights, and problems of one step told in few words with numbers to 13, so that sums recur in other stories. Two to three
-minutes of one core. An interval is a paired bootstrap over problems (or over prompts), and each lies above 0 on seeds 0, 1 and 2.
+weights, and short problems of one step. Their numbers end at 13: the same sums come in several stories. Two to three minutes
+of one core. An interval is a paired bootstrap over problems (or over prompts), and each lies above 0 on seeds 0, 1 and 2.
 """
 
 import json
@@ -122,7 +122,7 @@ class Recipe:
     def against_rubric(self, model) -> Estimate:
         """How often a reward model orders held-out pairs as the rubric does, pairs of equal points left out."""
         compared, table = self.held_out()
-        found = margins(reward_model.scores(reward_models.load(model), compared.responses(128)), compared)
+        found = compared.margins(reward_model.scores(reward_models.load(model), compared.responses(128))).numpy()
         points = (table["chosen_score"] - table["rejected_score"]).to_numpy()
         right = (found > 0) == (points > 0)
         return self.by_prompt(right[points != 0].astype(float), table[points != 0])
@@ -140,12 +140,6 @@ def recipe(one_thread, tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("recipe"))
         patch.setattr(word_problems, "generate", easy)
         yield Recipe(params)
-
-
-def margins(scores, compared):
-    """Score of the chosen response less that of the rejected one, of each comparison."""
-    chosen, rejected = torch.tensor([pair[:2] for group in compared.groups for pair in group]).unbind(1)
-    return (scores[chosen] - scores[rejected]).double().numpy()
 
 
 @pytest.mark.slow
@@ -183,7 +177,8 @@ def test_dpo_prefers_what_was_chosen_on_new_prompts_and_answers_better(recipe):
         dpo.reference_logps(artifacts.load_model(Path("data") / name), compared.responses(128)).cpu()
         for name in ("dpo", "sft")
     )
-    margin = recipe.by_prompt(recipe.params["dpo"]["beta"] * margins(policy - reference, compared), table)
+    found = compared.margins(policy - reference).double().numpy()
+    margin = recipe.by_prompt(recipe.params["dpo"]["beta"] * found, table)
     assert margin.low > 0, margin
     assert recipe.params["reinforce"]["reward"]["rubric"] == sum(recipe.params["reinforce"]["reward"].values())
     rubric = recipe.gain("dpo", "reinforce")

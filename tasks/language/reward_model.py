@@ -60,11 +60,9 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     test = ComparisonSet(table, tokenizer)
     for compared in (train, test):
         compared.check_positions(model)
-    chosen, rejected = torch.tensor([pair[:2] for group in test.groups for pair in group]).unbind(1)
 
     def margins() -> Tensor:
-        scores = reward_model.scores(model, test.responses(SCORED_AT_ONCE)).double()
-        return scores[chosen] - scores[rejected]
+        return test.margins(reward_model.scores(model, test.responses(SCORED_AT_ONCE)).double())
 
     before = accuracies(table, margins())
     steps = train.steps(config.prompts_per_batch, config.epochs)
