@@ -167,6 +167,12 @@ def tests_of(folder: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / folder).glob("test_*.py"))
 
 
+def modules_of(folder: str) -> list[str]:
+    """The modules of a folder, without those of folders below it."""
+    paths = sorted((ROOT / folder).glob("*.py"))
+    return [str(path.relative_to(ROOT)) for path in paths if path.name != "__init__.py"]
+
+
 def render(result: dict[str, Any]) -> str:
     """benchmarks/mutation.md."""
     score = result["score"]
@@ -198,12 +204,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("modules", nargs="*", help="paths; without any, all modules of the learning and the stages")
     given = parser.parse_args()
-    every = [
-        str(path.relative_to(ROOT))
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).glob("*.py"))
-        if path.name != "__init__.py"
-    ]
+    every = [module for folder in FOLDERS for module in modules_of(folder)]
     result = measure(given.modules or every, given.sample, given.seed)
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")

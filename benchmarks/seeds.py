@@ -39,7 +39,7 @@ GREEDY, BEST, HOT = "strict_greedy", "strict_mean_at_8_tbest", "strict_mean_at_8
 COLUMNS = {  # metrics of the evaluation; behind CHANGE their differences to sft, of the report
     GREEDY: "greedy",
     f"{CHANGE}{GREEDY}": "change",
-    BEST: "sampled at its best temperature",
+    BEST: "at its best temperature",
     f"{CHANGE}{BEST}": "change",
     HOT: "mean@8 at 1.0",
     f"{CHANGE}{HOT}": "change",

@@ -1,8 +1,9 @@
 """Variants of the policies that the default run leaves out: `python -m benchmarks.variants [SEED | SEED=DATA ...] [--only "NAME;.."]`.
 
 Each seed's upstream (problems to reward model) is made once in a fresh clone, or copied from DATA, the data folder of a run that
-has it. Every variant is trained and evaluated by the stages' own commands with params.yaml changed. Results are added to
-benchmarks/results/variants.json, from which benchmarks/variants.md is written.
+has it; what that run trained and evaluated at its defaults is read there. Every other variant is trained and evaluated by the
+stages' own commands with params.yaml changed. Results are added to benchmarks/results/variants.json, from which
+benchmarks/variants.md is written.
 """
 
 import json
@@ -78,9 +79,9 @@ def prepare(seed: int, folder: Path, given: str) -> None:
     subprocess.run(made, cwd=folder, env=environment, check=True)
 
 
-def measured(folder: Path, policy: str) -> pd.DataFrame:
+def measured(data: Path, policy: str) -> pd.DataFrame:
     """What evaluating a policy gave: a row for each problem by its id, a column for each metric."""
-    long = pd.read_parquet(folder / "data/evaluate" / policy / "measures.parquet")
+    long = pd.read_parquet(data / "evaluate" / policy / "measures.parquet")
     return long.pivot(index="problem_id", columns="metric", values="value")[[GREEDY, *SAMPLED, *OTHERS]]
 
 
@@ -99,17 +100,24 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
     """Train and evaluate the variants; each is kept as soon as it is known."""
     prepare(seed, folder, given)
     params = (folder / "params.yaml").read_text()
-    call(folder, "evaluate@sft")
-    sft = measured(folder, "sft")
+    made = folder / "data"
+    there = {path.parent.name: Path(given) for path in Path(given).glob("evaluate/*/measures.parquet")} if given else {}
+    if "sft" not in there:
+        call(folder, "evaluate@sft")
+    sft = measured(there.get("sft", made), "sft")
     keep(seed, "SFT", compared(sft, sft))
     for name in names:
         stage, settings = VARIANTS[name]
-        (folder / "params.yaml").write_text(params)
-        parameters.edit(folder, [parameters.setting(text) for text in settings])
-        seconds = call(folder, stage)
-        call(folder, f"evaluate@{stage}")
-        trained = json.loads((folder / f"data/metrics/{stage}.json").read_text())
-        keep(seed, name, {**compared(measured(folder, stage), sft), "cpu_seconds": seconds, "trained": trained})
+        data, cost = there.get(stage, made), {}
+        if settings or stage not in there:
+            data = made
+            (folder / "params.yaml").write_text(params)
+            # the best temperature, which is not read here, may be any
+            parameters.edit(folder, [parameters.setting(text) for text in (*settings, "evaluate.candidates=[0.0]")])
+            cost = {"cpu_seconds": call(folder, stage)}
+            call(folder, f"evaluate@{stage}")
+        trained = json.loads((data / f"metrics/{stage}.json").read_text())
+        keep(seed, name, {**compared(measured(data, stage), sft), **cost, "trained": trained})
 
 
 def keep(seed: int, name: str, row: dict[str, Any]) -> None:
@@ -130,14 +138,16 @@ def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
         "",
         "Made by `python -m benchmarks.variants`: default params but for what a variant changes, strict accuracy on the test problems. "
         "Over SFT: the difference problem by problem to the same seed's SFT model, with its 95 % interval; gained and lost: "
-        "problems that the greedy answer solves and SFT's did not, and the other way round. CPU: seconds of one core for the training.",
+        "problems that the greedy answer solves and SFT's did not, and the other way round. CPU: seconds of one core for the training, "
+        "where it was not part of a run of the whole flow.",
         "",
         f"| variant | seed | {' | '.join(columns)} | CPU |",
         "|---|---|" + "---|" * (len(columns) + 1),
     ]
     for name in ("SFT", *VARIANTS):
         for seed, row in sorted(results.get(name, {}).items()):
-            lines.append(f"| {name} | {seed} | {' | '.join(cells(row))} | {row.get('cpu_seconds', 0):.0f} |")
+            seconds = f"{row['cpu_seconds']:.0f}" if "cpu_seconds" in row else ""
+            lines.append(f"| {name} | {seed} | {' | '.join(cells(row))} | {seconds} |")
     missing = [name for name in VARIANTS if name not in results]
     return "\n".join([*lines, *([f"\nNot measured yet: {'; '.join(missing)}."] if missing else [])]) + "\n"
 

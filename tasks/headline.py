@@ -1,12 +1,12 @@
 """The report's first sentences: what the policies gained by measures that a change of temperature alone cannot move.
 
-Greedy accuracy has no temperature, and sampled accuracy is that at each policy's own best one, the baseline's too.
+Greedy accuracy has no temperature, and the other accuracy is that at each policy's own best one, the baseline's too.
 """
 
 from collections.abc import Callable, Iterator
 
 from tasks.differences import Difference
-from tasks.scoreboard import BEST, Results, gain, means, spoken, text
+from tasks.scoreboard import BEST, Results, at, gain, means, spoken, text
 
 VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired 95 % interval: above 0, around it, below
 
@@ -17,13 +17,16 @@ def headline(results: Results) -> list[str]:
 
 
 def edges(results: Results) -> list[str]:
-    """The policies whose best temperature is the lowest or the highest candidate: a still better one may lie beyond."""
+    """The policies whose best temperature is the lowest or the highest candidate: a still better one may lie beyond.
+
+    Nothing lies beyond 0, where answers are greedy.
+    """
     prefix = "strict_validation_t"
     candidates = [float(name.removeprefix(prefix)) for name in results.metrics if name.startswith(prefix)]
-    ends = {min(candidates): "lowest", max(candidates): "highest"}
+    ends = {end: name for end, name in ((min(candidates), "lowest"), (max(candidates), "highest")) if end}
     named: dict[str, list[str]] = {}
     for policy, temperature in results.best.items():
-        if len(ends) > 1 and temperature in ends:
+        if len(set(candidates)) > 1 and temperature in ends:
             named.setdefault(f"{ends[temperature]}, {temperature:g}", []).append(policy)
     return [f"the {end}, for {', '.join(policies)}" for end, policies in named.items()]
 
@@ -44,14 +47,13 @@ def _later(results: Results) -> Iterator[str]:
     if not results.later:
         return
     base = results.judged[results.baseline]
-    at = f"at {results.best[results.baseline]:g}"
 
     def counted(policy: str, change: Difference) -> str:
         counts = f", {change.changes.gained} gained and {change.changes.lost} lost" if change.changes else ""
         return f"{policy} ({gain(change)} points{counts})"
 
     def pointed(policy: str, change: Difference) -> str:
-        return f"{policy} ({gain(change)} at {results.best[policy]:g})"
+        return f"{policy} ({gain(change)} {at(results.best[policy])})"
 
     def plain(policy: str, change: Difference) -> str:
         return f"{policy} ({change.estimate.mean:+.2f})"
@@ -60,8 +62,8 @@ def _later(results: Results) -> Iterator[str]:
     yield f"Over {results.baseline}'s {greedy}, greedy accuracy was {_groups(results, 'strict_greedy', counted)}."
     sampled = text("strict", base[best])
     yield (
-        f"Over its {sampled} when sampled at its best temperature ({at}), accuracy at each policy's own best "
-        f"temperature was {_groups(results, best, pointed)}."
+        f"Over its {sampled} at its best temperature ({at(results.best[results.baseline])}), accuracy at each policy's "
+        f"own best temperature was {_groups(results, best, pointed)}."
     )
     points = text("rubric", base["rubric_greedy"])
     yield f"Over its {points} of 10 points, the rubric score of greedy answers was {_groups(results, 'rubric_greedy', plain)}."

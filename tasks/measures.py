@@ -1,7 +1,8 @@
 """What an evaluation measures: one value for each problem and metric, and over all problems means with 95 % intervals.
 
 A metric is called KIND_HOW: strict_greedy, rubric_sampled_t0.5, strict_mean_at_8_t1.0. What is sampled says at which
-temperature: t0.5, or tbest for the policy's own best temperature, chosen on validation problems.
+temperature: t0.5, or tbest for the policy's own best temperature, chosen on validation problems. Where that is 0, every
+sample is the greedy answer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,6 +45,9 @@ def per_problem(
     values = {f"{name}_greedy": greedy[name].astype(float) for name in columns}
     for how, temperature in temperatures.items():
         sampled = generations[generations["temperature"] == temperature]
+        if temperature == 0:
+            draws = range(generations["sample"].max() + 1)
+            sampled = pd.concat([sampled.assign(sample=draw) for draw in draws]).drop(columns="kl")
         values |= {f"{name}_{how}": column for name, column in _sampled(sampled, references, pass_at)}
     return pd.DataFrame(values).sort_index()
 

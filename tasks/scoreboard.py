@@ -17,7 +17,7 @@ MEANING = {
     "lenient": "the final answer, the last that is marked or else the last number, is right, whatever its form",
     "greedy": "the likeliest answer, token by token",
     "sampled": "answers drawn from the policy at a temperature; a problem's are averaged first, as in mean@k",
-    "best temperature": "each policy's own: of some candidates that at which most sampled answers to validation problems are right",
+    "best temperature": "each policy's own: of some candidates, greedy answers among them, that at which most answers to validation problems are right",
     "change": "the difference to the baseline on the same problems, with a paired interval (bootstrap over problems)",
     "gained, lost": "problems that the baseline has wrong and the policy right, and the other way round; p: McNemar's exact test",
     "pass": "at least one of k sampled answers is right (unbiased estimate)",
@@ -120,6 +120,11 @@ def spoken(how: str) -> str:
     return "its best temperature" if how == BEST else how.removeprefix("t")
 
 
+def at(temperature: float) -> str:
+    """How a policy answers at a temperature, as people say it."""
+    return f"at {temperature:g}" if temperature else "greedily"
+
+
 def label(metric: str) -> str:
     """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric, greedy`."""
     how, brief = temperature(metric), short(metric)
@@ -173,22 +178,22 @@ def glance(results: Results) -> Table:
         change = results.changes.get(policy, {})
         sampled = _cell("strict", found[best])
         cells = [_cell("strict", found["strict_greedy"]), *_changed(change.get("strict_greedy"))]
-        cells += [sampled | {"text": f"{sampled['text']} at {results.best[policy]:g}"}]
+        cells += [sampled | {"text": f"{sampled['text']} {at(results.best[policy])}"}]
         cells += _changed(change.get(best))[:1]
         rows.append((policy, cells + [_marked(results, policy, name) for name in more]))
     base = results.judged[results.baseline]
     for metric, gain in results.controls.items():
         cells = [_cell("strict", base[metric]), *_changed(gain)]
         rows.append((f"{results.baseline}, {means(results, metric)}", cells + [EMPTY] * (2 + len(more))))
-    columns = ["greedy", "change", "gained, lost", "sampled at its best temperature", "change"]
+    columns = ["greedy", "change", "gained, lost", "at its best temperature", "change"]
     return Table("At a glance", [*columns, *map(label, more)], rows)
 
 
 def means(results: Results, metric: str) -> str:
     """By what means an untrained control reaches its accuracy: what is done with the baseline's samples, and at which temperature."""
     how, what = temperature(metric), short(metric)
-    at = f"{results.best[results.baseline]:g}, its best" if how == BEST else spoken(how)
-    return f"{'sampled' if what.startswith('mean@') else what} at {at}"
+    where = f"{at(results.best[results.baseline])}, its best" if how == BEST else f"at {spoken(how)}"
+    return f"{'sampled' if what.startswith('mean@') else what} {where}"
 
 
 def by_strata(results: Results) -> list[Table]:

@@ -1,14 +1,15 @@
 """Evaluation of one policy on test problems: greedy answers, and samples at several temperatures, each scored in every way.
 
 How often a sampled answer is right depends on the temperature as much as on the policy: one that is merely more certain
-wins at temperature 1. So every policy is also sampled at its own best temperature, chosen on validation problems.
+wins at temperature 1. So every policy also answers at its own best temperature, chosen on validation problems; 0 stands
+for greedy answers, which need no samples.
 Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for the right final answer, whatever its form
 (verifier.py, as the verifiable reward does): a policy may gain the first by form alone.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,9 +24,7 @@ from tasks.algorithms.estimates import Estimate
 from tasks.algorithms.verifier import Verifier
 from tasks.stage import Config, Metrics, main
 
-Temperatures = Annotated[
-    list[Annotated[float, Field(gt=0)]], Field(min_length=1, json_schema_extra={"uniqueItems": True})
-]
+Distinct = Field(min_length=1, json_schema_extra={"uniqueItems": True})
 
 
 class EvaluateConfig(Config):
@@ -34,8 +33,8 @@ class EvaluateConfig(Config):
     seed: int
     problems: int = Field(ge=1)  # the first so many of the test table
     samples: int = Field(ge=1)  # a problem, at each temperature
-    temperatures: Temperatures  # sampled at, besides the greedy answer
-    candidates: Temperatures  # of which the policy's best temperature is chosen
+    temperatures: Annotated[list[Annotated[float, Field(gt=0)]], Distinct]  # sampled at, besides the greedy answer
+    candidates: Annotated[list[Annotated[float, Field(ge=0)]], Distinct]  # for the best temperature; 0 is greedy
     validation_problems: int = Field(ge=1)  # that choose it: the first so many of the validation table
     validation_samples: int = Field(ge=1)  # a problem, at each candidate
     pass_at: list[int]  # k of pass@k, each at most `samples`
@@ -107,17 +106,18 @@ def _shared_tokenizer(policy: Path, *others: Path) -> Any:
 
 
 def choice(config: EvaluateConfig, models: Models, asked: pd.DataFrame) -> dict[float, Estimate]:
-    """Strict accuracy of one sampled answer to the validation problems `asked`, by candidate temperature."""
-    encoded, k = _encode(models, asked), config.validation_samples
-    references = [answer for answer in asked["answer"] for _ in range(k)]
-    drawn = chain.from_iterable(_answers(config, models, encoded, k, t) for t in config.candidates)
+    """Strict accuracy of one answer to the validation problems `asked`, by candidate temperature."""
+    encoded = _encode(models, asked)
+    counts = {t: config.validation_samples if t else 1 for t in config.candidates}
+    drawn = chain.from_iterable(_answers(config, models, encoded, k, t) for t, k in counts.items())
     with tracking.part(0, 2):
-        batches = list(tracking.progress(drawn, len(config.candidates) * -(-len(asked) // config.batch_size)))
-    responses = [answer for batch in batches for answer in zip(batch.responses(), batch.ended.tolist(), strict=True)]
+        batches = list(tracking.progress(drawn, len(counts) * -(-len(asked) // config.batch_size)))
+    answered = (one for batch in batches for one in zip(batch.responses(), batch.ended.tolist(), strict=True))
     found = {}
-    for place, temperature in enumerate(config.candidates):
-        own = responses[place * len(references) : (place + 1) * len(references)]
-        texts = [prompts.decode(models.tokenizer, tokens, ended) for tokens, ended in own]
+    for temperature, k in counts.items():
+        references = asked["answer"].repeat(k)
+        own = islice(answered, len(references))
+        texts = (prompts.decode(models.tokenizer, tokens, ended) for tokens, ended in own)
         right = [_strict(text, reference) for text, reference in zip(texts, references, strict=True)]
         found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
     return found

@@ -97,7 +97,10 @@ def compared(
         for name, table in values.items()
         if name != config.baseline
     }
-    untrained = sorted(filter(_is_control, base.columns), key=lambda name: (not name.endswith(BEST), name))
+    untrained = sorted(
+        (name for name in base.columns if _is_control(name, best[config.baseline])),
+        key=lambda name: (not name.endswith(BEST), name),
+    )
     controls = over_greedy(base, dict(zip(untrained, untrained, strict=True)), config.seed, config.bootstrap)
     parts = owed(config, answers, best, [how for how in hows if how != BEST])
     return Results(judged, config.baseline, best, changes, controls, parts)
@@ -108,10 +111,10 @@ def _measures(path: Path) -> pd.DataFrame:
     return artifacts.read(schemas.Measures, path).pivot(index="problem_id", columns="metric", values="value")
 
 
-def _is_control(metric: str) -> bool:
-    """Sampled at the best temperature, or a vote or a choice among the samples of the temperatures that all share."""
+def _is_control(metric: str, best: float) -> bool:
+    """Sampled at the best temperature, if it is not 0, or a vote or a choice among the samples of those that all share."""
     voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and scoreboard.temperature(metric) != BEST
-    return voted or (metric.startswith("strict_mean_at_") and scoreboard.temperature(metric) == BEST)
+    return voted or (best > 0 and metric.startswith("strict_mean_at_") and scoreboard.temperature(metric) == BEST)
 
 
 def owed(

@@ -43,6 +43,51 @@ def test_the_table_has_what_was_measured_and_says_what_was_not(tmp_path, monkeyp
     assert text.endswith(f"Not measured yet: {missing}.\n")
 
 
+def test_what_a_run_has_at_its_defaults_is_read_and_the_rest_is_made(tmp_path, monkeypatch):
+    """The run has SFT's evaluation and DPO; IPO is DPO's stage with other settings, and GRPO it does not have."""
+    monkeypatch.setattr(variants, "RESULTS", tmp_path / "variants.json")
+    monkeypatch.setattr(variants, "TABLE", tmp_path / "variants.md")
+    monkeypatch.setattr(variants, "prepare", lambda seed, folder, given: prepared.append(seed))
+    given, folder, prepared, called = tmp_path / "given", tmp_path / "clone", [], []
+
+    def write(data, policy, greedy):
+        frame = measures(greedy).rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
+        for place in (data / "evaluate" / policy, data / "metrics"):
+            place.mkdir(parents=True, exist_ok=True)
+        frame.to_parquet(data / "evaluate" / policy / "measures.parquet")
+        (data / "metrics" / f"{policy}.json").write_text(json.dumps({"loss": sum(greedy)}))
+
+    def call(where, stage):
+        called.append((stage, (where / "params.yaml").read_text()))
+        if "@" not in stage:
+            write(where / "data", stage, [1.0, 1, 1, 1])
+        return 7.0
+
+    monkeypatch.setattr(variants, "call", call)
+    write(given, "sft", [1.0, 0, 0, 0])
+    write(given, "dpo", [1.0, 1, 0, 0])
+    folder.mkdir()
+    for file in ("params.yaml", "params.schema.json"):
+        shutil.copy(variants.ROOT / file, folder)
+    variants.run_seed(3, folder, str(given), ["DPO", "IPO", "GRPO"])
+    assert prepared == [3]
+    assert [stage for stage, _ in called] == ["dpo", "evaluate@dpo", "grpo", "evaluate@grpo"]
+    assert ["loss: ipo" in params for _, params in called] == [True, True, False, False]
+    kept = json.loads((tmp_path / "variants.json").read_text())
+    assert {name: of["3"]["strict_greedy"] for name, of in kept.items()} == {
+        "SFT": 0.25,
+        "DPO": 0.5,
+        "IPO": 1,
+        "GRPO": 1,
+    }
+    assert {name: of["3"].get("cpu_seconds") for name, of in kept.items()} == {
+        "SFT": None,
+        "DPO": None,
+        "IPO": 7,
+        "GRPO": 7,
+    }
+
+
 @pytest.mark.parametrize("name", list(variants.VARIANTS))
 def test_every_variant_is_of_valid_parameters_that_do_something(tmp_path, name):
     for file in ("params.yaml", "params.schema.json"):

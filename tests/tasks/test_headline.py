@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from tasks.algorithms.estimates import Changes, Estimate
@@ -52,7 +54,7 @@ def test_the_headline_is_honest(dpo, told):
     assert greedy == f"Over sft's 50.0 %, greedy accuracy was {told}"
     verb = told.split(" dpo")[0]
     assert sampled == (
-        "Over its 50.0 % when sampled at its best temperature (at 0.3), accuracy at each policy's own best temperature "
+        "Over its 50.0 % at its best temperature (at 0.3), accuracy at each policy's own best temperature "
         f"was {verb} dpo ({told.split('(')[1].split(' ')[0]} at 0.5)."
     )
     assert rubric.startswith(f"Over its 6.00 of 10 points, the rubric score of greedy answers was {verb} dpo (")
@@ -96,3 +98,14 @@ def test_what_a_gain_at_the_highest_temperature_is_owed_to_is_told():
 
 def test_a_best_temperature_at_the_end_of_the_candidates_is_told():
     assert edges(results("sft", "dpo", "ppo", "grpo")) == ["the lowest, 0.3, for sft, ppo", "the highest, 1, for grpo"]
+
+
+def test_nothing_lies_beyond_greedy_answers():
+    found = results("sft", "dpo", "grpo", dpo=UP, grpo=UP)
+    found = replace(found, judged={name: {**JUDGED, "strict_validation_t0.0": HALF} for name in found.judged})
+    found.best.update(sft=0.0, dpo=0.0)
+    assert edges(found) == ["the highest, 1, for grpo"]
+    assert headline(found)[2] == (
+        "Over its 50.0 % at its best temperature (greedily), accuracy at each policy's own best temperature "
+        "was raised by dpo (+10.0 greedily), grpo (+10.0 at 1)."
+    )

@@ -75,6 +75,15 @@ def test_measures_by_hand():
     assert found["strict_mean_at_2_tbest"].low < 0.5, "Wilson's interval of a share leaves room beyond 2 of 2"
 
 
+def test_at_temperature_0_every_sample_is_the_greedy_answer():
+    values = measures.per_problem(GENERATIONS, REFERENCES, {"t1.0": 1.0, "tbest": 0.0}, [1, 2])
+    for kind in ("strict", "lenient"):
+        for how in ("mean_at_2", "pass_at_1", "pass_at_2", "majority_at_2", "best_of_2"):
+            assert (values[f"{kind}_{how}_tbest"] == values[f"{kind}_greedy"]).all(), (kind, how)
+    assert (values["length_sampled_tbest"] == values["length_greedy"]).all()
+    assert "kl_sampled_tbest" not in values, "of greedy answers there is none"
+
+
 def test_without_rewards_there_is_no_best_of():
     values = measures.per_problem(GENERATIONS.drop(columns="reward"), REFERENCES, {"t1.0": 1.0}, [2])
     whole = measures.per_problem(GENERATIONS, REFERENCES, {"t1.0": 1.0}, [2])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from tasks.algorithms.estimates import Changes, Estimate
@@ -46,7 +48,7 @@ def test_the_first_table_has_the_few_numbers_and_the_controls():
         )
     )[0]
     assert found.columns == [
-        *("greedy", "change", "gained, lost", "sampled at its best temperature", "change"),
+        *("greedy", "change", "gained, lost", "at its best temperature", "change"),
         *("mean@8 at 1.0", "kl at 1.0"),
     ]
     rows = dict(found.rows)
@@ -119,6 +121,12 @@ def test_names_of_metrics_as_people_read_them(metric, long, brief):
 def test_names_of_controls():
     assert means(results(), "strict_mean_at_8_tbest") == "sampled at 0.3, its best"
     assert means(results(), "strict_best_of_8_t1.0") == "best of 8 at 1.0"
+
+
+def test_a_best_temperature_of_0_is_told_as_greedy():
+    found = replace(results(), best={"pretrained": 0.3, "sft": 0.0, "dpo": 0.0})
+    rows = dict(tables(found)[0].rows)
+    assert [rows[name][3]["text"] for name in found.best] == ["50.0 % at 0.3", "50.0 % greedily", "50.0 % greedily"]
 
 
 def test_numbers():

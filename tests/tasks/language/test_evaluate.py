@@ -184,6 +184,8 @@ def test_wrong_use(home):
         evaluate(home, "wrong", reward_model="stranger")
     with pytest.raises(ValidationError, match=r"greater than 0"):
         EvaluateConfig.model_validate({**CONFIG.model_dump(), "temperatures": [0.0]})
+    with pytest.raises(ValidationError, match=r"greater than or equal to 0"):
+        EvaluateConfig.model_validate({**CONFIG.model_dump(), "candidates": [-0.1]})
 
 
 @pytest.mark.parametrize(
@@ -217,6 +219,23 @@ def test_as_many_validation_samples_as_asked_and_none_of_the_test_problems(home,
     chosen, tested = asked[:2], asked[2:]
     assert chosen == [(3, 3, temperature, 7, 3) for temperature in (0.5, 2.0)]
     assert tested == [(5, 1, 0.0, 7, 3)] + [(5, 4, temperature, 7, 3) for temperature in sorted({0.5, 1.0, best})]
+
+
+def test_greedy_answers_may_be_best_and_are_drawn_once(home, monkeypatch, table):
+    asked, sample = [], stage.rollouts.sample
+
+    def spy(model, encoded, **options):
+        asked.append((len(encoded), options["samples"], options["temperature"]))
+        return sample(model, encoded, **options)
+
+    monkeypatch.setattr(stage.rollouts, "sample", spy)
+    found = evaluate(home, "greedy", candidates=[2.0, 0.0])
+    assert asked == [(3, 2, 2.0), (3, 1, 0.0), (5, 1, 0.0), (5, 4, 0.5), (5, 4, 1.0)]
+    assert found["best_temperature"] == 0.0, "of equals the lowest: this policy is never right"
+    assert found["length_sampled_tbest"]["mean"] == found["length_greedy"]["mean"]
+    assert found["strict_mean_at_4_tbest"] == found["strict_greedy"]
+    again = artifacts.read(schemas.Generations, home / "greedy" / "generations.parquet")
+    assert again.equals(table[table["temperature"].isin([0.0, 0.5, 1.0])].reset_index(drop=True))
 
 
 def test_the_best_temperature_is_the_most_accurate_one_and_of_equals_the_lowest():

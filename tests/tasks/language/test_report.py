@@ -267,6 +267,20 @@ def test_untrained_controls_and_what_a_change_is_owed_to_are_told(home, pages):
     assert "the highest, 0.5, for pretrained, dpo; the lowest, 0.3, for sft" in markdown
 
 
+def test_a_baseline_that_is_best_greedily_is_no_control_of_itself(home, tmp_path):
+    shutil.copytree(home, tmp_path / "home")
+    folder = tmp_path / "home/evaluate/sft"
+    table = artifacts.read(schemas.Generations, folder / "generations.parquet")
+    asked = artifacts.read(schemas.Problems, home / "problems/test.parquet")
+    references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
+    metrics = write(table, references, 0.0, folder)
+    (tmp_path / "home/metrics/evaluate@sft.json").write_text(json.dumps(metrics))
+    found = report(tmp_path / "home", tmp_path / "out")
+    assert "strict_mean_at_4_tbest" not in found["controls"]
+    assert "greedily" in (tmp_path / "out/report.md").read_text()
+    assert found["dpo"]["win_rate_sampled_tbest"]["mean"] > 0.5
+
+
 def test_a_flow_without_a_reward_model_has_a_report(home, tmp_path):
     shutil.copytree(home, tmp_path / "home")
     (tmp_path / "home/reward_model/calibration.csv").unlink()
