@@ -19,6 +19,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from tasks.scoreboard import at
+
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/seeds.json"
 POLICIES = ("pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo")
@@ -49,6 +51,13 @@ COLUMNS = {  # metrics of the evaluation; behind CHANGE their differences to sft
     "rubric_greedy": "rubric (of 10), greedy",
     "reward_sampled_t1.0": "reward at 1.0",
     "kl_sampled_t1.0": "KL to SFT at 1.0",
+}
+GAINS = {  # differences to sft that are put together over the seeds: name, factor to the unit shown, decimals
+    GREEDY: ("greedy, points", 100, 1),
+    "strict_mean_at_8_t0.5": ("mean@8 at 0.5, points", 100, 1),
+    HOT: ("mean@8 at 1.0, points", 100, 1),
+    "rubric_greedy": ("rubric, greedy", 1, 2),
+    "rubric_sampled_t0.5": ("rubric at 0.5", 1, 2),
 }
 
 
@@ -96,7 +105,7 @@ def headline(result: dict[str, Any]) -> str:
         of, changes = run[f"evaluate@{policy}"], run["report"].get(policy, {}).get("change", {})
         greedy, best = changes.get(GREEDY), changes.get(BEST)
         cells = [percent(of[GREEDY]["mean"]), points(greedy), f"{greedy['gained']}, {greedy['lost']}" if greedy else ""]
-        cells += [f"{percent(of[BEST]['mean'])} at {of['best_temperature']:g}", points(best), percent(of[HOT]["mean"])]
+        cells += [f"{percent(of[BEST]['mean'])} {at(of['best_temperature'])}", points(best), percent(of[HOT]["mean"])]
         lines.append(f"| {policy} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -118,7 +127,7 @@ def table(runs: list[dict[str, Any]]) -> str:
         "",
         "Made by `python -m benchmarks.seeds`: default params, 500 test problems, each seed in a fresh clone. Strict accuracy; brackets: 95 % intervals over problems. "
         "Changes are differences to sft on the same problems, with paired intervals and, of greedy answers, the problems gained and lost. "
-        "Each policy's best temperature, behind the @, was chosen on validation problems.",
+        "Each policy's best temperature, behind the @, was chosen on validation problems; 0 is greedy.",
         "",
         f"| policy | seed | {' | '.join(COLUMNS.values())} |",
         "|---|---|" + "---|" * len(COLUMNS),
@@ -134,7 +143,25 @@ def table(runs: list[dict[str, Any]]) -> str:
         cells = [f"{share:.3f}" for share in (model["accuracy"], *ordered)]
         cells += [*(f"{value:.1f}" for value in variance), f"{run['seconds']:.0f}"]
         lines.append(f"| {run['seed']} | {' | '.join(cells)} |")
-    return "\n".join([*lines, *repeated(runs)]) + "\n"
+    return "\n".join([*lines, *over_seeds([first[seed] for seed in sorted(first)]), *repeated(runs)]) + "\n"
+
+
+def over_seeds(runs: list[dict[str, Any]]) -> Iterator[str]:
+    """A row for each policy after sft: its changes' means over seeds, from the least to the greatest, and all problems gained and lost."""
+    if len(runs) < 2:
+        return
+    yield f"\nDifferences to sft over {len(runs)} seeds: the mean, the least and the greatest; gained and lost: all seeds' problems.\n"
+    yield f"| policy | {' | '.join(name for name, _, _ in GAINS.values())} | gained, lost |"
+    yield "|---|" + "---|" * (len(GAINS) + 1)
+    for policy in POLICIES[2:]:
+        changes = [run["report"][policy]["change"] for run in runs]
+        cells = []
+        for metric, (_, factor, decimals) in GAINS.items():
+            found = [factor * change[metric]["mean"] for change in changes]
+            shown = [f"{value:+.{decimals}f}" for value in (sum(found) / len(found), min(found), max(found))]
+            cells.append("{} [{} to {}]".format(*shown))
+        counts = [sum(change[GREEDY][name] for change in changes) for name in ("gained", "lost")]
+        yield f"| {policy} | {' | '.join(cells)} | {counts[0]}, {counts[1]} |"
 
 
 def cell(run: dict[str, Any], policy: str, column: str) -> str:

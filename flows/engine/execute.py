@@ -20,7 +20,7 @@ class Execution:
         self, coordinator: Coordinator, planned: Sequence[PlannedStage], jobs: int | None, watch: Watcher
     ) -> None:
         self.coordinator, self.planned = coordinator, {stage.name: stage for stage in planned}
-        self._slots, self._watch = Slots(jobs), watch
+        self._slots, self._watch, self._ranks = Slots(jobs), watch, ranks(planned)
         self._telling, self._submitting = threading.Lock(), threading.Lock()
         self._futures: dict[str, Future[StageResult]] = {}
         self._skipped: dict[str, StageResult] = {}
@@ -55,7 +55,7 @@ class Execution:
         return self._skipped.get(stage.name, StageResult(stage.name, "skipped", "the run was stopped"))
 
     def _run(self, stage: PlannedStage) -> StageResult:
-        with self._slots.taken(stage.cpu, stage.gpu) as gpus:
+        with self._slots.taken(stage.cpu, stage.gpu, self._ranks[stage.name]) as gpus:
             environ = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self._slots.gpus else {}
             result = self.coordinator.execute(stage.name, self._tell, environ, force=stage.reason == FORCED)
         self._tell(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))
@@ -74,3 +74,12 @@ class Execution:
     def _tell(self, event: Event) -> None:
         with self._telling:
             self._watch(event)
+
+
+def ranks(planned: Sequence[PlannedStage]) -> dict[str, int]:
+    """How many stages follow each one at least, one after another: the longest chain is to begin first."""
+    found = dict.fromkeys((stage.name for stage in planned), 0)
+    for stage in reversed(planned):  # each stands behind its upstream
+        for name in stage.upstream:
+            found[name] = max(found[name], found[stage.name] + 1)
+    return found

@@ -43,6 +43,23 @@ def heal_rwlock(repo: "Repo") -> None:
             path.unlink()
 
 
+def release(repo: "Repo", command: str) -> None:
+    """Take out of .dvc/tmp/rwlock whatever was reserved by a command that begins so, and has ended without a word.
+
+    DVC itself lets it stand while any process has its pid, and by then that may be another one.
+    """
+    from dvc.rwlock import _edit_rwlock
+
+    if not Path(repo.tmp_dir or "", "rwlock").exists():
+        return
+    with _edit_rwlock(repo.tmp_dir, repo.fs, repo.config["core"].get("hardlink_lock", False)) as held:
+        readers = {
+            path: [one for one in own if not one["cmd"].startswith(command)] for path, own in held["read"].items()
+        }
+        held["read"] = {path: own for path, own in readers.items() if own}
+        held["write"] = {path: one for path, one in held["write"].items() if not one["cmd"].startswith(command)}
+
+
 def _is_json(path: Path) -> bool:
     try:
         return isinstance(json.loads(path.read_text()), dict)

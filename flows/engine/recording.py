@@ -32,14 +32,14 @@ class Recorder:
         self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
 
     def _end_stale_runs(self) -> None:
-        """End what a killed process left as running: as finished, if its result had reached DVC's records."""
+        """End what a killed process left as running: as finished, if its result had reached DVC's lock file or run cache."""
         entries = read_entries(self.root)
         running = f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
         for run in self.client.search_runs([self._experiment], running):
             tags = run.data.tags
             entry = entries.get(tags.get(PREFIX + "stage", ""))
             recorded = entry is not None and {**store.in_tags(tags[PREFIX + "stage"], entry), **store.out_tags(entry)}
-            finished = recorded and recorded.items() <= tags.items()
+            finished = (recorded and recorded.items() <= tags.items()) or store.in_run_cache(self.root, tags)
             self.client.set_terminated(run.info.run_id, "FINISHED" if finished else "KILLED")
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:

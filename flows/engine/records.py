@@ -17,6 +17,8 @@ from flows.engine.lockfile import read_entry, write_entry
 from flows.engine.pipeline import open_repo
 from flows.engine.previous import Previous
 
+COMMAND = "posttrain run"  # by this name, and the stage's behind it, paths are reserved against `dvc repro`
+
 
 class DepChanged(Exception):
     """A dep of the stage changed while it ran: what it made belongs to neither version."""
@@ -66,7 +68,7 @@ class StageRecords:
             self.stage.save_outs()
             self.stage.commit()
             self.record()
-        except RunCacheNotFoundError:
+        except (RunCacheNotFoundError, TypeError):  # TypeError: its folder there is empty, as a kill may leave it
             self.undo()
             return False
         except BaseException:
@@ -82,7 +84,7 @@ class StageRecords:
         stage.save_deps()
         paths = [dep.fs_path for dep in stage.deps], [out.fs_path for out in stage.outs]
         hardlink = self.repo.config["core"].get("hardlink_lock", False)
-        reserved = rwlock(self.repo.tmp_dir, self.repo.fs, f"posttrain run {self.name}", *paths, hardlink)
+        reserved = rwlock(self.repo.tmp_dir, self.repo.fs, f"{COMMAND} {self.name}", *paths, hardlink)
         reserved.__enter__()
         self._cleanup.callback(self._free, reserved)
         self._keep_previous()

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from threading import Condition
 
@@ -25,22 +26,28 @@ def gpus(environ: Mapping[str, str]) -> list[str]:
 class Slots:
     """Hands out cores and GPUs to stages; a stage waits until all that it asks for is free.
 
-    `jobs` takes the place of the number of cores; a stage that asks for more than there are gets them all.
+    `jobs` takes the place of the number of cores; a stage that asks for more than there are gets them all. Of those that wait
+    the one with the most urgent rank goes first, and none behind it takes the cores that it waits for.
     """
 
     def __init__(self, jobs: int | None = None) -> None:
         self.cores, self.gpus = jobs or cores(), gpus(os.environ)
         self._cores, self._gpus = self.cores, list(self.gpus)
-        self._changed = Condition()
+        self._changed, self._arrivals = Condition(), count()
+        self._waiting: list[tuple[int, int, int]] = []  # rank, so that the lowest is first, arrival, GPUs
 
     @contextmanager
-    def taken(self, cpu: int, gpu: int) -> Iterator[list[str]]:
-        """Hold `cpu` cores and `gpu` GPUs; yields the names of the GPUs."""
+    def taken(self, cpu: int, gpu: int, rank: int = 0) -> Iterator[list[str]]:
+        """Hold `cpu` cores and `gpu` GPUs, of all that wait the highest `rank` first; yields the names of the GPUs."""
         cpu, gpu = min(cpu, self.cores), min(gpu, len(self.gpus))
         with self._changed:
-            self._changed.wait_for(lambda: self._cores >= cpu and len(self._gpus) >= gpu)
+            own = (-rank, next(self._arrivals), gpu)
+            self._waiting.append(own)
+            self._changed.wait_for(lambda: self._turn(own) and self._cores >= cpu and len(self._gpus) >= gpu)
+            self._waiting.remove(own)
             self._cores -= cpu
             held, self._gpus = self._gpus[:gpu], self._gpus[gpu:]
+            self._changed.notify_all()  # to those that stood behind
         try:
             yield held
         finally:
@@ -48,3 +55,7 @@ class Slots:
                 self._cores += cpu
                 self._gpus = sorted(self._gpus + held)
                 self._changed.notify_all()
+
+    def _turn(self, own: tuple[int, int, int]) -> bool:
+        """Whether nobody before this one waits for cores; for GPUs alone nobody keeps the others waiting."""
+        return not any(other < own and other[2] <= len(self._gpus) for other in self._waiting)

@@ -10,10 +10,12 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.engine import runs
+from flows.engine.pipeline import open_repo
 from flows.engine.runs import PREFIX
 
 if TYPE_CHECKING:
@@ -57,6 +59,22 @@ def run_cache_key(entry: Entry) -> str:
     from dvc.stage.cache import _get_cache_hash
 
     return _get_cache_hash(copy.deepcopy(dict(entry)), key=True)
+
+
+def in_run_cache(root: Path, tags: Mapping[str, str]) -> bool:
+    """Whether DVC's run cache has what the run with these tags made: from there it may be restored."""
+    from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
+
+    key, outs = tags.get(PREFIX + "key"), tags.get(PREFIX + "outs")
+    if not key or not outs:
+        return False
+    with closing(open_repo(root)) as repo:
+        records = Path(repo.stage_cache.cache_dir, key[:2], key).glob("*")
+    for record in records:
+        with suppress(OSError, YAMLFileCorruptedError, AttributeError, KeyError):  # torn by a kill: DVC passes over it
+            if joined(load_yaml(record)) == outs:
+                return True
+    return False
 
 
 def hashes(entry: Entry, kind: str) -> dict[str, str]:

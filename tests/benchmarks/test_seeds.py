@@ -1,4 +1,4 @@
-from benchmarks.seeds import BEST, CHANGE, GREEDY, cell, repeated
+from benchmarks.seeds import BEST, CHANGE, GAINS, GREEDY, POLICIES, cell, over_seeds, repeated
 
 
 def test_a_seed_named_twice_is_compared_out_by_out():
@@ -22,3 +22,16 @@ def test_a_cell_has_its_interval_and_a_change_is_the_paired_one():
     assert cell(run, "dpo", BEST) == "0.7 [0.65, 0.75] @ 0.3"
     assert cell(run, "dpo", f"{CHANGE}{GREEDY}") == "+0.05 [-0.01, +0.1]; 9, 4"
     assert cell(run, "sft", f"{CHANGE}{GREEDY}") == "", "the baseline itself"
+
+
+def test_changes_are_put_together_over_seeds():
+    def run(greedy, gained, lost):
+        change = {metric: {"mean": 0.5} for metric in GAINS}
+        change[GREEDY] = {"mean": greedy, "gained": gained, "lost": lost}
+        return {"report": {policy: {"change": change} for policy in POLICIES[2:]}}
+
+    assert list(over_seeds([run(0.1, 9, 4)])) == [], "of one seed the first table says all"
+    lines = list(over_seeds([run(0.1, 9, 4), run(-0.02, 1, 2), run(0.04, 5, 3)]))
+    assert len(lines) == 3 + len(POLICIES[2:])
+    assert lines[-1].startswith("| grpo | +4.0 [-2.0 to +10.0] | +50.0 [+50.0 to +50.0] |")
+    assert lines[-1].endswith("| +0.50 [+0.50 to +0.50] | 15, 9 |")

@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -235,6 +236,39 @@ def test_several_commands_run_in_order_until_one_fails(toy: Toy) -> None:
     toy.stage("a", cmd=["echo one > data/a", "false", "touch reached"])  # type: ignore[arg-type]
     assert toy.states() == {"a": "failed"}
     assert not Path(toy.root, "reached").exists()
+
+
+def test_what_a_killed_run_reserved_stops_nothing_though_its_pid_is_in_use_again(toy: Toy) -> None:
+    """Here by this test itself. What plain DVC reserved stands."""
+    toy.stage("a")
+    ours = {"pid": os.getpid(), "cmd": "posttrain run a"}
+    theirs = {"pid": os.getpid(), "cmd": "dvc repro"}
+    held = {
+        "write": {str(toy.root / "data/a"): ours, "/elsewhere": theirs},
+        "read": {"/read": [ours, theirs], "/b": [ours]},
+    }
+    toy.write(".dvc/tmp/rwlock", json.dumps(held))
+    assert toy.states() == {"a": "ran"}
+    left = json.loads(toy.read(".dvc/tmp/rwlock"))
+    assert (left["write"], left["read"]) == ({"/elsewhere": theirs}, {"/read": [theirs]})
+
+
+def test_an_empty_folder_in_the_run_cache_stops_no_stage(toy: Toy) -> None:
+    """A kill leaves one where it comes between making the folder of a key and moving the record there."""
+    toy.stage("a")
+    toy.set(a=1)
+    assert toy.states() == {"a": "ran"}
+    [key] = {path.parent for path in (toy.root / ".dvc/cache").glob("**/runs/*/*/*")}
+    toy.set(a=2)
+    assert toy.states() == {"a": "ran"}
+    for record in key.iterdir():
+        record.unlink()
+    toy.set(a=1)
+    assert toy.states() == {"a": "ran"}, "it could be restored, were the record there"
+    toy.set(a=2)
+    assert toy.states() == {"a": "restored"}
+    toy.set(a=1)
+    assert toy.states() == {"a": "restored"}, "the folder has a record again"
 
 
 def test_plain_dvc_at_work_on_the_same_outs_is_respected(toy: Toy) -> None:

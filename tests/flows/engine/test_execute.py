@@ -1,10 +1,13 @@
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from flows.engine import resources
+from flows.engine.execute import ranks
 from flows.engine.resources import Slots
+from tests.flows.engine.test_supervisor import wait_for
 from tests.flows.engine.toy import Toy
 
 MEET = "mkdir -p data; touch {me}.here; for i in $(seq 100); do test -e {other}.here && break; sleep 0.05; done; "
@@ -69,6 +72,45 @@ def test_slots_never_exceed_the_machine_and_gpus_are_not_shared(monkeypatch: pyt
         thread.join(timeout=20)
     assert using == 0
     assert most == 3
+
+
+def test_the_longest_chain_goes_first_and_a_stage_of_many_cores_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both cores are held while four wait: of one core two that nothing follows, of two cores one that two follow, and for a GPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    slots, order, free = Slots(jobs=2), [], threading.Event()
+
+    def hold(name: str, cpu: int, gpu: int, rank: int) -> None:
+        with slots.taken(cpu, gpu, rank):
+            order.append(name)
+            if name == "first":
+                free.wait(20)
+
+    def start(*arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=hold, args=arguments)
+        thread.start()
+        waiting = len(slots._waiting)
+        wait_for(lambda: len(slots._waiting) > waiting or arguments[0] in order, 1)
+        return thread
+
+    with slots.taken(0, 1):  # the GPU is in use, so who asks for it keeps nobody waiting
+        threads = [start("first", 2, 0, 0), start("leaf", 1, 0, 0), start("other", 1, 0, 0), start("chain", 2, 0, 2)]
+        threads.append(start("gpu", 1, 1, 9))
+        free.set()
+        for thread in threads[:4]:
+            thread.join(timeout=20)
+        assert order[:2] == ["first", "chain"]
+        assert sorted(order[2:]) == ["leaf", "other"]
+    threads[4].join(timeout=20)
+    assert order[4] == "gpu"
+
+
+def test_ranks_are_the_longest_chains(toy: Toy) -> None:
+    toy.diamond()
+    toy.stage("e", "a")
+    toy.stage("f")
+    assert ranks(toy.plan()) == {"a": 2, "b": 1, "c": 1, "d": 0, "e": 0, "f": 0}
 
 
 def test_a_stage_sees_only_its_gpus(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -136,6 +138,30 @@ def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
     recorder.made(other, {**entry, "outs": [{"path": "data/c", "md5": "0" * 32}]})
     again = Recorder(recorded.root, "language")
     assert [again.client.get_run(run_id).info.status for run_id in (left, other)] == ["FINISHED", "KILLED"]
+
+
+KILLED_BEFORE_THE_LOCK_FILE = """
+import os, signal, sys
+from pathlib import Path
+from flows.engine import records
+from flows.engine.coordinator import Coordinator
+from flows.engine.recording import Recorder
+records.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+root = Path(sys.argv[1])
+with Coordinator(root, Recorder(root, "language")) as coordinator:
+    coordinator.execute("c", print)
+"""
+
+
+def test_what_is_restored_after_a_kill_before_the_lock_file_has_its_run(recorded: Toy) -> None:
+    """The run cache has the result already."""
+    recorded.set(c=7)
+    done = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_LOCK_FILE, str(recorded.root)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    result = recorded.run("c", recorder=Recorder(recorded.root, "language"))["c"]
+    assert result.state == "restored"
+    assert result.mlflow_run_id is not None
+    assert chain(recorded.root, "c").run_id == result.mlflow_run_id
 
 
 def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
