@@ -60,11 +60,13 @@ def _later(results: Results) -> Iterator[str]:
 
     greedy, best = text("strict", base["strict_greedy"]), results.mean_at(BEST)
     yield f"Over {results.baseline}'s {greedy}, greedy accuracy was {_groups(results, 'strict_greedy', counted)}."
-    sampled = text("strict", base[best])
-    yield (
-        f"Over its {sampled} at its best temperature ({at(results.best[results.baseline])}), accuracy at each policy's "
-        f"own best temperature was {_groups(results, best, pointed)}."
-    )
+    if any(results.best[policy] for policy in (results.baseline, *results.later)):
+        yield (
+            f"Over its {text('strict', base[best])} at its best temperature ({at(results.best[results.baseline])}), "
+            f"accuracy at each policy's own best temperature was {_groups(results, best, pointed)}."
+        )
+    else:
+        yield "Sampled at a temperature, none of them has a higher accuracy on validation problems than greedily."
     points = text("rubric", base["rubric_greedy"])
     yield f"Over its {points} of 10 points, the rubric score of greedy answers was {_groups(results, 'rubric_greedy', plain)}."
 

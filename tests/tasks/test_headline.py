@@ -109,3 +109,7 @@ def test_nothing_lies_beyond_greedy_answers():
         "Over its 50.0 % at its best temperature (greedily), accuracy at each policy's own best temperature "
         "was raised by dpo (+10.0 greedily), grpo (+10.0 at 1)."
     )
+    found.best.update(grpo=0.0)
+    assert headline(found)[2] == (
+        "Sampled at a temperature, none of them has a higher accuracy on validation problems than greedily."
+    )
