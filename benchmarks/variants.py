@@ -126,10 +126,10 @@ def keep(seed: int, name: str, row: dict[str, Any]) -> None:
     results.setdefault(name, {})[str(seed)] = row
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    TABLE.write_text(table(results))
+    TABLE.write_text(render(results))
 
 
-def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
+def render(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     """Markdown: a row for each variant and seed."""
     columns = ["greedy", *SAMPLED.values(), *OTHERS.values(), "greedy over SFT", "gained, lost"]
     columns += [f"{shown} over SFT" for shown in SAMPLED.values()]
