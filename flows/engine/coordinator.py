@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.lockfile import read_entries
-from flows.engine.pipeline import PlanError, open_repo, plain_errors, release
+from flows.engine.pipeline import PlanError, plain_errors, release
 from flows.engine.previous import recover
 from flows.engine.records import COMMAND, DepChanged, StageRecords
 from flows.engine.runner import Runner, StageFailed
@@ -38,8 +38,7 @@ class Coordinator:
         self._held.enter_context(_only_run(self._home))
         self._held.enter_context(chdir(self.root))  # DVC takes dvc.yaml to be in the current folder
         recover(self._home / "previous", read_entries(self.root))
-        with closing(open_repo(self.root)) as repo:
-            release(repo, COMMAND)  # no other run is at work here, so what one reserved is left from a kill
+        release(self.root, COMMAND)  # no other run is at work here, so what one reserved is left from a kill
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -55,7 +55,7 @@ class Execution:
         return self._skipped.get(stage.name, StageResult(stage.name, "skipped", "the run was stopped"))
 
     def _run(self, stage: PlannedStage) -> StageResult:
-        with self._slots.taken(stage.cpu, stage.gpu, self._ranks[stage.name]) as gpus:
+        with self._slots.hold(stage.cpu, stage.gpu, self._ranks[stage.name]) as gpus:
             environ = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self._slots.gpus else {}
             result = self.coordinator.execute(stage.name, self._tell, environ, force=stage.reason == FORCED)
         self._tell(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))

@@ -7,7 +7,7 @@ tests/flows/engine/test_dvc_interface.py fails when a new version of DVC moves i
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,16 +43,20 @@ def heal_rwlock(repo: "Repo") -> None:
             path.unlink()
 
 
-def release(repo: "Repo", command: str) -> None:
+def release(root: Path, command: str) -> None:
     """Take out of .dvc/tmp/rwlock whatever was reserved by a command that begins so, and has ended without a word.
 
     DVC itself lets it stand while any process has its pid, and by then that may be another one.
     """
+    path = root / ".dvc/tmp/rwlock"
+    if not path.exists() or command not in path.read_text():  # as after every run that came to its end
+        return
     from dvc.rwlock import _edit_rwlock
 
-    if not Path(repo.tmp_dir or "", "rwlock").exists():
-        return
-    with _edit_rwlock(repo.tmp_dir, repo.fs, repo.config["core"].get("hardlink_lock", False)) as held:
+    with (
+        closing(open_repo(root)) as repo,
+        _edit_rwlock(repo.tmp_dir, repo.fs, repo.config["core"].get("hardlink_lock", False)) as held,
+    ):
         readers = {
             path: [one for one in own if not one["cmd"].startswith(command)] for path, own in held["read"].items()
         }

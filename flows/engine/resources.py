@@ -37,7 +37,7 @@ class Slots:
         self._waiting: list[tuple[int, int, int]] = []  # rank, so that the lowest is first, arrival, GPUs
 
     @contextmanager
-    def taken(self, cpu: int, gpu: int, rank: int = 0) -> Iterator[list[str]]:
+    def hold(self, cpu: int, gpu: int, rank: int = 0) -> Iterator[list[str]]:
         """Hold `cpu` cores and `gpu` GPUs, of all that wait the highest `rank` first; yields the names of the GPUs."""
         cpu, gpu = min(cpu, self.cores), min(gpu, len(self.gpus))
         with self._changed:

@@ -53,7 +53,7 @@ def test_slots_never_exceed_the_machine_and_gpus_are_not_shared(monkeypatch: pyt
 
     def work(cpu: int, gpu: int) -> None:
         nonlocal using, most
-        with slots.taken(cpu, gpu) as names:
+        with slots.hold(cpu, gpu) as names:
             with changing:
                 using += cpu
                 most = max(most, using)
@@ -82,7 +82,7 @@ def test_the_longest_chain_goes_first_and_a_stage_of_many_cores_is_not_passed_ov
     slots, order, free = Slots(jobs=2), [], threading.Event()
 
     def hold(name: str, cpu: int, gpu: int, rank: int) -> None:
-        with slots.taken(cpu, gpu, rank):
+        with slots.hold(cpu, gpu, rank):
             order.append(name)
             if name == "first":
                 free.wait(20)
@@ -94,7 +94,7 @@ def test_the_longest_chain_goes_first_and_a_stage_of_many_cores_is_not_passed_ov
         wait_for(lambda: len(slots._waiting) > waiting or arguments[0] in order, 1)
         return thread
 
-    with slots.taken(0, 1):  # the GPU is in use, so who asks for it keeps nobody waiting
+    with slots.hold(0, 1):  # the GPU is in use, so who asks for it keeps nobody waiting
         threads = [start("first", 2, 0, 0), start("leaf", 1, 0, 0), start("other", 1, 0, 0), start("chain", 2, 0, 2)]
         threads.append(start("gpu", 1, 1, 9))
         free.set()
