@@ -59,7 +59,7 @@ def call(folder: Path, stage: str) -> float:
     for place in (stage, stage.replace("evaluate@", "evaluate/")):
         shutil.rmtree(folder / "data" / place, ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder), "DVC_STAGE": stage}
     subprocess.run(command(folder, stage), cwd=folder, env=environment, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -145,13 +145,18 @@ def lineage(
 
 
 @app.command()
-def ui() -> int:
+def ui(
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65534, help="Of Prefect's page; MLflow's is on the next one.")
+    ] = None,
+) -> int:
     """Start the Prefect and MLflow pages on loopback, and print their addresses."""
     from flows.pages import serve
 
     root, console = find_root(), Screen()
     try:
-        return serve(root, console)
+        with _plan_errors():
+            return serve(root, console, port)
     except KeyboardInterrupt:
         console.print("stopped")
         return 0

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -13,11 +12,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from flows.engine import store
+from flows.engine import guard, store
+from flows.engine.guard import HOST
+from flows.engine.pipeline import PlanError
 from flows.engine.supervisor import Command
 from flows.summary import log_end, relative
+from tasks import database
 
-HOST = "127.0.0.1"
 START_SECONDS = 90.0
 
 
@@ -32,40 +33,52 @@ class Page:
     environ: Mapping[str, str]
 
 
-def pages(root: Path) -> list[Page]:
-    """The Prefect and the MLflow server over mlruns/, on their usual ports or, where those are taken, on free ones."""
-    (root / "mlruns/artifacts").mkdir(parents=True, exist_ok=True)
-    prefect, mlflow = _port(4200), _port(5000)
+def pages(root: Path, port: int | None = None) -> list[Page]:
+    """The Prefect and the MLflow server over mlruns/: on `port` and the next, or on their usual ports, or where those are taken on free ones."""
+    store.open_store(root)  # made, or found to be whole
+    (root / database.ARTIFACTS).mkdir(parents=True, exist_ok=True)
+    prefect, mlflow = (_port(4200), _port(5000)) if port is None else (_wanted(port), _wanted(port + 1))
     quiet = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    common = {**quiet, guard.VARIABLE: guard.token(root)}
     prefect_home = {
         "PREFECT_HOME": str(root / "mlruns/prefect"),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{root / 'mlruns/prefect.db'}",
         "PREFECT_API_URL": f"http://{HOST}:{prefect}/api",
     }
-    prefect_command = ["-m", "prefect", "server", "start", "--host", HOST, "--port", str(prefect)]
-    mlflow_command = ["-m", "mlflow", "server", "--host", HOST, "--port", str(mlflow), "--workers", "1"]
-    mlflow_stores = ["--backend-store-uri", store.uri(root), "--default-artifact-root", str(root / "mlruns/artifacts")]
+    mlflow_stores = {  # what `mlflow server` passes to its workers
+        "_MLFLOW_SERVER_FILE_STORE": database.address(root),
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": str(root / database.ARTIFACTS),
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
     return [
-        Page("Prefect", f"http://{HOST}:{prefect}", "/api/health", prefect_command, {**quiet, **prefect_home}),
-        Page("MLflow", f"http://{HOST}:{mlflow}", "/health", [*mlflow_command, *mlflow_stores], quiet),
+        Page(
+            "Prefect",
+            f"http://{HOST}:{prefect}",
+            "/api/health",
+            guard.command("prefect", prefect),
+            {**common, **prefect_home},
+        ),
+        Page(
+            "MLflow", f"http://{HOST}:{mlflow}", "/health", guard.command("mlflow", mlflow), {**common, **mlflow_stores}
+        ),
     ]
 
 
-def serve(root: Path, console: Console) -> int:
+def serve(root: Path, console: Console, port: int | None = None) -> int:
     """Start the pages, print their addresses, and stay until Ctrl-C or until one of them ends (then 1)."""
     with ExitStack() as stack:
         running = []
-        for page in pages(root):
+        for page in pages(root, port):
             log = root / f"mlruns/logs/{page.name.lower()}-pages.log"
             log.unlink(missing_ok=True)
-            command = Command([[sys.executable, *page.command]], root, {**os.environ, **page.environ}, log)
+            command = Command([page.command], root, {**os.environ, **page.environ}, log)
             stack.callback(command.stop)
             running.append((page, command, log))
         for page, command, log in running:
             if not _answers(page, command):
                 return _ended(console, page, log, root)
-            console.print(f"{page.name:<8} {page.url}", markup=False)
-        console.print("Ctrl-C stops both.")
+            console.print(f"{page.name:<8} {page.url}/?token={guard.token(root)}", markup=False)
+        console.print("The addresses have this repository's token: do not pass them on. Ctrl-C stops both.")
         while True:
             for page, command, log in running:
                 if command.wait(0.5) is not None:
@@ -85,11 +98,19 @@ def _port(usual: int) -> int:
     raise RuntimeError("no free port on loopback")
 
 
+def _wanted(port: int) -> int:
+    """The port, if it is free."""
+    if _port(port) != port:
+        raise PlanError(f"--port {port}: something else listens there")
+    return port
+
+
 def _answers(page: Page, command: Command) -> bool:
+    asked = urllib.request.Request(page.url + page.health, headers={guard.HEADER: page.environ[guard.VARIABLE]})
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(page.url + page.health, timeout=5):
+            with urllib.request.urlopen(asked, timeout=5):
                 return True
         except (urllib.error.URLError, OSError):
             if command.wait(0.2) is not None:

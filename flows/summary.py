@@ -90,6 +90,9 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
             console.print(Text(f"  {line}"))
         if result.log:
             console.print(Text(f"log: {relative(result.log, root)}"))
+    unrecorded = next((result.unrecorded for result in results if result.unrecorded), "")
+    if unrecorded:
+        console.print(Text(f"what MLflow has of this run is incomplete: {unrecorded}", STYLES["skipped"]))
     failed = any(result.state in ("failed", "skipped") for result in results)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
     if failed:

@@ -221,6 +221,8 @@ def _expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
         return shown(part["const"])
     if "enum" in part:
         return " or ".join(map(shown, part["enum"]))
+    if "pattern" in part and "description" in part:
+        return part["description"]
     choices = part.get("anyOf") or part.get("oneOf")
     if choices:
         return " or ".join(dict.fromkeys(_expected(choice, schema) for choice in choices))

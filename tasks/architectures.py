@@ -34,8 +34,8 @@ def check_config(source: Mapping[str, Any]) -> None:
     name = source["pretrained_model_name_or_path"]
     try:
         config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
-    except (ValueError, KeyError) as error:  # of a model type that transformers does not have
-        raise SystemExit(f"{name}: config.json: {' '.join(str(error).split())}") from None
+    except Exception as error:  # of a model type that transformers does not have, a torn file, values that cannot be
+        raise SystemExit(f"{name}: config.json: {' '.join(str(error).split())[:300]}") from None
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise SystemExit(f"{name}: model type {config.model_type} is no causal language model, but one is expected")
     if MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._is_stateful:

@@ -1,13 +1,14 @@
 """Reward models as files: language models that score by their log-probabilities, and classifiers with a linear head."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_MAPPING
 
-from tasks import artifacts
+from tasks import artifacts, model_files
 from tasks.algorithms.reward_model import BETA
 
 
@@ -19,13 +20,15 @@ def load(path: Path) -> Any:
         return load_classifier(path)
     if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
         raise SystemExit(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
-    return artifacts.load_model(path)
+    return artifacts.placed(model_files.load(AutoModelForCausalLM, path))
 
 
-def load_classifier(path: Path) -> Any:
-    """A sequence classifier with one output, in fp32, in evaluation mode; SystemExit with one line if it has no head `score`."""
-    kind = _classifier(path)
-    model = kind.from_pretrained(path, num_labels=1, dtype="float32", local_files_only=True)
+def load_classifier(path: Path, new: Collection[str] = ()) -> Any:
+    """A sequence classifier with one output, in fp32, in evaluation mode; SystemExit with one line if it has no head `score`.
+
+    `new` are weights that the folder's model may lack.
+    """
+    model = model_files.load(_classifier(path), path, new, num_labels=1)
     if not hasattr(model, "score"):
         raise SystemExit(
             f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head `score` on its last "

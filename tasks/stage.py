@@ -9,18 +9,29 @@ import gc
 import inspect
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from ruamel.yaml import YAML
 
 from tasks import tracking
 
+PARAMS, PIPELINE = Path("params.yaml"), Path("dvc.yaml")
+# Names that the user chooses. Files are called by them: none can lead out of its folder.
+BRANCH = re.compile(r"^[A-Za-z0-9_-]{1,100}$")  # as DVC takes it, of a stage's branch
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 %+,.=_-]{0,99}$")  # of anything else
+IN_WORDS = {
+    BRANCH.pattern: "at most 100 letters, digits, _ and -",
+    NAME.pattern: "a letter or digit, then at most 99 letters, digits, spaces or %+,.=_-",
+}
+Name = Annotated[str, Field(pattern=NAME.pattern)]
 Metrics = Mapping[str, "float | Metrics"]
 SAID = object()  # that keys do nothing is said, and no value of theirs refused
 
@@ -99,9 +110,9 @@ def fields_key_of(**places: str) -> Any:
     return ConfigDict(json_schema_extra={"fieldsKeyOf": dict[str, Any](places)})
 
 
-def read_section(stage: str, config_type: type[Config], params: Path = Path("params.yaml")) -> Config:
+def read_section(stage: str, config_type: type[Config], params: Path = PARAMS) -> Config:
     """The stage's section of params.yaml; SystemExit with one line naming file, key and what was expected."""
-    section = (YAML(typ="safe").load(params) or {}).get(stage)
+    section = _load(params).get(stage)
     if section is None:
         raise SystemExit(f"{params}: section '{stage}' is missing")
     try:
@@ -121,24 +132,70 @@ def main(run: Callable[..., Metrics]) -> None:
     spec = sys.modules["__main__"].__spec__
     assert spec is not None, "a stage is started with python -m"
     _, flow, stage = spec.name.split(".")
+    definition = _load(PIPELINE)["stages"][stage]
+    name = os.environ.get("DVC_STAGE", stage)  # stage@branch, where it has branches; DVC says it to every command
     hints = get_type_hints(run)
     parser = argparse.ArgumentParser(prog=f"python -m {spec.name}", description=sys.modules["__main__"].__doc__)
     paths = [name for name in inspect.signature(run).parameters if name != "config"]
-    for name in [*paths, "metrics"]:
-        nargs = "+" if hints.get(name) == list[Path] else None
-        parser.add_argument("--" + name.replace("_", "-"), type=Path, required=True, nargs=nargs)
+    named = partial(path, names=Names(_load(PARAMS), str(definition.get("foreach", "")), name.partition("@")[2]))
+    for flag in [*paths, "metrics"]:
+        nargs = "+" if hints.get(flag) == list[Path] else None
+        parser.add_argument("--" + flag.replace("_", "-"), type=named, required=True, nargs=nargs)
     arguments = vars(parser.parse_args())
     metrics_path: Path = arguments.pop("metrics")
     config = read_section(stage, hints["config"])
-    take_resources(stage)
+    take_resources(definition.get("do", definition)["meta"]["resources"])
     keep_freed_memory()
     gc.freeze()  # looking for garbage among all that is imported, here and at the end, costs a stage two seconds
-    name = metrics_path.stem  # stage@branch, where it has branches
-    with tracking.run(flow, name, own_params(config, name.partition("@")[2]), metrics_path):
+    with tracking.run(flow, metrics_path.stem, own_params(config, metrics_path.stem.partition("@")[2]), metrics_path):
         metrics = run(config, **arguments)
         metrics_path.parent.mkdir(parents=True, exist_ok=True)
         metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
     gc.freeze()
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a command in dvc.yaml may name in braces: a dotted key of params.yaml, and in a branch of `foreach` {key} and {item}.
+
+    They are the names that DVC puts into deps and outs for ${..}. Into a command it would put them unquoted for a shell to read,
+    so a command has them without the dollar, and the stage itself looks them up.
+    """
+
+    params: Mapping[str, Any]
+    foreach: str
+    branch: str
+
+    def __getitem__(self, name: str) -> str:
+        first, *rest = name.split(".")
+        if first in ("key", "item"):
+            if not BRANCH.fullmatch(self.branch):
+                wanted = (
+                    "DVC_STAGE: expected stage@branch, as `dvc repro` sets it, the branch of letters, digits, _ and -"
+                )
+                raise SystemExit(f"{wanted}; got {self.branch!r}")
+            if first == "key":
+                return self.branch
+            entries: Any = self._at(self.foreach.removeprefix("${").removesuffix("}").split("."))
+            return str(self._at([self.branch, *rest], entries)) if isinstance(entries, Mapping) else self.branch
+        return str(self._at([first, *rest]))
+
+    def _at(self, keys: Sequence[str], found: Any = None) -> Any:
+        found = self.params if found is None else found
+        for key in keys:
+            if not isinstance(found, Mapping) or key not in found:
+                raise SystemExit(f"{PARAMS}: {'.'.join(keys)} is missing")
+            found = found[key]
+        return found
+
+
+def path(text: str, names: Names) -> Path:
+    """A path of a command, with what it names in braces."""
+    return Path(re.sub(r"\{([^{}]+)\}", lambda found: names[found[1]], text))
+
+
+def _load(file: Path) -> Any:
+    return YAML(typ="safe").load(file) or {}
 
 
 def own_params(config: Config, branch: str) -> dict[str, Any]:
@@ -164,7 +221,7 @@ def keep_freed_memory() -> None:
             mallopt(option, 2**30)
 
 
-def take_resources(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:
+def take_resources(resources: Mapping[str, int]) -> None:
     """Keep torch to what dvc.yaml grants the stage, threads and GPUs, and ask it for deterministic kernels.
 
     A stage without a GPU computes on the CPU whatever POSTTRAIN_DEVICE says: `posttrain run` hides the GPUs from it, and plain
@@ -173,8 +230,6 @@ def take_resources(stage: str, pipeline: Path = Path("dvc.yaml")) -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return
-    definition = YAML(typ="safe").load(pipeline)["stages"][stage]
-    resources = definition.get("do", definition)["meta"]["resources"]
     if not resources["gpu"]:
         os.environ["POSTTRAIN_DEVICE"] = "cpu"
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this

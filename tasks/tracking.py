@@ -1,6 +1,7 @@
 """Metrics, parameters and progress of a stage's run; the only module of tasks/ that imports MLflow.
 
-Nothing here can change an out: a stage's rows are the same whether or not anyone records them.
+Nothing here can change an out: a stage's rows are the same whether or not anyone records them, and a stage whose record
+fails goes on: the failure is said on standard error.
 The coordinator passes MLFLOW_RUN_ID and MLFLOW_TRACKING_URI (log there; it owns the run's status and tags) and
 POSTTRAIN_PROGRESS (a file for one JSON line `{"step": .., "total": ..}` per report). Without them, as under plain
 `dvc repro`, a run is opened here, and progress goes to standard error.
@@ -13,11 +14,14 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from tasks import database
+from tasks.database import DatabaseError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +34,7 @@ NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is name
 
 
 class Recorder:
-    """Buffers one MLflow run's metrics and writes them in batches."""
+    """Buffers one MLflow run's metrics and writes them in batches; what could not be written waits for the next time."""
 
     def __init__(self, client: Any, run_id: str) -> None:
         self.client, self.run_id = client, run_id
@@ -44,13 +48,16 @@ class Recorder:
         now = int(time.time() * 1000)
         self.pending += [Metric(NOT_IN_NAMES.sub("_", name), float(value), now, step) for name, value in row.items()]
         if time.monotonic() - self.flushed > FLUSH_SECONDS:
-            self.flush()
+            with suppress(DatabaseError):  # `run` says at the end what is still missing then
+                self.flush()
 
     def flush(self) -> None:
         """Write what is buffered."""
-        for start in range(0, len(self.pending), BATCH):
-            self.client.log_batch(self.run_id, metrics=self.pending[start : start + BATCH])
-        self.pending, self.flushed = [], time.monotonic()
+        self.flushed = time.monotonic()
+        with database.one_line():
+            while self.pending:
+                self.client.log_batch(self.run_id, metrics=self.pending[:BATCH])
+                del self.pending[:BATCH]
 
 
 _recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
@@ -63,31 +70,56 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
 
     `stage` is its name in dvc.yaml, with the branch, if it is one of several.
     """
+    recorder: Recorder | None = None
+    with _said():
+        recorder = _opened(flow, stage, params)
+    token = _recorder.set(recorder)
+    metrics: bytes | None = None
+    try:
+        yield
+        metrics = metrics_path.read_bytes()
+    finally:
+        _recorder.reset(token)
+        if recorder is not None:
+            with _said():
+                _ended(recorder, metrics)
+
+
+def _opened(flow: str, stage: str, params: Mapping[str, Any]) -> Recorder:
+    """The recorder of the coordinator's run, or of a new one, with its parameters written."""
     from mlflow import MlflowClient
     from mlflow.entities import Param
 
-    client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlruns/mlflow.db"))
-    given = os.environ.get("MLFLOW_RUN_ID")
+    given, elsewhere = os.environ.get("MLFLOW_RUN_ID"), os.environ.get("MLFLOW_TRACKING_URI")
+    client = MlflowClient(elsewhere) if elsewhere else database.open_client(Path())
     run_id = given or _new_run(client, flow, stage)
-    recorder = Recorder(client, run_id)
     section = stage.partition("@")[0]
     client.log_batch(run_id, params=[Param(f"{section}.{key}", str(value)) for key, value in params.items()])
-    token = _recorder.set(recorder)
-    status = "FAILED"
+    return Recorder(client, run_id)
+
+
+def _ended(recorder: Recorder, metrics: bytes | None) -> None:
+    """Write what is left, and end a run of our own; `metrics` are the final ones as in their file, of a stage that ended well."""
+    if metrics is not None:
+        recorder.add(dict(_flatten(json.loads(metrics))), step=0)
+    recorder.flush()
+    if "MLFLOW_RUN_ID" in os.environ:
+        return
+    if (
+        metrics is not None
+    ):  # by this hash, which dvc.lock has too, the next `posttrain run` knows that this run made the outs
+        recorder.client.set_tag(recorder.run_id, "posttrain.metrics_md5", hashlib.md5(metrics).hexdigest())
+    recorder.client.set_terminated(recorder.run_id, "FAILED" if metrics is None else "FINISHED")
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Say in one line what of the record failed."""
     try:
-        yield
-        written = metrics_path.read_bytes()
-        recorder.add(dict(_flatten(json.loads(written))), step=0)
-        if (
-            not given
-        ):  # by this hash, which dvc.lock has too, the next `posttrain run` knows that this run made the outs
-            client.set_tag(run_id, "posttrain.metrics_md5", hashlib.md5(written).hexdigest())
-        status = "FINISHED"
-    finally:
-        _recorder.reset(token)
-        recorder.flush()
-        if not given:
-            client.set_terminated(run_id, status)
+        with database.one_line():
+            yield
+    except DatabaseError as error:
+        print(f"what MLflow has of this run is incomplete: {error}", file=sys.stderr, flush=True)
 
 
 def track(steps: Iterable[Row], total: int, earlier: Sequence[Row] = ()) -> list[Row]:
@@ -135,12 +167,13 @@ def log_table(frame: "pd.DataFrame", name: str) -> None:
     """Keep a table with the run, as MLflow's pages show it (`name` ends in .json)."""
     recorder = _recorder.get()
     if recorder is not None:
-        recorder.client.log_table(recorder.run_id, frame, name)
+        with _said():
+            recorder.client.log_table(recorder.run_id, frame, name)
 
 
 def _new_run(client: Any, flow: str, stage: str) -> str:
     found = client.get_experiment_by_name(flow)
-    artifacts = str(Path("mlruns/artifacts").absolute())
+    artifacts = str(database.ARTIFACTS.absolute())
     experiment = found.experiment_id if found else client.create_experiment(flow, artifact_location=artifacts)
     return client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage}).info.run_id
 

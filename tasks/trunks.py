@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tasks import model_files
 from tasks.algorithms.offline.decision_transformer import DecisionTransformer
 from tasks.algorithms.offline.networks import Spaces
 from tasks.algorithms.offline.text import Text
@@ -76,11 +77,9 @@ def language_model(source: str | Path, revision: str | None) -> LanguageModel:
     """The causal language model in a directory, or with a hub id at a revision; SystemExit with one line if there is none."""
     from transformers import AutoModelForCausalLM
 
-    at: dict[str, Any] = {"local_files_only": True} if isinstance(source, Path) else {"revision": revision}
-    try:
-        whole = AutoModelForCausalLM.from_pretrained(source, dtype="float32", **at)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"{source}: no language model can be loaded: {' '.join(str(error).split())[:200]}") from None
+    whole = model_files.load(
+        AutoModelForCausalLM, source, **({} if isinstance(source, Path) else {"revision": revision})
+    )
     tokens, head = whole.get_input_embeddings().weight.detach(), whole.get_output_embeddings().weight.detach()
     places = learned_positions(whole.base_model)
     positions = None if places is None else places.weight.detach().clone()

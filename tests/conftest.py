@@ -84,8 +84,8 @@ def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database without runs, to be copied: making one takes seconds."""
-    from mlflow import MlflowClient
+    from tasks import database
 
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
+    root = tmp_path_factory.mktemp("mlflow")
+    database.open_client(root)
+    return root / database.DATABASE

@@ -35,7 +35,7 @@ def module(stage: str) -> str:
 
 
 def filled(text: str, params: Params, key: str = "", item: Any = None) -> str:
-    """A text of dvc.yaml with the values that its ${..} stand for."""
+    """A text of dvc.yaml with the values that its ${..} stand for, or the {..} of a command."""
 
     def value(match: re.Match[str]) -> str:
         found: Any = {"key": key, "item": item, **params}
@@ -43,7 +43,7 @@ def filled(text: str, params: Params, key: str = "", item: Any = None) -> str:
             found = found[name]
         return str(found)
 
-    return re.sub(r"\$\{([\w.-]+)\}", value, text)
+    return re.sub(r"\$?\{([\w.-]+)\}", value, text)
 
 
 def branches(stage: str, params: Params) -> list[tuple[str, Any]]:
@@ -153,9 +153,9 @@ def in_dvc(key: str) -> bool:
     """Whether dvc.yaml itself reads the key: in a command, or as what names a stage's branches."""
     stage, *path = key.split(".")
     texts = [definition(stage)["cmd"], *(str(other.get("foreach", "")) for other in PIPELINE.values())]
-    own = [f"${{{key}}}"]
+    own = [f"{{{key}}}"]
     if PIPELINE[stage].get("foreach", "").startswith(f"${{{stage}.{path[0]}}}"):
-        own.append(f"${{item.{path[-1]}}}")
+        own.append(f"{{item.{path[-1]}}}")
     return any(name in text for name in own for text in texts)
 
 

@@ -22,7 +22,7 @@ from flows import language_model, offline_rl, parameters
 from flows.engine.closure import Pipeline
 from tasks import contract, tracking
 from tasks.language import sft
-from tasks.stage import read_section
+from tasks.stage import Names, path, read_section
 from tests.conftest import PARAMS, tiny
 
 ROOT = Path(__file__).parent.parent
@@ -47,18 +47,20 @@ def stages(tmp_path_factory):
         return {stage.name: stage for stage in repo.index.stages}
 
 
-def flags(command):
-    """`python -m module --flag value...` as module and {flag: values}."""
-    python, dash_m, module, *rest = shlex.split(command)
+def flags(stage):
+    """The stage's `python -m module --flag value...` as module and {flag: values}, with what the stage looks up in params.yaml."""
+    name, _, branch = stage.name.partition("@")
+    names = Names(PARAMS, str(PIPELINE["stages"][name].get("foreach", "")), branch)
+    python, dash_m, module, *rest = shlex.split(stage.cmd)
     assert (python, dash_m) == ("python", "-m")
     given: dict[str, list[str]] = {}
     for word in rest:
         if word.startswith("--"):
-            name = word.removeprefix("--").replace("-", "_")
-            assert name not in given
-            given[name] = []
+            flag = word.removeprefix("--").replace("-", "_")
+            assert flag not in given
+            given[flag] = []
         else:
-            given[name].append(word)
+            given[flag].append(str(path(word, names)))
     return module, given
 
 
@@ -88,7 +90,7 @@ def test_file_stage_section_and_folder_have_one_name(stages):
     assert [name for name, folder in files.items() if name not in covered(folder)] == []
     for name, stage in stages.items():
         stem, _, item = name.partition("@")
-        module, given = flags(stage.cmd)
+        module, given = flags(stage)
         assert module == f"tasks.{files[stem]}.{stem}"
         assert given["out"] == ["/".join(filter(None, ["data", stem, item]))]
         assert given["metrics"] == [f"data/metrics/{name}.json"]
@@ -109,7 +111,7 @@ def test_a_stage_depends_on_its_whole_section_and_a_branch_on_its_own_entry_of_i
 
 def test_flags_are_the_signature(stages):
     for name, stage in stages.items():
-        module, given = flags(stage.cmd)
+        module, given = flags(stage)
         run = importlib.import_module(module).run
         hints = get_type_hints(run)
         expected = {*inspect.signature(run).parameters, "metrics"} - {"config"}
@@ -121,7 +123,7 @@ def test_flags_are_the_signature(stages):
 
 def test_every_path_of_a_command_is_a_dep_or_an_out_and_the_other_way_round(stages):
     for name, stage in stages.items():
-        _, given = flags(stage.cmd)
+        _, given = flags(stage)
         named = {value for values in given.values() for value in values}
         data = {path for path in paths(stage.deps) if not path.startswith("tasks/")}
         assert named == data | paths(stage.outs), name
@@ -273,11 +275,12 @@ def test_rewriting_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
-    """The one module that is no code dep: a stage writes the same bytes with a recorder, and without."""
-    assert {"tasks.tracking"} == contract.WITHOUT_INFLUENCE
+    """The modules that are no code deps: a stage writes the same bytes with a recorder, and without."""
+    assert {"tasks.tracking", "tasks.database"} == contract.WITHOUT_INFLUENCE
     monkeypatch.chdir(tmp_path)
-    shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "mlruns").mkdir()
+    shutil.copy(empty_mlflow, tmp_path / "mlruns/mlflow.db")
     config, metrics = tiny(sft.SftConfig, "sft"), {}
     for name in ("without", "with"):
         arguments = (made / "pretrained", made / "problems", tmp_path / name / "model", tmp_path / name / "curve.csv")
@@ -300,6 +303,6 @@ def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
 def recorded_losses(home):
     from mlflow import MlflowClient
 
-    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+    client = MlflowClient(f"sqlite:///{home}/mlruns/mlflow.db")
     [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
     return len(client.get_metric_history(run.info.run_id, "loss"))

@@ -18,7 +18,7 @@ from flows.engine.previous import recover
 from flows.engine.records import COMMAND, DepChanged, StageRecords
 from flows.engine.runner import Runner, StageFailed
 from flows.engine.state import Event, StageResult, Watcher
-from flows.engine.store import hashes
+from flows.engine.store import Entry, hashes
 
 if TYPE_CHECKING:
     from flows.engine.recording import Recorder
@@ -72,8 +72,15 @@ class Coordinator:
     def describe(self, name: str) -> StageResult:
         """The result of a stage that the plan found up to date, from the records alone."""
         entry = read_entries(self.root)[name]
-        run_id = self.recorder.find(name, entry) if self.recorder is not None else None
-        return StageResult(name, "up-to-date", mlflow_run_id=run_id, outs=hashes(entry, "outs"))
+        result = StageResult(name, "up-to-date", outs=hashes(entry, "outs"))
+        self._find(result, entry)
+        return result
+
+    def _find(self, result: StageResult, entry: Entry) -> None:
+        """Name the run that made the outs of a stage that did not run now."""
+        if self.recorder is not None:
+            with _unrecorded(result):
+                result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
     def _execute(self, result: StageResult, watch: Watcher, environ: Mapping[str, str], force: bool) -> None:
         if self._runner.stopped:
@@ -93,8 +100,8 @@ class Coordinator:
             if run:
                 self._run(records, result, watch, environ)
                 result.state = "ran"
-            elif self.recorder is not None:
-                result.mlflow_run_id = self.recorder.find(result.stage, records.entry())
+            else:
+                self._find(result, records.entry())
             result.outs = hashes(records.entry(), "outs")
 
     def _run(self, records: StageRecords, result: StageResult, watch: Watcher, environ: Mapping[str, str]) -> None:
@@ -111,7 +118,8 @@ class Coordinator:
                 self._runner.run(records.stage, log, {**environ, **variables}, tell)
                 records.save_outs()
                 if self.recorder is not None and result.mlflow_run_id is not None:
-                    self.recorder.made(result.mlflow_run_id, records.entry())
+                    with _unrecorded(result):
+                        self.recorder.made(result.mlflow_run_id, records.entry())
                 with records.locked():
                     records.check_deps()
                     records.record()
@@ -132,7 +140,17 @@ class Coordinator:
             status = "FINISHED"
         finally:
             killed = status == "FAILED" and self._runner.stopped
-            self.recorder.end(run_id, "KILLED" if killed else status, self.log_of(result.stage))
+            with _unrecorded(result):
+                self.recorder.end(run_id, "KILLED" if killed else status, self.log_of(result.stage))
+
+
+@contextmanager
+def _unrecorded(result: StageResult) -> Iterator[None]:
+    """Note a failure to write to MLflow: how the stage ended is what DVC has of it."""
+    try:
+        yield
+    except PlanError as error:
+        result.unrecorded = result.unrecorded or str(error)
 
 
 @contextmanager

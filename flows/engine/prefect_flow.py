@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
+from flows.engine.pipeline import PlanError
 from flows.engine.prefect_server import be_quiet, temporary_server, using
 from flows.engine.runner import StageFailed
 from flows.engine.state import PlannedStage, StageResult, Watcher
@@ -49,7 +50,10 @@ def run_flow(
         finally:
             coordinator.stop()
             results = execution.results()
-            recorder.close(results, complete)
+            try:
+                recorder.close(results, complete)
+            except PlanError as error:
+                results[0].unrecorded = results[0].unrecorded or str(error)
         return results
 
 

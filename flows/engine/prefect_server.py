@@ -6,7 +6,6 @@ history stays in mlruns/prefect.db, for `posttrain ui`.
 
 import os
 import socket
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,12 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows.engine import guard
 from flows.engine.pipeline import PlanError
 from flows.engine.supervisor import Command
 
 START_SECONDS = 90.0
-# Uvicorn, which looks for garbage so rarely that it costs the start nothing (half a second else).
-SERVER = "import gc; gc.set_threshold(100_000, 50, 50); import uvicorn; uvicorn.main()"
 
 
 def be_quiet() -> None:
@@ -35,27 +33,28 @@ class TemporaryServer:
 
     def __init__(self, root: Path) -> None:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((guard.HOST, 0))
             port = probe.getsockname()[1]
-        self.url, self.log = f"http://127.0.0.1:{port}/api", root / "mlruns/logs/prefect-server.log"
+        self.url, self.log = f"http://{guard.HOST}:{port}/api", root / "mlruns/logs/prefect-server.log"
+        self.headers = {guard.HEADER: guard.token(root)}
         environ = {
             **os.environ,
+            guard.VARIABLE: self.headers[guard.HEADER],
             "PREFECT_HOME": str(root / "mlruns/prefect"),
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{root / 'mlruns/prefect.db'}",
             "PREFECT_UI_ENABLED": "0",
             "PREFECT__SERVER_EPHEMERAL": "1",
             "PREFECT__SERVER_FINAL": "1",
         }
-        address = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"]
-        arguments = [sys.executable, "-P", "-c", SERVER, "--factory", "prefect.server.api.server:create_app", *address]
-        self._command = Command([arguments], root, environ, self.log)
+        self._command = Command([guard.command("prefect", port)], root, environ, self.log)
 
     def wait(self) -> None:
         """Return once the server answers; PlanError if it ends or does not come up."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+                asked = urllib.request.Request(f"{self.url}/health", headers=self.headers)
+                with urllib.request.urlopen(asked, timeout=5):
                     return
             except (urllib.error.URLError, OSError):
                 if self._command.wait(0.1) is not None:
@@ -86,13 +85,13 @@ def temporary_server(root: Path) -> TemporaryServer | None:
 @contextmanager
 def using(server: TemporaryServer | None) -> Iterator[None]:
     """Run flows against the server, and have Prefect send all that it still holds back before leaving."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_CUSTOM_HEADERS, temporary_settings
 
     if server is None:
         yield
         return
     server.wait()
-    with temporary_settings({PREFECT_API_URL: server.url}):
+    with temporary_settings({PREFECT_API_URL: server.url, PREFECT_CLIENT_CUSTOM_HEADERS: server.headers}):
         _end_stale_runs()
         try:
             yield

@@ -11,25 +11,30 @@ from threading import Lock
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
-from flows.engine import environment, store
+from flows.engine import environment, runs, store
 from flows.engine.lockfile import read_entries
 from flows.engine.runs import PREFIX
 from flows.engine.state import StageResult
 from flows.engine.store import Entry
+from tasks import database
 
 
 class Recorder:
-    """Writes the runs of one flow execution. Opening it ends the runs that a killed process left as running."""
+    """Writes the runs of one flow execution. Opening it ends the runs that a killed process left as running.
+
+    Whatever goes wrong with the database is a PlanError of one line.
+    """
 
     def __init__(self, root: Path, flow: str) -> None:
-        self.root, self.uri = root.absolute(), store.uri(root.absolute())
+        self.root, self.uri = root.absolute(), database.address(root)
         self.client = store.open_store(self.root)
         self._logging_inputs = Lock()  # two stages with the same new input break MLflow's insert of it
-        self._experiment = store.experiment(self.client, self.root, flow)
-        self._end_stale_runs()
         self._environment = {PREFIX + "engine": "true", **_environment(self.root)}
         tags = {**self._environment, PREFIX + "flow": flow}
-        self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
+        with runs.one_line():
+            self._experiment = store.experiment(self.client, self.root, flow)
+            self._end_stale_runs()
+            self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
 
     def _end_stale_runs(self) -> None:
         """End what a killed process left as running: as finished, if its result had reached DVC's lock file or run cache."""
@@ -51,25 +56,29 @@ class Recorder:
             "mlflow.parentRunId": self.parent,
             "mlflow.source.name": str(entry["cmd"]),
         }
-        run_id = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
         data = {path: md5 for path, md5 in store.hashes(entry, "deps").items() if not path.endswith(".py")}
-        with self._logging_inputs:
-            self.client.log_inputs(run_id, [_dataset(path, md5) for path, md5 in data.items()])
+        with runs.one_line():
+            run_id = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
+            with self._logging_inputs:
+                self.client.log_inputs(run_id, [_dataset(path, md5) for path, md5 in data.items()])
         return run_id
 
     def made(self, run_id: str, entry: Entry) -> None:
         """Say what the run made; before it is in DVC's records, so that a kill after that leaves no gap."""
-        store.set_tags(self.client, run_id, store.out_tags(entry))
+        with runs.one_line():
+            store.set_tags(self.client, run_id, store.out_tags(entry))
 
     def end(self, run_id: str, status: str, log: Path) -> None:
         """Keep the stage's log with the run and end it as FINISHED, FAILED or KILLED."""
-        if log.exists():
-            self.client.log_artifact(run_id, str(log))
-        self.client.set_terminated(run_id, status)
+        with runs.one_line():
+            if log.exists():
+                self.client.log_artifact(run_id, str(log))
+            self.client.set_terminated(run_id, status)
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
-        return store.find(self.root, stage, entry)
+        with runs.one_line():
+            return store.find(self.root, stage, entry)
 
     def close(self, results: Iterable[StageResult], complete: bool = True) -> None:
         """Name in the parent run, for each stage, how it ended and the run that made its output.
@@ -81,9 +90,10 @@ class Recorder:
             tags[PREFIX + store.tag_name("state", result.stage)] = result.state
             if result.mlflow_run_id:
                 tags[PREFIX + store.tag_name("run", result.stage)] = result.mlflow_run_id
-        store.set_tags(self.client, self.parent, tags)
         status = "FAILED" if {"failed", "skipped"}.intersection(tags.values()) else "FINISHED"
-        self.client.set_terminated(self.parent, status if complete else "KILLED")
+        with runs.one_line():
+            store.set_tags(self.client, self.parent, tags)
+            self.client.set_terminated(self.parent, status if complete else "KILLED")
 
 
 def _dataset(path: str, md5: str) -> DatasetInput:

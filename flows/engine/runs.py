@@ -4,17 +4,17 @@ Only what has finished and was not deleted counts. Where there is no database, t
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from flows.engine.pipeline import PlanError
+from tasks import database
+from tasks.database import DATABASE, DatabaseError
 
-DATABASE = Path("mlruns/mlflow.db")
 PREFIX = "posttrain."  # of every tag that the engine writes
-WAIT_SECONDS = 30.0  # for a stage that is writing
 KINDS = ("tags", "params")
 FINISHED = """
     SELECT runs.run_uuid, runs.start_time FROM runs JOIN experiments USING (experiment_id)
@@ -44,21 +44,27 @@ def get(root: Path, run_id: str) -> Run:
     return _select(root, " AND runs.run_uuid = ?", [run_id])[0]
 
 
-def _select(root: Path, conditions: str, values: Sequence[str]) -> list[Run]:
-    path = root.absolute() / DATABASE
-    if not path.exists():
-        return []
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Turn whatever goes wrong with the records into a PlanError of one line."""
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=WAIT_SECONDS)) as database:
-            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'tags'").fetchone():
-                return []  # whoever made the database was killed before it had tables
-            return [
-                Run(run_id, datetime.fromtimestamp(started / 1000), *(_facts(database, kind, run_id) for kind in KINDS))
-                for run_id, started in database.execute(FINISHED + conditions + NEWEST, values)
-            ]
-    except sqlite3.DatabaseError as error:
-        raise PlanError(f"{DATABASE}: {error}; if it is damaged, delete mlruns/: only the history is lost") from None
+        with database.one_line():
+            yield
+    except DatabaseError as error:
+        raise PlanError(str(error)) from error
 
 
-def _facts(database: sqlite3.Connection, kind: str, run_id: str) -> dict[str, str]:
-    return dict(database.execute(f"SELECT key, value FROM {kind} WHERE run_uuid = ?", [run_id]))
+def _select(root: Path, conditions: str, values: Sequence[str]) -> list[Run]:
+    if not (root / DATABASE).exists():
+        return []
+    with one_line(), closing(database.connect(root)) as records:
+        if not records.execute("SELECT 1 FROM sqlite_master WHERE name = 'tags'").fetchone():
+            return []  # whoever made the database was killed before it had tables
+        return [
+            Run(run_id, datetime.fromtimestamp(started / 1000), *(_facts(records, kind, run_id) for kind in KINDS))
+            for run_id, started in records.execute(FINISHED + conditions + NEWEST, values)
+        ]
+
+
+def _facts(records: sqlite3.Connection, kind: str, run_id: str) -> dict[str, str]:
+    return dict(records.execute(f"SELECT key, value FROM {kind} WHERE run_uuid = ?", [run_id]))

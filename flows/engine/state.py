@@ -47,6 +47,7 @@ class StageResult:
     mlflow_run_id: str | None = None
     log: Path | None = None
     outs: dict[str, str] = field(default_factory=dict)  # path -> DVC hash
+    unrecorded: str = ""  # what of its record in MLflow failed; that changes nothing of how the stage ended
 
 
 Watcher = Callable[[Event], None]

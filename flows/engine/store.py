@@ -7,7 +7,6 @@ A run of a stage has the tags `posttrain.stage`, `posttrain.key` (DVC's run-cach
 import ast
 import copy
 import json
-import logging
 import re
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flows.engine import runs
 from flows.engine.pipeline import open_repo
 from flows.engine.runs import PREFIX
+from tasks import database
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,20 +25,10 @@ BATCH = 100  # MLflow's limit of tags in one call
 Entry = Mapping[str, Any]  # of one stage in dvc.lock: cmd, deps, params, outs
 
 
-def uri(root: Path) -> str:
-    """The address of the store, made if it is missing, as the stages know it too."""
-    database = root / runs.DATABASE
-    database.parent.mkdir(exist_ok=True)
-    return f"sqlite:///{database}"
-
-
 def open_store(root: Path) -> "MlflowClient":
-    """A client of the store; its remarks about making tables stay off the screen."""
-    from mlflow import MlflowClient
-
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    return MlflowClient(uri(root))
+    """A client of the store, which is made if it is missing; PlanError if it cannot be read or written."""
+    with runs.one_line():
+        return database.open_client(root)
 
 
 def experiment(client: "MlflowClient", root: Path, name: str) -> str:
@@ -46,7 +36,7 @@ def experiment(client: "MlflowClient", root: Path, name: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is not None:
         return found.experiment_id
-    return client.create_experiment(name, artifact_location=str(root / "mlruns/artifacts"))
+    return client.create_experiment(name, artifact_location=str(root / database.ARTIFACTS))
 
 
 def tag_name(kind: str, path: str) -> str:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import torch
 from pydantic import ConfigDict, Field
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from tasks import architectures, artifacts, prompts
+from tasks import architectures, artifacts, model_files, prompts
 from tasks.algorithms import sft
 from tasks.algorithms.linear import with_fast_products
 from tasks.algorithms.optimizer import Optimizer
@@ -148,12 +148,12 @@ def existing(config: PretrainedConfig, raw: Path) -> tuple[Any, Any]:
     else:
         source = {"pretrained_model_name_or_path": config.hub_id, "revision": config.hub_revision}
     architectures.check_config(source)
-    model = AutoModelForCausalLM.from_pretrained(**source, dtype="float32").eval()
-    tokenizer = AutoTokenizer.from_pretrained(**source)
-    name = source["pretrained_model_name_or_path"]
-    architectures.check_model(name, model)
-    if tokenizer.eos_token_id is None:
-        raise SystemExit(f"{name}: the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
+    name: str | Path = source["pretrained_model_name_or_path"]
+    at = {} if isinstance(name, Path) else {"revision": config.hub_revision}
+    model = model_files.load(AutoModelForCausalLM, name, **at).eval()
+    tokenizer = model_files.load_tokenizer(name, **at)
+    architectures.check_model(str(name), model)
+    model_files.check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = prompts.PLAIN_TEMPLATE
     if tokenizer.pad_token is None:

@@ -93,7 +93,7 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
 def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generator) -> Any:
     """The policy as a reward model: its own log-probabilities, or a new head on its body."""
     if config.kind == "head":
-        model = reward_models.load_classifier(policy)
+        model = reward_models.load_classifier(policy, new=["score.weight"])
         vars(model.config).pop(reward_model.BETA, None)  # of a policy that is a reward model of the other kind itself
         reward_model.initialise_head(model, generator)
         return model

@@ -13,14 +13,14 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks import MeanAction, Preferences
 from tasks.learning import DataSets, Learner, LearnerConfig
 from tasks.recordings import Recording
-from tasks.stage import Metrics, main
+from tasks.stage import Metrics, Name, main
 
 
 class BcConfig(LearnerConfig):
     """How the policy is fitted, and to how much of the data."""
 
     datasets: DataSets
-    shares: dict[str, float] = Field(min_length=1)  # variant -> share of the trajectories kept, the best by return
+    shares: dict[Name, float] = Field(min_length=1)  # variant -> share of the trajectories kept, the best by return
     hidden: list[int]
     learning_rate: float = Field(gt=0)
 

@@ -30,7 +30,7 @@ from tasks.collecting import Collector
 from tasks.episodes import Episode
 from tasks.playing import as_player, play
 from tasks.recordings import Reference
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Name, main
 from tasks.tracking import track
 
 FIRST_LOOK, SECOND_LOOK, MEASURED_BY = (
@@ -55,7 +55,7 @@ class Training(Config):
 class BehaviourConfig(Config):
     """PPO, alike in all environments but for what they say themselves."""
 
-    environments: dict[str, Training] = Field(
+    environments: dict[Name, Training] = Field(
         json_schema_extra={"environmentsOr": list(simulators.OWN)}
     )  # Gymnasium's, another package's or our own; the command line looks before anything runs
     seed: int = Field(ge=0)

@@ -13,7 +13,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.learning import DataSets, Learner
 from tasks.q_learning import QConfig
 from tasks.recordings import Recording
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Name, main
 
 
 class Weight(Config):
@@ -37,7 +37,7 @@ class CqlConfig(QConfig):
     """How conservative, and how the networks learn; the loss and the target network are DQN's, for discrete actions."""
 
     datasets: DataSets
-    alphas: dict[str, Weight] = Field(min_length=1)  # by variant
+    alphas: dict[Name, Weight] = Field(min_length=1)  # by variant
     continuous: ContinuousConfig
 
 

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from tasks import artifacts, learning, trunks
+from tasks import artifacts, learning, model_files, trunks
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline import text
 from tasks.algorithms.offline.adam import AdamW
@@ -19,7 +19,7 @@ from tasks.algorithms.offline.windows import Episodes
 from tasks.learning import Learner, LearnerConfig
 from tasks.recordings import Recording
 from tasks.schemas import Documents
-from tasks.stage import Config, Idle, Metrics, key_of, main
+from tasks.stage import Config, Idle, Metrics, Name, key_of, main
 
 Init = Literal["random", "language", "synthetic"]
 
@@ -72,7 +72,7 @@ class DecisionTransformerConfig(LearnerConfig):
     )
 
     datasets: dict[Annotated[str, key_of("transitions.datasets")], Asked]
-    inits: dict[str, Init] = Field(min_length=1)  # variant -> what its trunk starts from
+    inits: dict[Name, Init] = Field(min_length=1)  # variant -> what its trunk starts from
     width: int = Field(ge=1)
     layers: int = Field(ge=1)
     heads: int = Field(ge=1)
@@ -201,14 +201,8 @@ def _next_loss(words: text.Text, trunk: Any, rows: Iterator[Tensor], device: tor
 
 def _stream(config: DecisionTransformerConfig, language: Path, texts: Path) -> tuple[Tensor, int]:
     """All text as one row of tokens, and the size of their vocabulary."""
-    from transformers import AutoTokenizer
-
     source, revision = _source(config, language)
-    at: dict[str, Any] = {"local_files_only": True} if revision is None else {"revision": revision}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **at)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"{source}: no tokenizer can be loaded: {' '.join(str(error).split())[:200]}") from None
+    tokenizer = model_files.load_tokenizer(source, **({} if revision is None else {"revision": revision}))
     table = texts / "corpus.parquet"
     if table.is_file():
         documents = artifacts.read(Documents, table)["text"].tolist()

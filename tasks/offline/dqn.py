@@ -14,7 +14,7 @@ from tasks.exploring import ExplorationConfig, Explorer
 from tasks.learning import DataSets, Learner
 from tasks.q_learning import QConfig
 from tasks.recordings import Recording
-from tasks.stage import Config, Idle, Metrics, main
+from tasks.stage import Config, Idle, Metrics, Name, main
 
 EPISODES = 100_000_000  # seeds of episodes that each seed has to itself
 
@@ -32,7 +32,7 @@ class DqnConfig(QConfig):
     idle = (Idle(("exploration",), {"variants.*.online": (False,)}),)
 
     datasets: DataSets
-    variants: dict[str, Variant] = Field(min_length=1)
+    variants: dict[Name, Variant] = Field(min_length=1)
     exploration: ExplorationConfig  # for variants that learn online
 
 

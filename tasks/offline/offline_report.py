@@ -17,7 +17,7 @@ from tasks.plots import Panel
 from tasks.reference import Reference
 from tasks.results import Result, Table, Verdict
 from tasks.scores import Scores
-from tasks.stage import Config, Metrics, fields_key_of, key_of, main
+from tasks.stage import Config, Metrics, Name, fields_key_of, key_of, main
 
 SELECTED = "†"  # behind a variant whose score is not held out from what chose it
 
@@ -41,7 +41,7 @@ class Expectation(Config):
 class OfflineReportConfig(Config):
     """What is shown, in this order, and what was expected."""
 
-    policies: dict[str, Measured] = Field(min_length=1)
+    policies: dict[Name, Measured] = Field(min_length=1)
     selected: dict[
         str, str
     ]  # variants with a value that returns in the environment chose, and which: marked in every table

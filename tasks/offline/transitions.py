@@ -22,7 +22,7 @@ from tasks.behaviours import EXPERT, MEDIUM
 from tasks.episodes import BadEpisode, Episode
 from tasks.playing import as_player, play
 from tasks.recordings import Reference
-from tasks.stage import Config, Idle, Metrics, key_of, main
+from tasks.stage import Config, Idle, Metrics, Name, key_of, main
 
 WAVE = 32  # episodes played side by side
 RECORDERS = {  # source -> the policies that a data set of it is handed on with; a replay ends with the medium one
@@ -76,7 +76,7 @@ class Dataset(Config):
 class TransitionsConfig(Config):
     """Which data sets there are."""
 
-    datasets: dict[str, Dataset]
+    datasets: dict[Name, Dataset]
     path: str
     seed: int = Field(ge=0)
 

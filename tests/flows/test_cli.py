@@ -91,7 +91,7 @@ def test_without_records_no_run_is_named(root: Path) -> None:
 
 def test_a_damaged_store_is_one_line_and_exit_2(root: Path) -> None:
     (root / "mlruns/mlflow.db").write_text("torn" * 300)
-    for question in (["run", "--json"], ["lineage", "dpo"]):
+    for question in (["run", "--json"], ["lineage", "dpo"], ["ui"]):
         code, out, error = call(root, *question)
         assert (code, out) == (2, "")
         assert error.splitlines()[-1].startswith(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from flows import pages
+from flows.engine.pipeline import PlanError
 from flows.pages import Page
 from flows.summary import Screen
 
@@ -31,11 +32,27 @@ def test_a_taken_port_is_passed_over() -> None:
 
 
 def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Page("Prefect", "http://127.0.0.1:9", "/", ["-c", "raise SystemExit('no such table')"], {})
-    monkeypatch.setattr(pages, "pages", lambda root: [broken])
+    broken = Page(
+        "Prefect",
+        "http://127.0.0.1:9",
+        "/",
+        [sys.executable, "-c", "raise SystemExit('no such table')"],
+        {"POSTTRAIN_TOKEN": "t"},
+    )
+    monkeypatch.setattr(pages, "pages", lambda root, port: [broken])
     out = StringIO()
     assert pages.serve(tmp_path, Screen(out)) == 1
     assert out.getvalue() == "  no such table\nPrefect's server has ended; its log: mlruns/logs/prefect-pages.log\n"
+
+
+def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PlanError, match=rf"^--port {port}: something else listens there$"):
+            pages._wanted(port)
+    assert pages._wanted(port) == port
 
 
 @pytest.mark.slow
@@ -52,15 +69,19 @@ def test_both_pages_answer_until_ctrl_c(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "flows.cli", "ui"]
         ui = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
         assert ui.stdout is not None
-        urls = dict(ui.stdout.readline().split() for _ in range(2))
-        assert ui.stdout.readline() == "Ctrl-C stops both.\n"
-        assert set(urls) == {"Prefect", "MLflow"}
+        printed = dict(ui.stdout.readline().split() for _ in range(2))
+        assert ui.stdout.readline().endswith("Ctrl-C stops both.\n")
+        assert set(printed) == {"Prefect", "MLflow"}
+        urls = {name: url.partition("/?token=")[0] for name, url in printed.items()}
         assert all(url.startswith("http://127.0.0.1:") for url in urls.values())
         assert urls["MLflow"] != "http://127.0.0.1:5000"
-        assert b"<html" in fetch(urls["Prefect"])
-        assert b"<html" in fetch(urls["MLflow"])
+        for name, url in urls.items():
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(url)
+            assert b"<html" in fetch(printed[name]), "a browser keeps the cookie that it is given"
         settings = json.loads(fetch(urls["Prefect"] + "/ui-settings"))
         assert settings["api_url"] == urls["Prefect"] + "/api"
+        assert json.loads(fetch(urls["MLflow"] + "/ajax-api/2.0/mlflow/experiments/search?max_results=5"))
         started = time.monotonic()
         ui.send_signal(signal.SIGINT)
         assert ui.communicate(timeout=20)[0] == "stopped\n"
@@ -71,7 +92,10 @@ def test_both_pages_answer_until_ctrl_c(tmp_path: Path) -> None:
             fetch(url)
 
 
+BROWSER = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+
 def fetch(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with BROWSER.open(url, timeout=10) as answer:
         content: bytes = answer.read()
         return content

@@ -21,7 +21,7 @@ def ready(made: Path) -> Path:
 
     mixture.run(tiny(mixture.MixtureConfig, "mixture"), made / "problems", made, made / "mixture")
     words = artifacts.load_tokenizer(made / "pretrained")
-    scorer = reward_models.load_classifier(made / "pretrained")
+    scorer = reward_models.load_classifier(made / "pretrained", new=["score.weight"])
     scorer.config.pad_token_id = words.pad_token_id
     initialise_head(scorer, torch.Generator().manual_seed(0))
     artifacts.save_model(scorer, words, made / "reward_model")

@@ -142,3 +142,54 @@ def test_more_rows_than_one_call_takes(store, tmp_path):
     recorded(tmp_path, rows, len(rows))
     [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
     assert len(store.get_metric_history(run.info.run_id, "loss")) == len(rows)
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_stage_goes_on_when_its_record_fails(store, tmp_path, monkeypatch, capsys, owned):
+    """The database vanishes while it trains: one line, and the stage ends as well as without."""
+    if owned:
+        run_id = store.create_run(store.create_experiment("language")).info.run_id
+        monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0)
+
+    def rows():
+        yield ROWS[0]
+        (tmp_path / "mlflow.db").write_bytes(b"torn" * 300)
+        yield ROWS[1]
+
+    assert recorded(tmp_path, rows()) == ROWS
+    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("step ")]
+    assert said[-1].startswith("what MLflow has of this run is incomplete: mlruns/mlflow.db: ")
+    assert all(len(line) < 500 for line in said)
+
+
+def test_metrics_that_could_not_be_written_are_written_with_the_next(store, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0)
+
+    def rows():
+        (tmp_path / "mlflow.db").rename(tmp_path / "away")
+        yield ROWS[0]
+        (tmp_path / "mlflow.db").unlink(missing_ok=True)
+        (tmp_path / "away").rename(tmp_path / "mlflow.db")
+        yield ROWS[1]
+
+    recorded(tmp_path, rows())
+    [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
+    history = store.get_metric_history(run.info.run_id, "loss")
+    assert sorted((point.step, point.value) for point in history) == [(1, 1.5), (2, 0.5)]
+    assert run.info.status == "FINISHED"
+    assert "incomplete" not in capsys.readouterr().err
+
+
+def test_a_stage_without_a_store_says_so_and_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "POSTTRAIN_PROGRESS"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "mlruns").mkdir()
+    (tmp_path / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
+    assert recorded(tmp_path) == ROWS
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "what MLflow has of this run is incomplete: mlruns/mlflow.db: file is not a database; "
+        "if it is damaged, delete mlruns/: only the history is lost"
+    ]

@@ -14,6 +14,7 @@ from flows.engine import store
 from flows.engine.lineage import Link, chain
 from flows.engine.pipeline import PlanError
 from flows.engine.recording import Recorder
+from tasks import database
 from tests.flows.engine.toy import Toy
 
 
@@ -50,7 +51,7 @@ def test_a_chain_leads_from_an_output_to_raw_data(recorded: Toy) -> None:
 
 
 def test_a_run_says_what_went_in_and_came_out(recorded: Toy) -> None:
-    client = MlflowClient(store.uri(recorded.root))
+    client = MlflowClient(database.address(recorded.root))
     run = client.get_run(chain(recorded.root, "d").run_id)
     entry = recorded.lock["stages"]["d"]
     tags = run.data.tags
@@ -99,7 +100,7 @@ def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
     assert "the chain breaks here" in broken.note
     assert broken.inputs[0].run_id is not None, "and goes on behind the break"
 
-    client = MlflowClient(store.uri(recorded.root))  # as tasks/tracking.py does under plain `dvc repro`
+    client = MlflowClient(database.address(recorded.root))  # as tasks/tracking.py does under plain `dvc repro`
     entry = recorded.lock["stages"]["m"]
     ids = []
     for rate in ("0.5", "1.0"):  # a stage's Config makes 1 a float, and a list a tuple
@@ -146,6 +147,7 @@ from pathlib import Path
 from flows.engine import records
 from flows.engine.coordinator import Coordinator
 from flows.engine.recording import Recorder
+from tasks import database
 records.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 root = Path(sys.argv[1])
 with Coordinator(root, Recorder(root, "language")) as coordinator:
@@ -185,7 +187,7 @@ def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
 def test_a_stage_finds_its_run(recorded: Toy) -> None:
     recorded.stage("e", cmd='mkdir -p data; echo "$MLFLOW_RUN_ID $MLFLOW_TRACKING_URI" > data/e')
     result = recorded.run("e", recorder=Recorder(recorded.root, "language"))["e"]
-    assert recorded.read("data/e").split() == [result.mlflow_run_id, store.uri(recorded.root)]
+    assert recorded.read("data/e").split() == [result.mlflow_run_id, database.address(recorded.root)]
 
 
 def test_the_commit_and_what_differs_from_it(recorded: Toy) -> None:
@@ -204,3 +206,35 @@ def test_what_is_not_on_record_is_one_clear_line(recorded: Toy) -> None:
     for target, expected in (("nope", "'nope' is neither a stage"), ("0" * 32, "no finished run")):
         with pytest.raises(PlanError, match=expected):
             chain(recorded.root, target)
+
+
+@pytest.mark.parametrize("moment", ["made", "end", "find"])
+def test_a_stage_that_ended_well_is_not_failed_by_its_record(recorded: Toy, moment: str) -> None:
+    """The database is damaged between the end of the command and the record of what it made, and so on."""
+    recorder = Recorder(recorded.root, "language")
+
+    def damage(*given: object) -> object:
+        (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
+        return before(*given)
+
+    before = getattr(recorder, moment)
+    setattr(recorder, moment, damage)
+    recorded.set(d=2)
+    results = recorded.run(recorder=recorder)
+    ended = {name: result.state for name, result in results.items()}
+    assert ended == {
+        "a": "up-to-date",
+        "b": "up-to-date",
+        "c": "up-to-date",
+        "d": "failed" if moment == "find" else "ran",
+    }
+    at = results["a" if moment == "find" else "d"]
+    assert at.unrecorded.startswith("mlruns/mlflow.db: ")
+    assert (recorded.read("data/d").endswith("d 2\n")) == (moment != "find"), "one that is to begin is not begun"
+    assert "\n" not in at.unrecorded + results["d"].reason
+
+
+def test_a_damaged_database_is_one_line_before_anything_runs(recorded: Toy) -> None:
+    (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
+    with pytest.raises(PlanError, match=r"^mlruns/mlflow.db: file is not a database; if it is damaged, delete mlruns/"):
+        Recorder(recorded.root, "language")

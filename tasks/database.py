@@ -1,0 +1,126 @@
+"""MLflow's database of this repository: it is made whole or not at all, and looked at before anything is written to it.
+
+The flows import this module as well, the only one of tasks/ that they do: a run and plain `dvc repro` make it alike.
+"""
+
+import fcntl
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+DATABASE = Path("mlruns/mlflow.db")
+ARTIFACTS = Path("mlruns/artifacts")
+WAIT_SECONDS = 30.0  # for whoever is writing
+WHOLE = 1  # SQLite's user_version of a database that was made here, all of it
+
+
+class DatabaseError(Exception):
+    """MLflow's database cannot be read or written; one line for a person."""
+
+
+def address(root: Path) -> str:
+    """MLflow's address of the database of the repository at `root`."""
+    return f"sqlite:///{root.absolute() / DATABASE}"
+
+
+def open_client(root: Path) -> Any:
+    """An MlflowClient of the database, which is made if there is none; DatabaseError where it is not MLflow's, or damaged.
+
+    One that was left half made by a kill (by an earlier version: now it is made beside and renamed) is made anew.
+    """
+    from mlflow import MlflowClient
+
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # their remarks about making tables
+    with one_line(), _lock(root):
+        path = root / DATABASE
+        if path.is_file() and _half_made(path):
+            path.unlink()
+        if not path.exists():
+            _make(path)
+        _look(path, (root / ARTIFACTS).absolute())
+    with one_line():
+        return MlflowClient(address(root))
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Turn whatever MLflow, its SQL or the disk raises into a DatabaseError of one line."""
+    try:
+        yield
+    except DatabaseError:
+        raise
+    except Exception as error:
+        cause = getattr(error, "orig", None) or error  # of SQLAlchemy's, which shows the whole statement
+        said = next(iter(str(cause).splitlines()), type(cause).__name__)
+        damaged = type(cause) is sqlite3.DatabaseError
+        hint = "; if it is damaged, delete mlruns/: only the history is lost" if damaged else ""
+        raise DatabaseError(f"{DATABASE}: {said[:300]}{hint}") from error
+
+
+def connect(root: Path) -> sqlite3.Connection:
+    """The database itself, to be closed; it must be there."""
+    path = (root / DATABASE).absolute()
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=WAIT_SECONDS)
+
+
+@contextmanager
+def _lock(root: Path) -> Iterator[None]:
+    """One process at a time; the lock ends with the process."""
+    folder = root / DATABASE.parent
+    folder.mkdir(exist_ok=True)
+    with (folder / "making.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make(path: Path) -> None:
+    """Make it beside and rename it in: whoever is killed on the way leaves nothing that counts."""
+    from mlflow import MlflowClient
+
+    for left in path.parent.glob(f"{path.name}.new*"):
+        left.unlink()
+    new = path.with_name(f"{path.name}.new")
+    MlflowClient(f"sqlite:///{new.absolute()}").search_experiments()
+    with closing(sqlite3.connect(new)) as database:
+        database.execute(f"PRAGMA user_version = {WHOLE}")
+    new.rename(path)
+
+
+def _half_made(path: Path) -> bool:
+    """Whether this is a database of MLflow's, or none yet, that was not made to its end and has no finished run."""
+    with closing(sqlite3.connect(path, timeout=WAIT_SECONDS)) as database:
+        if database.execute("PRAGMA user_version").fetchone()[0] == WHOLE:
+            return False
+        tables = _tables(database)
+        if tables and "experiments" not in tables:
+            return False
+        return "runs" not in tables or not database.execute("SELECT 1 FROM runs WHERE status = 'FINISHED'").fetchone()
+
+
+def _look(path: Path, artifacts: Path) -> None:
+    """Refuse what is not MLflow's, cut off or not to be written to; if the repository was moved, its artifacts were too."""
+    with closing(connect(path.parent.parent)) as database:
+        if not {"experiments", "runs", "tags", "params", "alembic_version"} <= _tables(database):
+            raise DatabaseError(f"{DATABASE}: this is not MLflow's database; move it away")
+        database.execute(
+            "UPDATE runs SET status = status WHERE 0"
+        )  # fails now where nothing can be written, not in hours
+        moved = "SELECT artifact_location FROM experiments WHERE artifact_location LIKE ? AND artifact_location != ?"
+        for (old,) in database.execute(moved, [f"%/{ARTIFACTS}", str(artifacts)]).fetchall():
+            database.execute(
+                "UPDATE experiments SET artifact_location = ? WHERE artifact_location = ?", [str(artifacts), old]
+            )
+            parts = [str(artifacts), len(old) + 1, len(old) + 1, f"{old}/"]
+            database.execute(
+                "UPDATE runs SET artifact_uri = ? || substr(artifact_uri, ?) WHERE substr(artifact_uri, 1, ?) = ?",
+                parts,
+            )
+        database.commit()
+
+
+def _tables(database: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
