@@ -5,7 +5,9 @@ after the last action, truncated or not. Ours also has each episode's `return`, 
 A file of short episodes is tens of thousands of small arrays, so that they are read by HDF5's own calls.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
@@ -13,12 +15,12 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5s, h5t
+from h5py import h5a, h5d, h5g, h5l, h5s, h5t
 from numpy.typing import NDArray
 
 ENDS = ("terminations", "truncations")
 FIELDS = ("observations", "actions", "rewards", *ENDS)
-
+MOST_PACKED = 1100  # values' bytes for one in the file; gzip reaches 1,032
 
 Known = dict[bytes, tuple[np.dtype[Any], h5t.TypeID] | None]  # HDF5's types as numpy's and in memory; None: no numbers
 
@@ -78,10 +80,14 @@ def write(episodes: Sequence[Episode], file: Path) -> None:
 def read(file: Path) -> Iterator[Episode]:
     """The file's episodes in order, unchecked but for fields that are missing or are no arrays of numbers (BadEpisode)."""
     known: Known = {}
+    if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
+        raise OSError(f"{file.name} is not a file")
     with h5py.File(file) as source:
         for number in range(len(source)):
+            name = b"episode_%d" % number
+            _check_link(source.id, name, number, "group")
             try:
-                group = h5g.open(source.id, b"episode_%d" % number)
+                group = h5g.open(source.id, name)
             except (KeyError, ValueError):
                 raise BadEpisode(number, "group", f"missing, of {len(source)} episodes") from None
             values = {field: _field(group, number, field, known) for field in FIELDS}
@@ -90,7 +96,7 @@ def read(file: Path) -> Iterator[Episode]:
 
 def _field(group: h5g.GroupID, number: int, field: str, known: Known) -> Any:
     """One array of an episode, or for observations with parts one of each."""
-    found = _plain(group, field, known)
+    found = _plain(group, number, field, known)
     if found is not None and (field not in ENDS or found.dtype == np.bool_):
         return found
     careful = h5py.Group(group)
@@ -98,20 +104,22 @@ def _field(group: h5g.GroupID, number: int, field: str, known: Known) -> Any:
         return flags(careful, number, field)
     inner = careful.get(field)
     if field == "observations" and isinstance(inner, h5py.Group):
-        names: list[str] = []
+        names: list[str] = []  # of what is there without a link: visititems follows none
         inner.visititems(lambda name, item: names.append(f"{field}/{name}") if isinstance(item, h5py.Dataset) else None)
         return {name: numbers(careful, number, name) for name in names}
     return numbers(careful, number, field)
 
 
-def _plain(group: h5g.GroupID, field: str, known: Known) -> NDArray[Any] | None:
+def _plain(group: h5g.GroupID, number: int, field: str, known: Known) -> NDArray[Any] | None:
     """The group's array of numbers of that name; None for anything else, which a closer look explains."""
+    _check_link(group, field.encode(), number, field)
     try:
         source = h5d.open(group, field.encode())
     except (KeyError, TypeError, ValueError):
         return None
     if not source.shape:
         return None
+    _check_storage(source, number, field)
     kind = source.get_type().encode()
     if kind not in known:
         known[kind] = (source.dtype, h5t.py_create(source.dtype)) if source.dtype.kind in "biuf" else None
@@ -124,6 +132,7 @@ def _plain(group: h5g.GroupID, field: str, known: Known) -> NDArray[Any] | None:
 
 def numbers(group: h5py.Group, number: int | None, field: str) -> NDArray[Any]:
     """The group's array of numbers of that name, a row a step; BadEpisode if it is anything else. Nothing is unpickled."""
+    _check_link(group.id, field.partition("/")[0].encode(), number, field)
     found = group.get(field)
     if isinstance(found, h5py.Group):
         raise BadEpisode(number, field, "an array expected, got a group")
@@ -133,7 +142,25 @@ def numbers(group: h5py.Group, number: int | None, field: str) -> NDArray[Any]:
         raise BadEpisode(number, field, f"numbers expected, got {found.dtype}")
     if not found.shape:
         raise BadEpisode(number, field, "one row a step expected, got a single number")
+    _check_storage(found.id, number, field)
     return found[()]
+
+
+def _check_link(group: h5g.GroupID, name: bytes, number: int | None, field: str) -> None:
+    """BadEpisode for a link: HDF5 would follow it to any file of the machine, or wait at a pipe for ever."""
+    with suppress(KeyError, ValueError, RuntimeError):  # of what is missing, which others tell
+        if group.links.get_info(name).type != h5l.TYPE_HARD:
+            raise BadEpisode(number, field, "a link, which is not followed; expected the data itself")
+
+
+def _check_storage(source: h5d.DatasetID, number: int | None, field: str) -> None:
+    """BadEpisode for values that are kept in another file, or for many more than the bytes of this one can hold."""
+    made = source.get_create_plist()
+    if made.get_layout() == h5d.VIRTUAL or made.get_external_count():
+        raise BadEpisode(number, field, "its values are in another file, which is not read; expected the data itself")
+    size, kept = math.prod(source.shape) * source.dtype.itemsize, source.get_storage_size()
+    if size > MOST_PACKED * kept + 2**20:
+        raise BadEpisode(number, field, f"{size} bytes are said to be in {kept}")
 
 
 def flags(group: h5py.Group, number: int | None, field: str) -> NDArray[np.bool_]:

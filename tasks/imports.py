@@ -91,6 +91,8 @@ def _read(path: Path, kind: str) -> Iterator[None]:
 
 def _flat(file: Path) -> dict[str, NDArray[Any]]:
     """The file's arrays, of one length each; those of ends as bool."""
+    if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
+        raise SystemExit(f"{file}: no D4RL file: not a file")
     with _read(file, "D4RL file"), h5py.File(file) as source:
         missing = [name for name in FLAT if name not in source]
         if missing:

@@ -77,9 +77,8 @@ def language_model(source: str | Path, revision: str | None) -> LanguageModel:
     """The causal language model in a directory, or with a hub id at a revision; SystemExit with one line if there is none."""
     from transformers import AutoModelForCausalLM
 
-    whole = model_files.load(
-        AutoModelForCausalLM, source, **({} if isinstance(source, Path) else {"revision": revision})
-    )
+    at: dict[str, Any] = {} if isinstance(source, Path) else {"revision": revision}
+    whole = model_files.load(AutoModelForCausalLM, source, **at)
     tokens, head = whole.get_input_embeddings().weight.detach(), whole.get_output_embeddings().weight.detach()
     places = learned_positions(whole.base_model)
     positions = None if places is None else places.weight.detach().clone()
