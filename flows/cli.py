@@ -204,6 +204,7 @@ def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> li
     for name in force:
         if name not in names | {stage.split("@")[0] for stage in names}:
             raise WrongUseError(f"--force {name}: not among the stages that {', '.join(named)} needs")
+    parameters.check_together(root, names)
     parameters.check_outside(root, {stage.name for _, planned in parts for stage in planned if stage.reason})
     return parts
 

@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
+from flows import rules
 from flows.validation import PARAMS, Key, ParameterError, free, idle, outside, shown, suggestion, validate
 
 SCHEMA, PRESETS = "params.schema.json", "presets"
@@ -38,6 +39,11 @@ class Edit:
 def check(root: Path) -> None:
     """Raise ParameterError unless every value of params.yaml is one that the stages accept."""
     validate(_parse(_read(root / PARAMS), PARAMS), _schema(root), {})
+
+
+def check_together(root: Path, stages: Collection[str]) -> None:
+    """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files there are."""
+    rules.check(rules.Given(_parse(_read(root / PARAMS), PARAMS), stages, root))
 
 
 def check_outside(root: Path, stages: set[str]) -> None:

@@ -5,6 +5,8 @@ run they are copied to the repository's root, and the marker in them becomes the
 the versions.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from graphlib import TopologicalSorter
 from html import escape
@@ -17,6 +19,7 @@ from flows.parameters import write
 from flows.summary import WORDS, duration, tally
 
 MARKER = "<!-- posttrain:run -->"
+WRITTEN = Path(".dvc/tmp/posttrain/pages.json")
 REPORTS = ("report", "offline_report")  # the stages that write pages, one a flow
 COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "failed": ("#fbe0de", "#c62f26"),
@@ -52,16 +55,34 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
                 text = source.read_text().replace(MARKER, section(needed, ended, params, provenance(root)), 1)
                 write(target, text.encode())
                 written.append(target)
+    if written:
+        known = {**_written(root), **{page.name: _digest(page) for page in written}}
+        (root / WRITTEN).parent.mkdir(parents=True, exist_ok=True)
+        write(root / WRITTEN, json.dumps(known).encode())
     return written
 
 
 def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
-    """Whether a report in the root is missing, or older than what plain `dvc repro` has made since."""
-    pages = [_pages(root, stage.name, "html") for stage in planned if stage.name in REPORTS]
-    return any(
-        made.is_file() and not (shown.is_file() and shown.stat().st_mtime >= made.stat().st_mtime)
-        for made, shown in pages
-    )
+    """Whether a report in the root is missing, not as it was written, or older than what plain `dvc repro` has made since."""
+    known = _written(root)
+    pages = [_pages(root, stage.name, kind) for stage in planned if stage.name in REPORTS for kind in ("html", "md")]
+    return any(made.is_file() and not _is_new(made, shown, known.get(shown.name)) for made, shown in pages)
+
+
+def _is_new(made: Path, shown: Path, digest: str | None) -> bool:
+    return shown.is_file() and shown.stat().st_mtime >= made.stat().st_mtime and _digest(shown) == digest
+
+
+def _written(root: Path) -> dict[str, str]:
+    """The digests of the pages in the root as they were written: an edit by hand is not taken for a result."""
+    try:
+        return dict(json.loads((root / WRITTEN).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _digest(page: Path) -> str:
+    return hashlib.sha256(page.read_bytes()).hexdigest()
 
 
 def _pages(root: Path, report: str, kind: str) -> tuple[Path, Path]:

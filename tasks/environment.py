@@ -19,7 +19,7 @@ from tasks.algorithms.advantages import increments
 from tasks.algorithms.completions import Completions, make_completions
 from tasks.algorithms.experience import Experience
 from tasks.algorithms.verifier import Verifier
-from tasks.stage import Config
+from tasks.stage import Config, Seed
 
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
 SEEDS = 2**43  # more would, with what sampling adds, be no seed of torch's
@@ -52,10 +52,10 @@ class RewardWeights(Config):
 class SamplingConfig(Config):
     """What every stage that samples from its policy and judges the samples has in its section."""
 
-    seed: int
-    samples: int = Field(ge=1)  # responses to a prompt
-    temperature: float = Field(gt=0)
-    max_new_tokens: int = Field(ge=1)
+    seed: Seed
+    samples: int = Field(ge=1, le=10**5)  # responses to a prompt
+    temperature: float = Field(gt=0, le=100)
+    max_new_tokens: int = Field(ge=1, le=10**5)
     reward: RewardWeights
     reward_model_path: str  # a dep of the stage; read only where the reward, or a data set's, asks for it
 

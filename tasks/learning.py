@@ -21,7 +21,7 @@ from tasks import artifacts, saved
 from tasks.algorithms.offline import means
 from tasks.playing import as_player, play
 from tasks.recordings import Recording, read
-from tasks.stage import Config, Metrics, key_of
+from tasks.stage import Config, Metrics, Seed, key_of
 from tasks.tracking import Row, part
 from tasks.training import State, Training, resumable
 
@@ -33,12 +33,14 @@ DataSets = Annotated[
 class LearnerConfig(Config):
     """How long a method learns, how often, and how often it is looked at."""
 
-    seeds: list[int] = Field(min_length=1)
-    steps: int = Field(ge=1)  # gradient steps
-    batch_size: int = Field(ge=1)
-    log_every: int = Field(ge=1)  # steps whose metrics become one row of the curve
-    evaluate_every: int = Field(ge=1)  # rows between two evaluations
-    evaluate_episodes: int = Field(ge=1)  # played in each of them; the policy kept is the last one all the same
+    seeds: list[Seed] = Field(min_length=1, json_schema_extra={"uniqueItems": True})
+    steps: int = Field(ge=1, le=10**9)  # gradient steps
+    batch_size: int = Field(ge=1, le=10**6)
+    log_every: int = Field(ge=1, le=10**9)  # steps whose metrics become one row of the curve
+    evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
+    evaluate_episodes: int = Field(
+        ge=1, le=10**7
+    )  # played in each of them; the policy kept is the last one all the same
 
 
 @dataclass(frozen=True)

@@ -34,14 +34,14 @@ class PolicyConfig(SamplingConfig):
     model_config = ConfigDict(json_schema_extra={"allOf": [BEST_IS_KNOWN]})
     idle: ClassVar[tuple[Idle, ...]] = (Idle(("evaluate_prompts",), {"evaluate_every": (0,)}),)
 
-    steps: int = Field(ge=1)
-    prompts_per_step: int = Field(ge=1)
+    steps: int = Field(ge=1, le=10**9)
+    prompts_per_step: int = Field(ge=1, le=10**6)
     learning_rate: float = Field(gt=0)
     clip: float = Field(gt=0)  # of the gradient's norm
     keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
-    evaluate_every: int = Field(ge=0)  # steps between two evaluations on validation problems; 0 for none
-    evaluate_prompts: int = Field(ge=1)
-    show_every: int = Field(ge=0)  # steps between two tables of samples in MLflow; 0 for none
+    evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
+    evaluate_prompts: int = Field(ge=1, le=10**7)
+    show_every: int = Field(ge=0, le=10**9)  # steps between two tables of samples in MLflow; 0 for none
 
     @field_validator("evaluate_every")
     @classmethod

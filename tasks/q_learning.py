@@ -14,16 +14,17 @@ from tasks.algorithms.offline.target import Target
 from tasks.algorithms.offline.transitions import Batch, Transitions
 from tasks.learning import Learner, LearnerConfig
 from tasks.recordings import Recording
+from tasks.stage import Sizes
 
 
 class QConfig(LearnerConfig):
     """The network, how it is fitted, and how its target network follows it."""
 
-    hidden: list[int]
+    hidden: Sizes
     learning_rate: float = Field(gt=0)
     gamma: float = Field(ge=0, le=1)
     loss: Literal["huber", "squared"]
-    target_every: int = Field(ge=1)  # steps between two updates of the target network
+    target_every: int = Field(ge=1, le=10**9)  # steps between two updates of the target network
     target_rate: float = Field(gt=0, le=1)  # how far it then moves: 1 all the way, less is Polyak averaging
 
 

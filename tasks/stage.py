@@ -32,6 +32,8 @@ IN_WORDS = {
     NAME.pattern: "a letter or digit, then at most 99 letters, digits, spaces or %+,.=_-",
 }
 Name = Annotated[str, Field(pattern=NAME.pattern)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
+Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
 Metrics = Mapping[str, "float | Metrics"]
 SAID = object()  # that keys do nothing is said, and no value of theirs refused
 

@@ -31,7 +31,7 @@ SET = (
             ["grpo.reward.verifiable=0"],
             "grpo.reward.verifiable: expected a number above 0 here or in another weight, got 0",
         ),
-        (["grpo.samples=1"], "grpo.samples: expected a whole number of at least 2, got 1"),
+        (["grpo.samples=1"], "grpo.samples: expected a whole number of at least 2 and of at most 100000, got 1"),
         (
             ["reinforce.keep=best", "reinforce.evaluate_every=0"],
             "reinforce.evaluate_every: expected a whole number of at least 1 with keep best, got 0",
@@ -44,7 +44,10 @@ SET = (
             ["rejection_sft.minimum_reward=best"],
             "rejection_sft.minimum_reward: expected a number, got 'best'",
         ),
-        (["evaluate.temperatures=[0.5, 0]"], "evaluate.temperatures.1: expected a number above 0, got 0"),
+        (
+            ["evaluate.temperatures=[0.5, 0]"],
+            "evaluate.temperatures.1: expected a number above 0 and of at most 100, got 0",
+        ),
         (
             ["evaluate.candidates=[0.5, 0.5]"],
             "evaluate.candidates: expected a list of at least 1 items and with none twice, got [0.5, 0.5]",

@@ -41,6 +41,7 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
         planned: list[PlannedStage] = []
         seen: Seen = {}
         closure = pipeline.closure(wanted)
+        _check_links(closure.outs, root)
         for name, (stage, upstream) in closure.stages.items():
             _check_deps(stage, closure.outs, root)
             cpu, gpu = _resources(stage)
@@ -80,6 +81,16 @@ def _check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> Non
         elif not dep.exists and not any(out == path or out in path.parents or path in out.parents for out in outs):
             shown = path.relative_to(root) if path.is_relative_to(root) else path
             raise PlanError(f"dvc.yaml: stage '{stage.name}': dep {shown} does not exist and no stage makes it")
+
+
+def _check_links(outs: Sequence[Path], root: Path) -> None:
+    """No folder that outs are in may be a link: git and DVC look behind none, and nothing is renamed from disk to disk."""
+    for folder in sorted({parent for out in outs for parent in out.parents if root in parent.parents}):
+        if folder.is_symlink():
+            elsewhere = "to have the data on another disk, set `dvc cache dir` and make this a folder"
+            raise PlanError(
+                f"{folder.relative_to(root)}: a link to {folder.readlink()}, behind which DVC keeps nothing; {elsewhere}"
+            )
 
 
 def _resources(stage: "PipelineStage") -> tuple[int, int]:

@@ -12,17 +12,17 @@ from pydantic import Field
 from tasks import artifacts, tracking
 from tasks.algorithms import word_problems
 from tasks.schemas import Documents, Problems
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Seed, main
 
 
 class CorpusConfig(Config):
     """How much there is of each kind of text."""
 
-    seed: int
-    facts: int = Field(ge=1)  # lines of arithmetic
-    solutions: int = Field(ge=0)  # problems told with their solutions
-    stories: int = Field(ge=0)  # problems told without
-    largest: int = Field(ge=20)  # no sum in a fact exceeds this
+    seed: Seed
+    facts: int = Field(ge=1, le=10**7)  # lines of arithmetic
+    solutions: int = Field(ge=0, le=10**7)  # problems told with their solutions
+    stories: int = Field(ge=0, le=10**7)  # problems told without
+    largest: int = Field(ge=20, le=10**9)  # no sum in a fact exceeds this
 
 
 def run(config: CorpusConfig, problems: Path, out: Path) -> Metrics:

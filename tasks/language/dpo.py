@@ -11,7 +11,7 @@ from tasks.algorithms import dpo
 from tasks.algorithms.optimizer import Optimizer
 from tasks.comparisons import ComparisonSet
 from tasks.schemas import Comparisons
-from tasks.stage import Config, Idle, Metrics, main
+from tasks.stage import Config, Idle, Metrics, Seed, main
 from tasks.tracking import Row
 from tasks.training import resumable
 
@@ -27,14 +27,14 @@ class DpoConfig(Config):
         Idle(("gamma",), {"loss": ("sigmoid", "ipo")}, neutral=0),
     )
 
-    seed: int
+    seed: Seed
     loss: dpo.Loss
     beta: float = Field(gt=0)  # pull towards the reference; small trusts the pairs more
     label_smoothing: float = Field(ge=0, lt=0.5)  # share of the labels taken to be wrong: conservative DPO
     length_normalised: bool  # score the mean over response tokens, not the sum
     gamma: float = Field(ge=0)  # the margin that SimPO asks for, in rewards
-    epochs: int = Field(ge=1)
-    prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
+    epochs: int = Field(ge=1, le=10**6)
+    prompts_per_batch: int = Field(ge=1, le=10**6)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
     clip: float = Field(gt=0)
 

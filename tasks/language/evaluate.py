@@ -22,7 +22,7 @@ from tasks import artifacts, measures, prompts, reward_models, schemas, tracking
 from tasks.algorithms import answers, completions, estimates, reward_model, rollouts, rubric
 from tasks.algorithms.estimates import Estimate
 from tasks.algorithms.verifier import Verifier
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Seed, main
 
 Distinct = Field(min_length=1, json_schema_extra={"uniqueItems": True})
 
@@ -30,18 +30,22 @@ Distinct = Field(min_length=1, json_schema_extra={"uniqueItems": True})
 class EvaluateConfig(Config):
     """How much is sampled, and how."""
 
-    seed: int
-    problems: int = Field(ge=1)  # the first so many of the test table
-    samples: int = Field(ge=1)  # a problem, at each temperature
-    temperatures: Annotated[list[Annotated[float, Field(gt=0)]], Distinct]  # sampled at, besides the greedy answer
-    candidates: Annotated[list[Annotated[float, Field(ge=0)]], Distinct]  # for the best temperature; 0 is greedy
-    validation_problems: int = Field(ge=1)  # that choose it: the first so many of the validation table
-    validation_samples: int = Field(ge=1)  # a problem, at each candidate
-    pass_at: list[int]  # k of pass@k, each at most `samples`
-    max_new_tokens: int = Field(ge=1)
-    batch_size: int = Field(ge=1)  # problems in one batch
+    seed: Seed
+    problems: int = Field(ge=1, le=10**7)  # the first so many of the test table
+    samples: int = Field(ge=1, le=10**5)  # a problem, at each temperature
+    temperatures: Annotated[
+        list[Annotated[float, Field(gt=0, le=100)]], Distinct
+    ]  # sampled at, besides the greedy answer
+    candidates: Annotated[
+        list[Annotated[float, Field(ge=0, le=100)]], Distinct
+    ]  # for the best temperature; 0 is greedy
+    validation_problems: int = Field(ge=1, le=10**7)  # that choose it: the first so many of the validation table
+    validation_samples: int = Field(ge=1, le=10**5)  # a problem, at each candidate
+    pass_at: Annotated[list[Annotated[int, Field(ge=1)]], Distinct]  # k of pass@k, each at most `samples`
+    max_new_tokens: int = Field(ge=1, le=10**5)
+    batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
     reward_model_path: str  # a dep of the stage; a folder without a model leaves rewards and best-of-k out
-    bootstrap: int = Field(ge=1)  # resamples behind an interval
+    bootstrap: int = Field(ge=1, le=10**6)  # resamples behind an interval
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from tasks import artifacts, gsm8k, tracking
 from tasks.schemas import Problems, Prompts
-from tasks.stage import Config, Idle, Metrics, main
+from tasks.stage import Config, Idle, Metrics, Seed, main
 
 HUB = ("hub_config", "hub_revision", "hub_split")
 
@@ -61,9 +61,9 @@ class MixtureConfig(Config):
         Idle(("hub_config", "hub_revision"), {"datasets.*.source": ("problems", "file")}),
     )
 
-    seed: int
-    prompts: int = Field(ge=1)  # at most
-    skip: int = Field(ge=0)  # of `problems` passed over: those that SFT has seen
+    seed: Seed
+    prompts: int = Field(ge=1, le=10**7)  # at most
+    skip: int = Field(ge=0, le=10**7)  # of `problems` passed over: those that SFT has seen
     path: str
     datasets: list[Dataset] = Field(min_length=1)
 

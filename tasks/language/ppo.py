@@ -28,8 +28,8 @@ class PpoConfig(PolicyConfig):
     lam: float = Field(ge=0, le=1)
     clip_ratio: float = Field(gt=0, lt=1)
     clip_value: float = Field(ge=0)  # how far a value may move from the one sampled with; 0 does not clip
-    epochs: int = Field(ge=1)  # passes over each batch
-    minibatches: int = Field(ge=1)  # in a pass
+    epochs: int = Field(ge=1, le=10**6)  # passes over each batch
+    minibatches: int = Field(ge=1, le=10**6)  # in a pass
     missing_end_penalty: float = Field(ge=0)  # for an answer that the length limit cut off
     whiten: bool  # advantages, over the batch
     kl_coefficient: float = Field(ge=0)  # of the KL penalty in the reward of each token (k1)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tasks import artifacts, schemas, tracking
 from tasks.algorithms import annotator, rubric
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Seed, main
 
 SAMPLE_ROWS = 50  # of the rankings shown in MLflow
 Row = dict[Any, Any]
@@ -24,7 +24,7 @@ Row = dict[Any, Any]
 class PreferencesConfig(Config):
     """How the annotator perceives rubric points, and the split."""
 
-    seed: int
+    seed: Seed
     temperature: float = Field(ge=0)  # of the Bradley-Terry noise, in rubric points; 0 is a perfect annotator
     tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
     strong_margin: float = Field(ge=0)  # from this far apart on, better and not only slightly better

@@ -19,7 +19,7 @@ from tasks.algorithms.linear import with_fast_products
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.sequences import Batch, make_batch
 from tasks.schemas import Documents
-from tasks.stage import Config, Idle, Metrics, main
+from tasks.stage import Config, Idle, Metrics, Seed, main
 from tasks.tracking import Row
 from tasks.training import resumable
 
@@ -43,18 +43,18 @@ class PretrainedConfig(Config):
         ),
     )
 
-    seed: int
+    seed: Seed
     init: Literal["scratch", "directory", "hub"]
     path: str  # directory: a model in Hugging Face layout
     hub_id: str
     hub_revision: str
-    width: int = Field(ge=8)
-    layers: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    context: int = Field(ge=32)  # the longest sequence, and the length of a training row
+    width: int = Field(ge=8, le=10**5)
+    layers: int = Field(ge=1, le=1000)
+    heads: int = Field(ge=1, le=1000)
+    context: int = Field(ge=32, le=10**6)  # the longest sequence, and the length of a training row
     initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
-    batch_size: int = Field(ge=1)  # rows of `context` tokens
-    steps: int = Field(ge=1)
+    batch_size: int = Field(ge=1, le=10**6)  # rows of `context` tokens
+    steps: int = Field(ge=1, le=10**9)
     optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(ge=0)

@@ -12,7 +12,7 @@ from pydantic import Field
 from tasks import artifacts, gsm8k, tracking
 from tasks.algorithms import word_problems
 from tasks.schemas import Demonstrations, Problems
-from tasks.stage import Config, Idle, Metrics, main
+from tasks.stage import Config, Idle, Metrics, Seed, main
 
 SPLITS = ("train", "validation", "test")
 
@@ -26,19 +26,19 @@ class ProblemsConfig(Config):
         Idle(("one_step", "two_steps", "three_steps", "largest", "shortcut", "rambling"), {"source": ("files", "hub")}),
     )
 
-    seed: int
+    seed: Seed
     source: Literal["generated", "files", "hub"]
     path: str  # files: a directory with train.jsonl and test.jsonl, rows {"question": .., "answer": "steps #### N"}
     hub_id: str
     hub_config: str
     hub_revision: str
-    train: int = Field(ge=1)
-    validation: int = Field(ge=1)
-    test: int = Field(ge=1)
+    train: int = Field(ge=1, le=10**7)
+    validation: int = Field(ge=1, le=10**7)
+    test: int = Field(ge=1, le=10**7)
     one_step: float = Field(ge=0)  # weights of generated problems by their number of steps
     two_steps: float = Field(ge=0)
     three_steps: float = Field(ge=0)
-    largest: int = Field(ge=30)  # no number in a generated problem exceeds this
+    largest: int = Field(ge=30, le=10**9)  # no number in a generated problem exceeds this
     shortcut: float = Field(ge=0, le=1)  # share of generated demonstrations that give the answer without the working
     rambling: float = Field(ge=0, le=1)  # share of them that say a step twice
 

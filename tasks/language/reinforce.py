@@ -27,10 +27,12 @@ class ReinforceConfig(PolicyConfig):
     gamma: float = Field(gt=0, le=1)
     mean_rate: float = Field(gt=0, le=1)  # of the running mean of returns
     critic_learning_rate: float = Field(gt=0)
-    critic_updates: int = Field(ge=1)  # steps of the critic on each batch; more of them make a better baseline
-    variance_every: int = Field(ge=0)  # steps between two measurements of the gradient's variance; 0 for none
-    variance_parts: int = Field(ge=2)  # the batch is cut into so many for it
-    micro_batch: int = Field(ge=1)  # responses in one pass
+    critic_updates: int = Field(
+        ge=1, le=10**9
+    )  # steps of the critic on each batch; more of them make a better baseline
+    variance_every: int = Field(ge=0, le=10**9)  # steps between two measurements of the gradient's variance; 0 for none
+    variance_parts: int = Field(ge=2, le=10**9)  # the batch is cut into so many for it
+    micro_batch: int = Field(ge=1, le=10**6)  # responses in one pass
 
 
 def run(

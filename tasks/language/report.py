@@ -18,7 +18,7 @@ from tasks.algorithms import estimates, strata
 from tasks.algorithms.estimates import Estimate
 from tasks.differences import differences, over_greedy
 from tasks.scoreboard import BEST, Results
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Seed, main
 
 Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
 
@@ -26,11 +26,11 @@ Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
 class ReportConfig(Config):
     """Which policies are shown, in the pipeline's order, and against which one they are judged."""
 
-    seed: int
-    policies: list[str] = Field(min_length=1)
+    seed: Seed
+    policies: list[str] = Field(min_length=1, json_schema_extra={"uniqueItems": True})
     baseline: str
-    samples: int = Field(ge=0)  # problems shown with every policy's answer
-    bootstrap: int = Field(ge=1)  # resamples behind the interval of a difference
+    samples: int = Field(ge=0, le=10**5)  # problems shown with every policy's answer
+    bootstrap: int = Field(ge=1, le=10**6)  # resamples behind the interval of a difference
 
 
 def run(

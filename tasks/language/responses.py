@@ -9,20 +9,20 @@ from pydantic import Field
 from tasks import artifacts, prompts
 from tasks.algorithms import rollouts
 from tasks.schemas import Problems, Responses
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Seed, main
 from tasks.tracking import log_table, progress
 
 
 class ResponsesConfig(Config):
     """Which prompts, and how responses are sampled."""
 
-    seed: int
-    skip: int = Field(ge=0)  # prompts passed over: those that SFT learned by heart teach preferences little
-    prompts: int = Field(ge=1)
-    samples: int = Field(ge=2)  # K
-    temperature: float = Field(gt=0)
-    max_new_tokens: int = Field(ge=1)
-    batch_size: int = Field(ge=1)  # prompts at a time
+    seed: Seed
+    skip: int = Field(ge=0, le=10**7)  # prompts passed over: those that SFT learned by heart teach preferences little
+    prompts: int = Field(ge=1, le=10**7)
+    samples: int = Field(ge=2, le=10**5)  # K
+    temperature: float = Field(gt=0, le=100)
+    max_new_tokens: int = Field(ge=1, le=10**5)
+    batch_size: int = Field(ge=1, le=10**6)  # prompts at a time
 
 
 def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Metrics:

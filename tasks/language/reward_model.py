@@ -17,7 +17,7 @@ from tasks.algorithms.pairs import Pairs
 from tasks.algorithms.ranking_accuracy import STRATA, accuracy, shows_steps
 from tasks.comparisons import ComparisonSet
 from tasks.schemas import Comparisons
-from tasks.stage import Config, Idle, Metrics, main
+from tasks.stage import Config, Idle, Metrics, Seed, main
 from tasks.tracking import Row
 from tasks.training import resumable
 
@@ -30,12 +30,12 @@ class RewardModelConfig(Config):
 
     idle = (Idle(("beta",), {"kind": ("head",)}), Idle(("likelihood",), {"kind": ("head",)}, neutral=0.0))
 
-    seed: int
+    seed: Seed
     kind: Literal["head", "log_probability"]  # on the last token's state | beta x the mean over the tokens
     beta: float = Field(gt=0)  # log_probability only: 0.1 nats a token more are 0.1 beta more of log-odds
     likelihood: float = Field(ge=0)  # log_probability only: weight of the chosen responses' NLL a token
-    epochs: int = Field(ge=1)
-    prompts_per_batch: int = Field(ge=1)  # all pairs of a prompt stand in one batch
+    epochs: int = Field(ge=1, le=10**6)
+    prompts_per_batch: int = Field(ge=1, le=10**6)  # all pairs of a prompt stand in one batch
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(ge=0)
     centering: float = Field(ge=0)  # weight of the mean squared sum of a pair's scores

@@ -14,7 +14,7 @@ from tasks.algorithms import sft
 from tasks.algorithms.optimizer import Optimizer
 from tasks.algorithms.sequences import Batch, batches_per_run, make_batch, shuffled
 from tasks.schemas import Demonstrations, Problems
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Seed, main
 from tasks.tracking import Row
 from tasks.training import resumable
 
@@ -22,10 +22,10 @@ from tasks.training import resumable
 class SftConfig(Config):
     """How the policy is trained, and on how many demonstrations."""
 
-    seed: int
-    demonstrations: int = Field(ge=1)  # at most as many as there are training problems
-    epochs: int = Field(ge=1)
-    batch_size: int = Field(ge=1)
+    seed: Seed
+    demonstrations: int = Field(ge=1, le=10**7)  # at most as many as there are training problems
+    epochs: int = Field(ge=1, le=10**6)
+    batch_size: int = Field(ge=1, le=10**6)
     optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(ge=0)

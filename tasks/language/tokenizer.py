@@ -26,7 +26,7 @@ CHAT_TEMPLATE = (
 class TokenizerConfig(Config):
     """How many tokens there are."""
 
-    vocabulary: int = Field(ge=300)  # the 256 bytes and the special tokens included
+    vocabulary: int = Field(ge=300, le=10**6)  # the 256 bytes and the special tokens included
 
 
 def run(config: TokenizerConfig, corpus: Path, problems: Path, out: Path) -> Metrics:

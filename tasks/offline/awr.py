@@ -10,7 +10,7 @@ from tasks.algorithms.offline import awr
 from tasks.algorithms.offline.adam import Adam
 from tasks.learning import DataSets, Learner, LearnerConfig
 from tasks.recordings import Recording
-from tasks.stage import Metrics, main
+from tasks.stage import Metrics, Sizes, main
 
 
 class AwrConfig(LearnerConfig):
@@ -21,8 +21,8 @@ class AwrConfig(LearnerConfig):
     lam: float = Field(ge=0, le=1)  # of the returns: 0 is one step and then the value, 1 all recorded rewards
     beta: float = Field(gt=0)  # in deviations of the advantage; small trusts the best actions only
     max_weight: float = Field(gt=0)
-    refresh_every: int = Field(ge=1)  # steps between two valuations of the data set
-    hidden: list[int]
+    refresh_every: int = Field(ge=1, le=10**9)  # steps between two valuations of the data set
+    hidden: Sizes
     learning_rate: float = Field(gt=0)  # of the policy
     value_learning_rate: float = Field(gt=0)
 

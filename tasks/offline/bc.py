@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -13,15 +14,17 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks import MeanAction, Preferences
 from tasks.learning import DataSets, Learner, LearnerConfig
 from tasks.recordings import Recording
-from tasks.stage import Metrics, Name, main
+from tasks.stage import Metrics, Name, Sizes, main
 
 
 class BcConfig(LearnerConfig):
     """How the policy is fitted, and to how much of the data."""
 
     datasets: DataSets
-    shares: dict[Name, float] = Field(min_length=1)  # variant -> share of the trajectories kept, the best by return
-    hidden: list[int]
+    shares: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(
+        min_length=1
+    )  # variant -> share of the trajectories kept, the best by return
+    hidden: Sizes
     learning_rate: float = Field(gt=0)
 
 

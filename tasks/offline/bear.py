@@ -10,7 +10,7 @@ from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
 from tasks.learning import DataSets, Learner, LearnerConfig
 from tasks.recordings import Recording
-from tasks.stage import Metrics, main
+from tasks.stage import Metrics, Sizes, main
 
 
 class BearConfig(LearnerConfig):
@@ -19,15 +19,15 @@ class BearConfig(LearnerConfig):
     datasets: DataSets
     gamma: float = Field(gt=0, lt=1)
     lam: float = Field(ge=0, le=1)  # weight of the lowest critic in the target, against the highest
-    target_samples: int = Field(ge=1)  # actions that the target takes the best of
+    target_samples: int = Field(ge=1, le=1000)  # actions that the target takes the best of
     kernel: bear.Kernel  # of the maximum mean discrepancy
     bandwidth: float = Field(gt=0)
-    mmd_samples: int = Field(ge=1)  # actions of policy and behaviour, each
+    mmd_samples: int = Field(ge=1, le=1000)  # actions of policy and behaviour, each
     threshold: float = Field(ge=0)  # on the discrepancy
     target_rate: float = Field(gt=0, le=1)  # of the way that the targets move in a step
-    warmup: int = Field(ge=0)  # steps in which the policy only follows the behaviour
-    critics: int = Field(ge=1)
-    hidden: list[int]
+    warmup: int = Field(ge=0, le=10**9)  # steps in which the policy only follows the behaviour
+    critics: int = Field(ge=1, le=100)
+    hidden: Sizes
     learning_rate: float = Field(gt=0)  # of the policy
     critic_learning_rate: float = Field(gt=0)  # and of the behaviour model
     multiplier_learning_rate: float = Field(gt=0)

@@ -30,7 +30,7 @@ from tasks.collecting import Collector
 from tasks.episodes import Episode
 from tasks.playing import as_player, play
 from tasks.recordings import Reference
-from tasks.stage import Config, Metrics, Name, main
+from tasks.stage import Config, Metrics, Name, Seed, Sizes, main
 from tasks.tracking import track
 
 FIRST_LOOK, SECOND_LOOK, MEASURED_BY = (
@@ -44,9 +44,9 @@ class Training(Config):
     """PPO's way in one environment; without steps there is a random policy only."""
 
     id: str | None = Field(pattern=simulators.ID)  # Gymnasium's, or module:id; null: the key itself
-    steps: int = Field(ge=0)  # in the environment
+    steps: int = Field(ge=0, le=10**9)  # in the environment
     medium: float = Field(gt=0, lt=1)  # where between the random and the best policy's return the medium one's lies
-    evaluate_every: int = Field(ge=1)  # updates
+    evaluate_every: int = Field(ge=1, le=10**9)  # updates
     learning_rate: float = Field(gt=0)
     gamma: float = Field(ge=0, le=1)
     entropy: float = Field(ge=0)  # weight of the bonus
@@ -58,21 +58,21 @@ class BehaviourConfig(Config):
     environments: dict[Name, Training] = Field(
         json_schema_extra={"environmentsOr": list(simulators.OWN)}
     )  # Gymnasium's, another package's or our own; the command line looks before anything runs
-    seed: int = Field(ge=0)
-    copies: int = Field(ge=1)  # of the environment, side by side
-    horizon: int = Field(ge=1)  # steps of each for one update
-    hidden: list[int]
+    seed: Seed
+    copies: int = Field(ge=1, le=10000)  # of the environment, side by side
+    horizon: int = Field(ge=1, le=10**6)  # steps of each for one update
+    hidden: Sizes
     lam: float = Field(ge=0, le=1)
     clip: float = Field(gt=0)
-    epochs: int = Field(ge=1)
-    minibatches: int = Field(ge=1)
+    epochs: int = Field(ge=1, le=10**6)
+    minibatches: int = Field(ge=1, le=10**6)
     max_gradient: float = Field(gt=0)
-    evaluate_episodes: int = Field(ge=2)  # of every policy on the way: the first look
+    evaluate_episodes: int = Field(ge=2, le=10**7)  # of every policy on the way: the first look
     finalists: int = Field(
         ge=1
     )  # policies that get a second look: the best ones, and those nearest to the medium return
-    final_episodes: int = Field(ge=2)  # of each of them, others: the second look, which chooses
-    measure_episodes: int = Field(ge=2)  # of each policy that was chosen, others again
+    final_episodes: int = Field(ge=2, le=10**7)  # of each of them, others: the second look, which chooses
+    measure_episodes: int = Field(ge=2, le=10**7)  # of each policy that was chosen, others again
 
 
 @dataclass(frozen=True)

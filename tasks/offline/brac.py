@@ -10,7 +10,7 @@ from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
 from tasks.learning import DataSets, Learner, LearnerConfig
 from tasks.recordings import Recording
-from tasks.stage import Metrics, main
+from tasks.stage import Metrics, Sizes, main
 
 
 class BracConfig(LearnerConfig):
@@ -20,9 +20,9 @@ class BracConfig(LearnerConfig):
     gamma: float = Field(gt=0, lt=1)
     alpha: float = Field(ge=0)  # value that one nat away from the behaviour costs
     target_rate: float = Field(gt=0, le=1)  # of the way that the target critics move in a step
-    warmup: int = Field(ge=0)  # steps in which the policy only follows the cloned behaviour
-    critics: int = Field(ge=1)
-    hidden: list[int]
+    warmup: int = Field(ge=0, le=10**9)  # steps in which the policy only follows the cloned behaviour
+    critics: int = Field(ge=1, le=100)
+    hidden: Sizes
     learning_rate: float = Field(gt=0)  # of the policy and the clone
     critic_learning_rate: float = Field(gt=0)
 

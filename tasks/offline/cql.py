@@ -27,8 +27,8 @@ class ContinuousConfig(Config):
     """What soft actor-critic needs besides."""
 
     gap: float | None  # how far the conservative term may rise before its weight does; null holds the weight
-    samples: int = Field(ge=1)  # of each of the three kinds of actions that are held down
-    critics: int = Field(ge=1)
+    samples: int = Field(ge=1, le=10**5)  # of each of the three kinds of actions that are held down
+    critics: int = Field(ge=1, le=100)
     policy_learning_rate: float = Field(gt=0)  # and of the temperature and the weight; `learning_rate` is the critics'
     target_rate: float = Field(gt=0, le=1)  # of the way that the target critics move in each step
 

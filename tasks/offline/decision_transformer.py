@@ -29,7 +29,7 @@ class Asked(Config):
 
     targets: list[float] = Field(min_length=1)  # returns; the first one is asked for while training goes on
     scale: float = Field(gt=0)  # that returns are divided by before the model sees them
-    context: int = Field(ge=1)  # K, the last steps that the model sees
+    context: int = Field(ge=1, le=10**6)  # K, the last steps that the model sees
 
 
 class LanguageConfig(Config):
@@ -46,17 +46,17 @@ class TextConfig(Config):
 
     weight: float = Field(ge=0)  # lambda; 0 reads no text
     path: str  # a folder with corpus.parquet, as the stage corpus writes it, or with .txt files
-    rows: int = Field(ge=1)  # a step
-    length: int = Field(ge=2)  # tokens a row
+    rows: int = Field(ge=1, le=10**6)  # a step
+    length: int = Field(ge=2, le=10**6)  # tokens a row
 
 
 class SyntheticConfig(Config):
     """What trunks with init: synthetic learn first: next states of a random Markov chain."""
 
-    states: int = Field(ge=2)
-    steps: int = Field(ge=1)
-    rows: int = Field(ge=1)
-    length: int = Field(ge=2)
+    states: int = Field(ge=2, le=10**8)
+    steps: int = Field(ge=1, le=10**9)
+    rows: int = Field(ge=1, le=10**6)
+    length: int = Field(ge=2, le=10**6)
     learning_rate: float = Field(gt=0)
 
 
@@ -73,13 +73,13 @@ class DecisionTransformerConfig(LearnerConfig):
 
     datasets: dict[Annotated[str, key_of("transitions.datasets")], Asked]
     inits: dict[Name, Init] = Field(min_length=1)  # variant -> what its trunk starts from
-    width: int = Field(ge=1)
-    layers: int = Field(ge=1)
-    heads: int = Field(ge=1)
+    width: int = Field(ge=1, le=10**5)
+    layers: int = Field(ge=1, le=1000)
+    heads: int = Field(ge=1, le=1000)
     dropout: float = Field(ge=0, lt=1)
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(ge=0)
-    warmup: int = Field(ge=0)  # steps
+    warmup: int = Field(ge=0, le=10**9)  # steps
     last_rate: float = Field(gt=0, le=1)  # share of the learning rate that a cosine ends at; 1 keeps it
     clip: float = Field(gt=0)
     bfloat16: bool  # multiply matrices in half precision; faster where the processor has it

@@ -21,15 +21,15 @@ from tasks.beliefs import FittedQConfig
 from tasks.playing import Played, Player, as_player, play
 from tasks.recordings import Recording, read
 from tasks.simulators import GRAPH
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Config, Metrics, Seed, main
 from tasks.tracking import progress
 
 
 class ReturnsConfig(Config):
     """What is measured, and how thoroughly."""
 
-    seed: int = Field(ge=0)  # of the first episode; the next one's is one more
-    episodes: int = Field(ge=1)
+    seed: Seed  # of the first episode; the next one's is one more
+    episodes: int = Field(ge=1, le=10**7)
     gamma: float = Field(ge=0, le=1)  # of the off-policy estimate, for policies without a discount of their own
     fitted_q: FittedQConfig
 
@@ -39,7 +39,7 @@ class Line:
     """One trained policy with one target, and what it did."""
 
     variant: str
-    seed: int
+    seed: Seed
     target: float  # NaN: cannot be asked
     policy: Any
     player: Player

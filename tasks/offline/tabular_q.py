@@ -22,8 +22,8 @@ class TabularQConfig(Config):
     datasets: DataSets
     gamma: float = Field(ge=0, lt=1)
     tolerance: float = Field(gt=0)  # sweeps end when no value changes by more
-    states: int = Field(ge=1)  # distinct observations, at most
-    evaluate_episodes: int = Field(ge=1)
+    states: int = Field(ge=1, le=10**8)  # distinct observations, at most
+    evaluate_episodes: int = Field(ge=1, le=10**7)
 
 
 def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:

@@ -22,7 +22,7 @@ from tasks.behaviours import EXPERT, MEDIUM
 from tasks.episodes import BadEpisode, Episode
 from tasks.playing import as_player, play
 from tasks.recordings import Reference
-from tasks.stage import Config, Idle, Metrics, Name, key_of, main
+from tasks.stage import Config, Idle, Metrics, Name, Seed, key_of, main
 
 WAVE = 32  # episodes played side by side
 RECORDERS = {  # source -> the policies that a data set of it is handed on with; a replay ends with the medium one
@@ -78,7 +78,7 @@ class TransitionsConfig(Config):
 
     datasets: dict[Name, Dataset]
     path: str
-    seed: int = Field(ge=0)
+    seed: Seed
 
 
 def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Metrics:

@@ -94,6 +94,21 @@ def branches(count: int) -> tuple[list[PlannedStage], list[StageResult]]:
     return planned, [StageResult(name, states.get(name, "ran"), "", 2.0) for name in needs]
 
 
+@pytest.mark.parametrize("page", ["report.html", "report.md"])
+def test_a_page_that_was_edited_by_hand_is_old(root: Path, page: str) -> None:
+    planned, results = finished()
+    run_page.write_pages(root, planned, results)
+    assert not run_page.is_old(root, planned)
+    shown = root / page
+    shown.write_text(shown.read_text().replace("after", "99 %"))
+    assert run_page.is_old(root, planned)
+    run_page.write_pages(root, planned, results)
+    assert "99 %" not in shown.read_text()
+    assert not run_page.is_old(root, planned)
+    (root / run_page.WRITTEN).write_text("torn")
+    assert run_page.is_old(root, planned), "it cannot be known"
+
+
 def test_of_many_branches_the_picture_shows_one_node_a_stage_and_the_table_all(root: Path) -> None:
     (root / "data/offline_report").mkdir()
     for kind in ("html", "md"):

@@ -159,3 +159,15 @@ def test_planning_imports_neither_prefect_nor_mlflow(toy: Toy) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, str(toy.root)], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_data_behind_a_link_is_told_at_once(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Git ignores nothing behind one, and DVC says of it that it finds no repository."""
+    toy.diamond()
+    away = tmp_path_factory.mktemp("another disk")
+    (toy.root / "data").symlink_to(away)
+    with pytest.raises(
+        PlanError, match=rf"^data: a link to {away}, behind which DVC keeps nothing; to have the data on"
+    ):
+        toy.plan()
+    assert not any(away.iterdir())
