@@ -31,7 +31,16 @@ UPSTREAM = ("raw", "problems", "mixture", "sft", "preferences", "reward_model")
 VARIANTS: dict[str, tuple[str, list[str]]] = {  # name -> the stage that trains it, and what it changes of the default
     "DPO": ("dpo", []),
     "IPO": ("dpo", ["dpo.loss=ipo", "dpo.length_normalised=true", "dpo.beta=1.0"]),
-    "SimPO": ("dpo", ["dpo.loss=simpo", "dpo.length_normalised=true", "dpo.beta=2.0", "dpo.gamma=1.0"]),
+    "SimPO": (
+        "dpo",
+        [
+            "dpo.loss=simpo",
+            "dpo.length_normalised=true",
+            "dpo.beta=2.0",
+            "dpo.gamma=1.0",
+            "dpo.learning_rate=0.000005",  # of four settings the best on validation problems (LOG.md)
+        ],
+    ),
     "GRPO": ("grpo", []),
     "GRPO, one update": ("grpo", ["grpo.updates=1"]),
     "Dr. GRPO": ("grpo", ["grpo.advantage=centered", "grpo.aggregation=dr_grpo"]),

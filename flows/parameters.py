@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows import rules
+from flows.reading import parse, read_text
 from flows.validation import PARAMS, Key, ParameterError, free, idle, outside, shown, suggestion, validate
 
 SCHEMA, PRESETS = "params.schema.json", "presets"
@@ -38,17 +38,17 @@ class Edit:
 
 def check(root: Path) -> None:
     """Raise ParameterError unless every value of params.yaml is one that the stages accept."""
-    validate(_parse(_read(root / PARAMS), PARAMS), _schema(root), {})
+    validate(parse(read_text(root / PARAMS), PARAMS), _schema(root), {})
 
 
 def check_together(root: Path, stages: Collection[str]) -> None:
     """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files there are."""
-    rules.check(rules.Given(_parse(_read(root / PARAMS), PARAMS), stages, root))
+    rules.check(rules.Given(parse(read_text(root / PARAMS), PARAMS), stages, root))
 
 
 def check_outside(root: Path, stages: set[str]) -> None:
     """Raise ParameterError if one of these stages needs a file or an environment that params.yaml names and there is not."""
-    for key, kind, name, value in outside(_parse(_read(root / PARAMS), PARAMS), _schema(root)):
+    for key, kind, name, value in outside(parse(read_text(root / PARAMS), PARAMS), _schema(root)):
         if stages.isdisjoint((key[0], *(f"{key[0]}@{part}" for part in key[1:]))):
             continue
         if kind == "existsBelow" and not (root / name).exists():
@@ -97,13 +97,13 @@ def _model_fault(folder: Path, refused: Sequence[str]) -> str:
 
 def without_effect(root: Path, sections: Collection[str]) -> list[str]:
     """One line for each group of parameters of these sections that do nothing at the file's values."""
-    found = idle(_parse(_read(root / PARAMS), PARAMS), _schema(root))
+    found = idle(parse(read_text(root / PARAMS), PARAMS), _schema(root))
     return [_said(keys, why) for keys, why in found if keys[0][0] in sections]
 
 
 def read(root: Path) -> bytes:
     """The file as it is, for `write` to put it back."""
-    return _read(root / PARAMS).encode()
+    return read_text(root / PARAMS).encode()
 
 
 def setting(argument: str) -> Edit:
@@ -112,18 +112,18 @@ def setting(argument: str) -> Edit:
     parts = tuple(key.strip().split("."))
     if not equals or len(parts) < 2 or not all(parts):
         raise ParameterError(f"--set {argument}: expected section.key=value, such as dpo.beta=0.2")
-    return Edit(parts, _parse(text, "--set"), text.strip(), "--set")
+    return Edit(parts, parse(text, f"--set {key.strip()}"), text.strip(), "--set")
 
 
 def preset(root: Path, name: str) -> list[Edit]:
     """The edits that lay presets/NAME.yaml over params.yaml: dictionaries whose keys the user chooses as a whole."""
     path = root / PRESETS / f"{name}.yaml"
-    if not path.is_file():
+    if path.name != f"{name}.yaml" or not path.is_file():  # of that folder alone
         names = sorted(file.stem for file in path.parent.glob("*.yaml"))
         there = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
         raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {there}")
-    laid = _Laid(f"{PRESETS}/{name}.yaml", _read(path), _schema(root))
-    values = _parse(laid.text, laid.source)
+    laid = _Laid(f"{PRESETS}/{name}.yaml", read_text(path), _schema(root))
+    values = parse(laid.text, laid.source)
     if not isinstance(values, dict) or not values:
         raise ParameterError(f"{laid.source}: expected sections of params.yaml with the values to change")
     return list(laid.edits(YAML(typ="safe").compose(laid.text), values))
@@ -135,8 +135,8 @@ def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
     More lines say which parameters do nothing now, of those that changed or did something before.
     """
     path = root / PARAMS
-    before = text = _read(path)
-    data = _parse(text, PARAMS)
+    before = text = read_text(path)
+    data = parse(text, PARAMS)
     if not isinstance(data, dict):
         raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
     wanted, changes, schema = deepcopy(data), {}, _schema(root)
@@ -174,29 +174,9 @@ def write(path: Path, content: bytes) -> None:
         raise
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode()
-    except FileNotFoundError:
-        raise ParameterError(f"{path.name}: not found in {path.parent}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{path.name}: cannot be read as text ({error})") from None
-
-
-def _parse(text: str, name: str) -> Any:
-    try:
-        return YAML(typ="safe").load(text)  # as DVC does: YAML 1.2, so 1e-3 is a number
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark and name != "--set" else ""
-        raise ParameterError(f"{name}: {where}not valid YAML ({' '.join(str(error.problem).split())})") from None
-    except (YAMLError, ValueError) as error:
-        raise ParameterError(f"{name}: not valid YAML ({' '.join(str(error).split())})") from None
-
-
 def _schema(root: Path) -> dict[str, Any]:
     try:
-        return json.loads(_read(root / SCHEMA))
+        return json.loads(read_text(root / SCHEMA))
     except json.JSONDecodeError as error:
         raise ParameterError(f"{SCHEMA}: line {error.lineno}: not valid JSON; `make contract` writes it") from None
 
@@ -270,7 +250,7 @@ def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     for start, end, spelt in _spellings(text, change):
         edited = f"{text[:start]}{spelt}{text[end:]}"
         try:
-            if _parse(edited, PARAMS) == wanted:
+            if parse(edited, PARAMS) == wanted:
                 return edited, wanted
         except ParameterError:
             continue

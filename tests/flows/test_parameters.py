@@ -113,7 +113,7 @@ def test_a_list_in_lines_of_its_own_becomes_one_in_its_key_s_line(root: Path, ol
         (["dpo.beta.x=1"], '--set dpo.beta: expected a number above 0, got {"x": 1}'),
         (["dpo=1"], "--set dpo=1: expected section.key=value, such as dpo.beta=0.2"),
         (["dpo.beta"], "--set dpo.beta: expected section.key=value, such as dpo.beta=0.2"),
-        (["dpo.sizes=[1"], "--set: not valid YAML (did not find expected ',' or ']')"),
+        (["dpo.sizes=[1"], "--set dpo.sizes: not valid YAML (did not find expected ',' or ']')"),
         (["dpo.beta=0.3", "sft.epochs=0"], "--set sft.epochs: expected a whole number of at least 1, got 0"),
     ],
 )
@@ -253,3 +253,51 @@ def test_an_edit_keeps_every_comment_and_every_other_value(tmp_path: Path, data:
 
 def comments(text: str) -> list[str]:
     return [line.partition("#")[2] for line in text.replace("'it''s # one'", "").split("\n") if "#" in line]
+
+
+NINES = "9" * 400
+LAUGHS = "\n".join(
+    [
+        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]",
+        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"dpo: {{beta: {NINES}}}", "a number of more than 300 digits"),
+        (f"dpo: {{beta: -{NINES}}}", "a number of more than 300 digits"),
+        ("dpo: &a {beta: [*a]}", "a value that holds itself"),
+        (f"dpo: {'[' * 51}{']' * 51}", "nested deeper than 50 levels"),
+        (f"dpo: {'[' * 5000}{']' * 5000}", "nested deeper than 50 levels"),
+        (LAUGHS, "more than 100000 values"),
+        (
+            "dpo: !!python/object/apply:os.system ['touch pwned']",
+            "line 1, column 6: not valid YAML (could not determine a",
+        ),
+    ],
+    ids=["digits", "negative", "cycle", "deep", "very deep", "laughs", "object"],
+)
+def test_what_yaml_can_write_and_no_parameter_can_be_is_one_line(root: Path, text: str, expected: str) -> None:
+    (root / "params.yaml").write_text(text)
+    for act in (lambda: parameters.check(root), lambda: parameters.edit(root, [parameters.setting("dpo.beta=0.2")])):
+        with pytest.raises(ParameterError) as caught:
+            act()
+        assert str(caught.value).startswith(f"params.yaml: {expected}")
+        assert len(str(caught.value)) < 300
+    assert not (root / "pwned").exists()
+
+
+def test_the_same_on_the_command_line_names_the_key(root: Path) -> None:
+    with pytest.raises(ParameterError, match=r"^--set dpo.beta: a number of more than 300 digits$"):
+        parameters.setting(f"dpo.beta={NINES}")
+    with pytest.raises(ParameterError, match=r"^--set dpo.beta: a value that holds itself$"):
+        parameters.setting("dpo.beta=&a [*a]")
+
+
+@pytest.mark.parametrize("name", ["../presets/tiny", "../tiny", "/etc/passwd", "", ".", "a/b"])
+def test_a_preset_is_a_file_of_its_folder(name: str) -> None:
+    with pytest.raises(ParameterError, match=r"there is no presets/"):
+        parameters.preset(Path(__file__).parents[2], name)
