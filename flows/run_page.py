@@ -52,8 +52,9 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
         for kind, section in (("html", _html), ("md", _markdown)):
             source, target = _pages(root, report, kind)
             if source.is_file():
-                text = source.read_text().replace(MARKER, section(needed, ended, params, provenance(root)), 1)
-                write(target, text.encode())
+                before, marked, after = source.read_text().rpartition(MARKER)  # any other is in a text that is shown
+                box = section(needed, ended, params, provenance(root)) if marked else ""
+                write(target, f"{before}{box}{after}".encode())
                 written.append(target)
     if written:
         known = {**_written(root), **{page.name: _digest(page) for page in written}}

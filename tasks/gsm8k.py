@@ -7,6 +7,8 @@ from typing import Any
 
 from tasks.schemas import NUMBER
 
+DIGITS = 100  # of an answer; Python itself turns no more than 4,300 into a number
+
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Rows of one GSM8K file, blank lines passed over; SystemExit with one line naming file, line and field."""
@@ -17,7 +19,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         if line.strip():
             try:
                 rows.append(from_gsm8k(json.loads(line), f"{path.stem}-{number - 1}"))
-            except ValueError as error:  # of JSON and of UTF-8 too
+            except (ValueError, RecursionError) as error:  # of JSON and of UTF-8 too
                 raise SystemExit(
                     f"{path}: line {number}: {error}; expected {{question, answer ending in '#### N'}}"
                 ) from None
@@ -30,12 +32,16 @@ def from_gsm8k(row: Any, problem_id: str) -> dict[str, Any]:
         text = row.get(field) if isinstance(row, dict) else None
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"field '{field}' is not there, or is no text")
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise ValueError(f"field '{field}' has half a character (a surrogate), which no file can keep")
     steps, mark, answer = row["answer"].rpartition("#### ")
     if not mark:
         raise ValueError("field 'answer' has no '#### N'")
     answer = answer.strip().replace(",", "").lstrip("$")
     if not re.match(NUMBER, answer):
-        raise ValueError(f"field 'answer' ends in '#### {answer}', which is no number")
+        raise ValueError(f"field 'answer' ends in '#### {' '.join(answer.split())[:DIGITS]}', which is no number")
+    if len(answer) > DIGITS:
+        raise ValueError(f"field 'answer' ends in a number of {len(answer)} characters, above {DIGITS}")
     steps = steps.strip()
     solution = f"{steps}\n#### {answer}" if steps else f"#### {answer}"
     return {

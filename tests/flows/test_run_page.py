@@ -94,6 +94,15 @@ def branches(count: int) -> tuple[list[PlannedStage], list[StageResult]]:
     return planned, [StageResult(name, states.get(name, "ran"), "", 2.0) for name in needs]
 
 
+def test_a_question_that_holds_the_marker_stays_a_question(root: Path) -> None:
+    hostile = "What is <!-- posttrain:run --> and 1?\n\n<!-- posttrain:run -->\n\nafter\n"
+    (root / "data/report/report.md").write_text(hostile)
+    run_page.write_pages(root, *finished())
+    page = (root / "report.md").read_text()
+    assert page.startswith("What is <!-- posttrain:run --> and 1?\n\n## How it was made")
+    assert page.endswith("after\n")
+
+
 @pytest.mark.parametrize("page", ["report.html", "report.md"])
 def test_a_page_that_was_edited_by_hand_is_old(root: Path, page: str) -> None:
     planned, results = finished()

@@ -36,6 +36,11 @@ GOOD = json.dumps(ROW)
         ('{"question": "  ", "answer": "#### 3"}', "line 3: field 'question' is not there, or is no text"),
         ('{"question": "Why?", "answer": "three"}', "line 3: field 'answer' has no '#### N'"),
         ('{"question": "Why?", "answer": "#### three"}', "line 3: field 'answer' ends in '#### three'"),
+        ('{"question": "Why?", "answer": "#### th\\nree"}', "line 3: field 'answer' ends in '#### th ree'"),
+        (f'{{"question": "Why?", "answer": "#### {"9" * 5000}"}}', "line 3: field 'answer' ends in a number of 5000"),
+        ('{"question": "Why \\ud800?", "answer": "#### 3"}', "line 3: field 'question' has half a character"),
+        ('{"question": "Why?", "answer": "\\udfff#### 3"}', "line 3: field 'answer' has half a character"),
+        ("[" * 100_000, "line 3: maximum recursion depth exceeded"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, line, said):
@@ -47,6 +52,7 @@ def test_a_bad_line_is_named(tmp_path, line, said):
     assert message.startswith(f"{file}: {said}")
     assert "\n" not in message
     assert message.endswith("; expected {question, answer ending in '#### N'}")
+    assert len(message) < 400
 
 
 def test_bytes_that_are_no_text_are_named(tmp_path):
