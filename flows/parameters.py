@@ -21,7 +21,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows import rules
 from flows.reading import parse, read_text
-from flows.validation import PARAMS, Key, ParameterError, free, idle, outside, shown, suggestion, validate
+from flows.validation import PARAMS, Key, ParameterError, free, idle, outside, shortened, shown, suggestion, validate
 
 SCHEMA, PRESETS = "params.schema.json", "presets"
 
@@ -111,7 +111,7 @@ def setting(argument: str) -> Edit:
     key, equals, text = argument.partition("=")
     parts = tuple(key.strip().split("."))
     if not equals or len(parts) < 2 or not all(parts):
-        raise ParameterError(f"--set {argument}: expected section.key=value, such as dpo.beta=0.2")
+        raise ParameterError(f"--set {shortened(argument)}: expected section.key=value, such as dpo.beta=0.2")
     return Edit(parts, parse(text, f"--set {key.strip()}"), text.strip(), "--set")
 
 

@@ -128,7 +128,7 @@ def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iter
 
     def key_of(_: Any, place: str, name: Any, __: Any) -> Iterator[ValidationError]:
         entries = at(place)
-        if isinstance(entries, dict | list) and name not in entries:
+        if isinstance(entries, dict | list) and isinstance(name, str) and name not in entries:  # else another fault
             kind = "a key" if isinstance(entries, dict) else "one"
             yield ValidationError(f"{kind} of {place}", context=[ValidationError(known) for known in entries])
 
@@ -161,6 +161,10 @@ def _faults(data: Any, schema: dict[str, Any], *, outside: bool = False) -> Iter
 
 def _explain(fault: Any, schema: dict[str, Any]) -> tuple[Key, str]:
     key = tuple(map(str, fault.absolute_path))
+    if fault.validator in ("keyOf", "fieldsKeyOf"):
+        names, got = [one.message for one in fault.context], fault.instance
+        close = suggestion(got, names) if isinstance(got, str) else ""
+        return key, f"expected {fault.message}{close}, got {shown(got)}"
     known = fault.schema.get("properties", {})
     if fault.validator == "additionalProperties" and isinstance(fault.instance, dict):
         unknown = next(name for name in fault.instance if name not in known)
@@ -169,9 +173,6 @@ def _explain(fault: Any, schema: dict[str, Any]) -> tuple[Key, str]:
     if fault.validator == "required":
         missing = next(name for name in fault.validator_value if name not in fault.instance)
         return (*key, missing), f"missing; expected {_expected(known.get(missing, {}), schema)}"
-    if fault.validator in ("keyOf", "fieldsKeyOf"):
-        names = [known.message for known in fault.context]
-        return key, f"expected {fault.message}{suggestion(fault.instance, names)}, got {shown(fault.instance)}"
     why = f" {fault.schema['$comment']}" if "$comment" in fault.schema else ""
     return key, f"expected {_expected(fault.schema, schema)}{why}, got {shown(fault.instance)}"
 
@@ -183,17 +184,19 @@ def _suggestion(name: str, key: Key, known: Mapping[str, Any], schema: dict[str,
         close = [
             f"{part}.{name}" for part in sections if name in _resolve(sections[part], schema).get("properties", {})
         ]
-        return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}" if known else ""
+        return f"; did you mean {close[0]}?" if close else f"; there are {_some([*known])}" if known else ""
     return f"; did you mean {'.'.join((*key, close[0]))}?"
 
 
 def suggestion(name: str, names: Sequence[str]) -> str:
     """The closest of the names there are, or some of them if none is close."""
     close = difflib.get_close_matches(name, names, 1, 0.5)
+    return f" (did you mean {close[0]}?)" if close else f" (there are {_some(names)})" if names else ""
+
+
+def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return (
-        f" (did you mean {close[0]}?)" if close else f" (there are {', '.join(names[:SHOWN])}{more})" if names else ""
-    )
+    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 def free(schema: dict[str, Any], key: Key) -> bool:
@@ -237,4 +240,9 @@ def shown(value: Any) -> str:
     text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if len(text) > 60 and isinstance(value, dict):
         text = f"{{{', '.join(value)}}}"
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """A text as a line can have it."""
     return text if len(text) <= 60 else text[:57] + "..."

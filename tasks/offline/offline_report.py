@@ -43,7 +43,7 @@ class OfflineReportConfig(Config):
 
     policies: dict[Name, Measured] = Field(min_length=1)
     selected: dict[
-        str, str
+        Name, str
     ]  # variants with a value that returns in the environment chose, and which: marked in every table
     expectations: list[Expectation]
 

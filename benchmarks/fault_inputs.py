@@ -1,0 +1,103 @@
+"""Values that no parameter may have, made from the schema: out of type, of range and of shape."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from flows import parameters
+from flows.validation import ParameterError
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
+PARAMS = YAML(typ="safe").load(ROOT / "params.yaml")
+OTHERS: dict[str, list[Any]] = {  # of each type what is none of it
+    "integer": ["three", 1.5, True, [1], {"a": 1}, None, 10**400],
+    "number": ["three", True, [1.0], {"a": 1.0}, None, float("inf"), float("nan")],
+    "boolean": ["maybe", 1, [True], None],
+    "string": [1, True, ["a"], {"a": "b"}, None],
+    "array": ["a", 1, {"a": 1}, None],
+    "object": ["a", 1, [1], None],
+}
+
+
+def bad_values() -> Iterator[tuple[str, Any]]:
+    """A dotted key and a value that it cannot have."""
+    for section, values in PARAMS.items():
+        yield from _of(_resolved(SCHEMA["properties"][section]), values, section)
+
+
+def refused(scratch: Path, key: str, value: Any) -> list[str]:
+    """What is wrong with how params.yaml with this value is met: by --set, and by the file itself."""
+    for name in ("params.yaml", "params.schema.json"):
+        shutil.copy(ROOT / name, scratch / name)
+    before = (scratch / "params.yaml").read_bytes()
+    found = []
+    try:
+        parameters.edit(scratch, [parameters.setting(f"{key}={json.dumps(value)}")])
+        found.append("taken")
+    except ParameterError as error:
+        found += _odd(str(error), key)
+    except Exception as error:
+        found.append(f"{type(error).__name__}: {error}"[:200])
+    if (scratch / "params.yaml").read_bytes() != before:
+        found.append("params.yaml was changed")
+    return found
+
+
+def _odd(line: str, key: str) -> list[str]:
+    odd = [] if "\n" not in line and len(line) < 600 else ["not one short line"]
+    said = any(words in line for words in ("expected", "unknown parameter", "300 digits", "no such entry"))
+    return odd + ([] if key.split(".")[0] in line and said else [f"says no more than: {line}"])
+
+
+def _of(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    choices = [_resolved(choice) for choice in part.get("anyOf", [part])]
+    types = {choice.get("type", "object") for choice in choices if "enum" not in choice}
+    wanted = {kind for choice in choices for kind in OTHERS if choice.get("type") == kind}
+    for kind in sorted(wanted):
+        for other in OTHERS[kind]:
+            if not _fits(other, types):
+                yield key, other
+    for choice in choices:
+        if "enum" in choice:
+            yield key, "none of them"
+        yield from ((key, choice[bound] - 1) for bound in ("minimum",) if bound in choice)
+        yield from ((key, choice[bound] + 1) for bound in ("maximum",) if bound in choice)
+        yield from ((key, choice[bound]) for bound in ("exclusiveMinimum", "exclusiveMaximum") if bound in choice)
+        if choice.get("minItems"):
+            yield key, []
+        if choice.get("minProperties"):
+            yield key, {}
+    if isinstance(value, dict) and "properties" in part:
+        yield key, {**value, "unknown": 1}
+        for name, below in part["properties"].items():
+            yield key, {other: content for other, content in value.items() if other != name}
+            yield from _of(_resolved(below), value[name], f"{key}.{name}")
+    elif isinstance(value, dict) and value:
+        name = next(iter(value))
+        yield key, {**value, "../escaped": value[name]}
+        yield from _of(_resolved(part.get("additionalProperties") or {}), value[name], f"{key}.{name}")
+
+
+def _fits(value: Any, types: set[str]) -> bool:
+    """Whether a value is of one of the types, as JSON has them."""
+    kinds = {
+        "null": value is None,
+        "boolean": isinstance(value, bool),
+        "integer": isinstance(value, int) and not isinstance(value, bool),
+        "number": isinstance(value, int | float) and not isinstance(value, bool),
+        "string": isinstance(value, str),
+        "array": isinstance(value, list),
+        "object": isinstance(value, dict),
+    }
+    return any(kinds[kind] for kind in types)
+
+
+def _resolved(part: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in part:
+        part = SCHEMA["$defs"][part["$ref"].rpartition("/")[2]]
+    return part

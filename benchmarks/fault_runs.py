@@ -1,0 +1,357 @@
+"""Runs of a small pipeline that benchmarks/faults.py stops: in a child of this process, or as the command that people type."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
+CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate"}
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+SITUATIONS = ("first", "again", "restored")
+GRAPH: dict[str, list[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+STAGE = """\
+import json, sys, time
+from pathlib import Path
+
+name, out, *needs = sys.argv[1:]
+section = json.loads(Path("params.yaml").read_text())[name]
+time.sleep(section["seconds"])
+text = "".join((Path(need) / "text").read_text() for need in needs) + f"{name} {section['value']}\\n"
+Path(out).mkdir(parents=True)
+(Path(out) / "text").write_text(text)
+(Path(out) / "more").write_text(text * 2)
+Path("data/metrics").mkdir(exist_ok=True)
+Path(f"data/metrics/{name}.json").write_text(json.dumps({"length": len(text)}))
+"""
+LIMIT = 120.0  # seconds, for anything
+
+
+def make(root: Path) -> None:
+    """The pipeline in a git and DVC repository, in which nothing has run."""
+    root.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet", root], check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
+    (root / "stage.py").write_text(STAGE)
+    stages = {
+        name: {
+            "cmd": " ".join(["python stage.py", name, f"data/{name}", *(f"data/{need}" for need in needs)]),
+            "deps": ["stage.py", *(f"data/{need}" for need in needs)],
+            "params": [name],
+            "outs": [f"data/{name}"],
+            "metrics": [f"data/metrics/{name}.json"],
+        }
+        for name, needs in GRAPH.items()
+    }
+    (root / "dvc.yaml").write_text(json.dumps({"stages": stages}))
+    section = {"type": "object", "properties": {"value": {"type": "integer"}, "seconds": {"type": "number"}}}
+    schema = {"required": [*GRAPH], "properties": dict.fromkeys(GRAPH, section)}
+    (root / "params.schema.json").write_text(json.dumps(schema))
+    choose(root)
+
+
+def choose(root: Path, seconds: float = 0.0, **values: int) -> None:
+    """Set the stages' values; 1 where none is given."""
+    sections = {name: {"value": values.get(name, 1), "seconds": seconds} for name in GRAPH}
+    (root / "params.yaml").write_text(json.dumps(sections))
+
+
+def expected(root: Path) -> dict[str, str]:
+    """What each stage's text must be."""
+    sections = json.loads((root / "params.yaml").read_text())
+    texts: dict[str, str] = {}
+    for name, needs in GRAPH.items():
+        texts[name] = "".join(texts[need] for need in needs) + f"{name} {sections[name]['value']}\n"
+    return texts
+
+
+def whole_run(root: Path) -> dict[str, str]:
+    """Plan and bring all up to date, recorded, as `posttrain run` does without Prefect; each stage's state and reason."""
+    from flows.engine.coordinator import Coordinator
+    from flows.engine.execute import Execution
+    from flows.engine.plan import plan
+    from flows.engine.recording import Recorder
+
+    with Coordinator(root) as coordinator:
+        planned = plan(root, ["d"])
+        coordinator.recorder = recorder = Recorder(root, "language")
+        execution = Execution(coordinator, planned, 2, lambda event: None)
+        for stage in planned:
+            if stage.reason and all(
+                execution.submit(name).result().state != "failed" for name in stage.upstream if name in waiting(planned)
+            ):
+                execution.submit(stage.name).result()
+        results = execution.results()
+        recorder.close(results)
+    return {result.stage: f"{result.state} {result.reason}" for result in results}
+
+
+def waiting(planned: Sequence[Any]) -> set[str]:
+    """The planned stages that run."""
+    return {stage.name for stage in planned if stage.reason}
+
+
+def problems(root: Path) -> list[str]:
+    """What is wrong after a run that was to mend everything."""
+    from flows.engine.lineage import Link, chain
+    from flows.engine.plan import plan
+
+    found = []
+    for name, text in expected(root).items():
+        folder = root / f"data/{name}"
+        made = (folder / "text").read_text() if (folder / "text").is_file() else None
+        if made != text or (folder / "more").read_text() != text * 2:
+            found.append(f"data/{name} holds {made!r}")
+    found += [f"{stage.name} is still to run: {stage.reason}" for stage in plan(root, ["d"]) if stage.reason]
+
+    def broken(link: Link) -> Iterator[str]:
+        if "breaks" in link.note:
+            yield f"lineage of {link.path}: {link.note}"
+        for below in link.inputs:
+            yield from broken(below)
+
+    for name in GRAPH:
+        found += broken(chain(root, name))
+    with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
+        left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
+    found += [f"the run of {name} is left as running" for (name,) in left]
+    for place in (".dvc/tmp/posttrain/previous",):
+        if (root / place).exists() and any((root / place).iterdir()):
+            found.append(f"{place} is not empty")
+    reserved = root / ".dvc/tmp/rwlock"
+    if reserved.exists() and any(json.loads(reserved.read_text() or "{}").values()):
+        found.append(f"still reserved: {reserved.read_text()}")
+    return found
+
+
+def in_child(act: Callable[[], Any]) -> tuple[int, Any]:
+    """Do it in a forked child, which has all imports already: its exit status (below 0: the signal) and what it returned."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        os.close(reader)
+        status = 1
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+            try:
+                answer = act()
+                status = 0
+            except BaseException as error:
+                answer = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            with contextlib.suppress(OSError):
+                os.write(writer, json.dumps(answer).encode())
+        os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status), json.loads(text) if text else None
+
+
+def hook(root: Path, act: Callable[[int], None]) -> None:
+    """Call `act` with 1, 2, .. before each change of the file system below `root` that Python makes in this process."""
+    count = 0
+    inside = str(root)
+
+    def before(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
+        if (writes or event in CHANGES) and any(str(given).startswith(inside) for given in arguments[:2]):
+            count += 1
+            act(count)
+
+    sys.addaudithook(before)
+
+
+@dataclass(frozen=True)
+class Toy:
+    """The pipeline in a situation, to be copied for each trial."""
+
+    template: Path
+
+    @classmethod
+    def prepared(cls, folder: Path, situation: str) -> "Toy":
+        """`first`: nothing has run; `again`: a value has changed; `restored`: it was changed and is back."""
+        template = folder / "template"
+        make(template)
+        os.environ["DVC_SITE_CACHE_DIR"] = str(folder / "site")
+        os.environ.setdefault("DVC_NO_ANALYTICS", "1")
+        import flows.engine.lineage  # before any fork
+        import flows.engine.recording  # noqa: F401
+        import tasks.database  # noqa: F401
+
+        toy = cls(template)
+        for values in {"first": [], "again": [{}], "restored": [{}, {"b": 2}]}[situation]:
+            choose(template, **values)
+            status, states = in_child(lambda: whole_run(template))
+            assert status == 0, states
+        choose(template, **({"b": 2} if situation == "again" else {}))
+        return toy
+
+    @contextmanager
+    def copy(self) -> Iterator[Path]:
+        """A copy at the same place each time, so that paths in records are as they were."""
+        place = self.template.parent / "trial"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(self.template, place, symlinks=True)
+        yield place
+
+    def changes(self) -> int:
+        """How often a run changes the file system."""
+        with self.copy() as root:
+            seen = []
+
+            def counted() -> int:
+                hook(root, seen.append)
+                whole_run(root)
+                return len(seen)
+
+            status, count = in_child(counted)
+            assert status == 0, count
+            return int(count)
+
+    def trial(self, n: int, code: str | None) -> list[str]:
+        """The n-th change fails with this code, or is one that the process does not live to make; then a plain run."""
+        with self.copy() as root:
+
+            def fail(count: int) -> None:
+                if count == n and code is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if count == n and code is not None:
+                    raise OSError(ERRORS[code], os.strerror(ERRORS[code]), "here")
+
+            def stopped() -> dict[str, str]:
+                hook(root, fail)
+                return whole_run(root)
+
+            status, said = in_child(stopped)
+            found = []
+            if code is None and status not in (0, -signal.SIGKILL):
+                found.append(f"before the kill: {said}")
+            if code is not None and status and not str(said).startswith("PlanError: "):
+                found.append(f"not one line: {said}")
+            time.sleep(0.02)
+            return found + mended(root)
+
+
+def mended(root: Path) -> list[str]:
+    """A plain run, and what is wrong after it."""
+    status, said = in_child(lambda: whole_run(root))
+    bad = [
+        f"{name}: {state}"
+        for name, state in (said if isinstance(said, dict) else {}).items()
+        if state.split()[0] in ("failed", "skipped")
+    ]
+    if status or bad:
+        return [f"the next run: {'; '.join(bad) or said}"]
+    status, found = in_child(lambda: problems(root))
+    return list(found) if status == 0 else [f"looking: {found}"]
+
+
+@dataclass
+class Command:
+    """`posttrain run` on the pipeline, as a process of its own."""
+
+    template: Path
+    seconds: float  # that an undisturbed run takes
+
+    @classmethod
+    def prepared(cls, folder: Path) -> "Command":
+        """Nothing has run; each stage takes a moment."""
+        toy = Toy.prepared(folder, "first")
+        choose(toy.template, seconds=0.3)
+        one = cls(toy.template, 0.0)
+        with toy.copy() as root:
+            began = time.monotonic()
+            ended = one.start(root, "run", "d").wait(LIMIT)
+            one.seconds = time.monotonic() - began
+            assert ended == 0
+        return one
+
+    def start(self, root: Path, *words: str, module: str = "flows.cli") -> "subprocess.Popen[bytes]":
+        """A command in a session of its own."""
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        log = (root.parent / "command.log").open("ab")
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *words],
+            cwd=root,
+            env=environ,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    def signalled(self, kind: str, moment: float, which: float) -> list[str]:
+        """A signal after this share of a run's time to one of its processes; then a plain run."""
+        with Toy(self.template).copy() as root:
+            run = self.start(root, "run", "d")
+            time.sleep(moment * self.seconds)
+            tree = [run.pid, *below(run.pid)]
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(tree[int(which * len(tree))], getattr(signal, kind))
+            try:
+                run.wait(LIMIT)
+            except subprocess.TimeoutExpired:
+                os.killpg(run.pid, signal.SIGKILL)
+                return ["it does not end"]
+            left = orphans(tree, root)
+            return left + mended(root)
+
+    def beside(self, other: str, later: float) -> list[str]:
+        """Another command on the same repository; then a plain run."""
+        with Toy(self.template).copy() as root:
+            run = self.start(root, "run", "d")
+            time.sleep(later * self.seconds)
+            words = {"run": ["run", "d"], "repro": ["repro", "--quiet"], "gc": ["gc", "--quiet", "-w", "-f"]}[other]
+            second = self.start(root, *words, module="flows.cli" if other == "run" else "dvc")
+            try:
+                ended = run.wait(LIMIT), second.wait(LIMIT)
+            except subprocess.TimeoutExpired:
+                os.killpg(run.pid, signal.SIGKILL)
+                os.killpg(second.pid, signal.SIGKILL)
+                return ["they do not end"]
+            codes = {"run": {0, 2}, "repro": {0, 1, 255}, "gc": {0, 1, 255}}[other]
+            odd = [f"exit {code}" for code, fine in zip(ended, ({0, 1, 2}, codes), strict=True) if code not in fine]
+            return odd + mended(root)
+
+
+def below(pid: int) -> list[int]:
+    """The processes that it started, and theirs."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found, new = [], {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new}
+        found += sorted(new)
+    return found
+
+
+def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str]:
+    """Processes that work in the repository after the command has ended."""
+    deadline = time.monotonic() + patience
+    while True:
+        alive = []
+        for pid in tree[1:]:
+            with contextlib.suppress(OSError):
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z" and Path(f"/proc/{pid}/cwd").readlink() == root:
+                    alive.append(pid)
+        if not alive or time.monotonic() > deadline:
+            return [f"still at work: {len(alive)} processes"] if alive else []
+        time.sleep(0.1)

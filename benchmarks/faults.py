@@ -1,0 +1,166 @@
+"""What breaks: `python -m benchmarks.faults [CAMPAIGN ...] [--sample N] [--seed S]` stops, starves and misleads runs, and checks what is left.
+
+Campaigns: `kills` (kill -9 before the n-th change of the file system, for every n of a first run, a re-run and a restored
+one), `errors` (that change fails instead: disk full, input/output error, no permission), `signals` (a signal at a random
+moment to a random process of the real command), `together` (two runs, plain `dvc repro` or `dvc gc` at once) and `inputs`
+(each parameter out of type, range and shape). After each fault a plain run must come to its end with the right outs, complete
+lineage, and nothing left running or reserved. With `--sample` only so many trials of each are made, drawn by the seed.
+benchmarks/results/faults.json has what came out, and benchmarks/faults.md shows it.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import fault_inputs, fault_runs
+from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy
+
+ROOT = Path(__file__).parents[1]
+RESULT, PAGE = ROOT / "benchmarks/results/faults.json", ROOT / "benchmarks/faults.md"
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+PAIRS = ("run", "repro", "gc")
+MANY_SIGNALS, MANY_PAIRS = 300, 30
+
+
+@dataclass
+class Outcome:
+    """A campaign's trials and what each failure was: how to make it again, and what was wrong."""
+
+    trials: int = 0
+    failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, name: str, faults: Sequence[str]) -> None:
+        """Count a trial."""
+        self.trials += 1
+        if faults:
+            self.failures.append(f"{name}: {'; '.join(faults)}")
+            print(f"FAILED {self.failures[-1]}", flush=True)
+
+
+def chosen(trials: Sequence[Any], sample: int | None, rng: random.Random) -> list[Any]:
+    """All of them, or so many at random, in order."""
+    if sample is None or sample >= len(trials):
+        return [*trials]
+    return [trials[index] for index in sorted(rng.sample(range(len(trials)), sample))]
+
+
+def kills(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """Stopped dead before every change of the file system."""
+    for situation in SITUATIONS:
+        toy = Toy.prepared(scratch / situation, situation)
+        for n in chosen(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
+            yield f"{situation}, kill at change {n}", toy.trial(n, None)
+
+
+def errors(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """The change fails as a full or broken disk makes it fail, once or from then on."""
+    for situation in SITUATIONS:
+        toy = Toy.prepared(scratch / situation, situation)
+        for n in chosen(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
+            code = rng.choice([*ERRORS])
+            yield f"{situation}, {code} at change {n}", toy.trial(n, code)
+
+
+def signals(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """At a random moment, to a random process of `posttrain run`."""
+    command = fault_runs.Command.prepared(scratch / "command")
+    for number in range(sample or MANY_SIGNALS):
+        kind, moment, which = rng.choice(SIGNALS), rng.random(), rng.random()
+        yield f"{kind} at {moment:.3f} to process {which:.3f}, trial {number}", command.signalled(kind, moment, which)
+
+
+def together(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """A run beside another, beside plain `dvc repro`, and beside `dvc gc`."""
+    command = fault_runs.Command.prepared(scratch / "command")
+    for number in range(sample or MANY_PAIRS):
+        other, later = PAIRS[number % len(PAIRS)], rng.uniform(0, 1)
+        yield f"run and {other}, {later:.3f} later, trial {number}", command.beside(other, later)
+
+
+def inputs(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """Each parameter with values that it cannot have: one line, nothing written."""
+    scratch.mkdir()
+    for key, value in chosen(list(fault_inputs.bad_values()), sample, rng):
+        yield f"{key} = {value!r}"[:200], fault_inputs.refused(scratch, key, value)
+
+
+CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tuple[str, list[str]]]]] = {
+    "kills": kills,
+    "errors": errors,
+    "signals": signals,
+    "together": together,
+    "inputs": inputs,
+}
+
+
+def run(names: Sequence[str], sample: int | None, seed: int) -> dict[str, Outcome]:
+    """Make the campaigns' trials; what fails is printed as it comes."""
+    outcomes = {}
+    for name in names:
+        outcomes[name] = outcome = Outcome()
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as scratch:
+            for trial, faults in CAMPAIGNS[name](Path(scratch) / name, sample, random.Random(seed)):
+                outcome.add(trial, faults)
+        outcome.seconds = time.monotonic() - began
+        print(f"{name}: {outcome.trials} trials, {len(outcome.failures)} failures, {outcome.seconds:.0f} s", flush=True)
+    return outcomes
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """benchmarks/faults.md."""
+    lines = [
+        "# Faults",
+        "",
+        "Made by `python -m benchmarks.faults`: what stops, starves or misleads a run, and what is left afterwards. A trial fails "
+        "unless a plain run then comes to its end with the right outs, each with a complete lineage, and nothing is left running, "
+        "reserved or put aside; of bad parameters, unless one line says what was expected and nothing was written.",
+        "",
+        f"Seed {result['seed']}; {result['conditions']}",
+        "",
+        "| campaign | trials | failures | minutes |",
+        "|---|---|---|---|",
+    ]
+    for name, one in result["campaigns"].items():
+        about = (CAMPAIGNS[name].__doc__ or name).rstrip(".")
+        lines.append(f"| {name}: {about} | {one['trials']} | {len(one['failures'])} | {one['seconds'] / 60:.1f} |")
+    failures = [f"- {name}: {text}" for name, one in result["campaigns"].items() for text in one["failures"]]
+    return "\n".join([*lines, *(["", "Failures:", "", *failures] if failures else []), "", *result["untried"]]) + "\n"
+
+
+UNTRIED = [
+    "Not tried: faults in the middle of SQLite's own writes (it has its own tests), power cuts that lose what was written and not "
+    "synced, network file systems, more than two runs at once, and kills of stages that train (tests/tasks/language/test_kills.py)."
+]
+
+
+def main() -> None:
+    """Run the campaigns of the command line, or all; only a whole campaign is kept as a result."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("campaigns", nargs="*", metavar="CAMPAIGN", help=", ".join(CAMPAIGNS))
+    parser.add_argument("--sample", type=int, help="trials of each campaign; all without it")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    outcomes = run(given.campaigns or [*CAMPAIGNS], given.sample, given.seed)
+    if given.sample is None:
+        before = json.loads(RESULT.read_text()) if RESULT.exists() else {"campaigns": {}, "conditions": ""}
+        made = {name: vars(one) for name, one in outcomes.items()}
+        campaigns = {
+            name: {**before["campaigns"], **made}[name] for name in CAMPAIGNS if name in {**before["campaigns"], **made}
+        }
+        result = {"seed": given.seed, "conditions": before["conditions"], "campaigns": campaigns, "untried": UNTRIED}
+        RESULT.write_text(json.dumps(result, indent=1) + "\n")
+        PAGE.write_text(render(result))
+    sys.exit(any(one.failures for one in outcomes.values()))
+
+
+if __name__ == "__main__":
+    main()
