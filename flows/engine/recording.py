@@ -69,11 +69,16 @@ class Recorder:
             store.set_tags(self.client, run_id, store.out_tags(entry))
 
     def end(self, run_id: str, status: str, log: Path) -> None:
-        """Keep the stage's log with the run and end it as FINISHED, FAILED or KILLED."""
+        """Keep the stage's log with the run and end it as FINISHED, FAILED or KILLED.
+
+        What had reached the run cache before the stage failed or was killed is FINISHED: from there it may be restored.
+        """
         with runs.one_line():
+            if status != "FINISHED" and store.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
+                status = "FINISHED"
+            self.client.set_terminated(run_id, status)
             if log.exists():
                 self.client.log_artifact(run_id, str(log))
-            self.client.set_terminated(run_id, status)
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
