@@ -103,7 +103,7 @@ def waiting(planned: Sequence[Any]) -> set[str]:
     return {stage.name for stage in planned if stage.reason}
 
 
-def problems(root: Path) -> list[str]:
+def problems(root: Path, lineage: bool) -> list[str]:
     """What is wrong after a run that was to mend everything."""
     from flows.engine.lineage import Link, chain
     from flows.engine.plan import plan
@@ -122,7 +122,7 @@ def problems(root: Path) -> list[str]:
         for below in link.inputs:
             yield from broken(below)
 
-    for name in GRAPH:
+    for name in GRAPH if lineage else ():
         found += broken(chain(root, name))
     with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
         left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
@@ -134,6 +134,13 @@ def problems(root: Path) -> list[str]:
     if reserved.exists() and any(json.loads(reserved.read_text() or "{}").values()):
         found.append(f"still reserved: {reserved.read_text()}")
     return found
+
+
+def execute(root: Path, statement: str) -> None:
+    """Change MLflow's database by hand."""
+    with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
+        records.execute(statement)
+        records.commit()
 
 
 def in_child(act: Callable[[], Any]) -> tuple[int, Any]:
@@ -247,7 +254,7 @@ class Toy:
             return found + mended(root)
 
 
-def mended(root: Path) -> list[str]:
+def mended(root: Path, lineage: bool = True) -> list[str]:
     """A plain run, and what is wrong after it."""
     status, said = in_child(lambda: whole_run(root))
     bad = [
@@ -257,7 +264,7 @@ def mended(root: Path) -> list[str]:
     ]
     if status or bad:
         return [f"the next run: {'; '.join(bad) or said}"]
-    status, found = in_child(lambda: problems(root))
+    status, found = in_child(lambda: problems(root, lineage))
     return list(found) if status == 0 else [f"looking: {found}"]
 
 
@@ -325,7 +332,9 @@ class Command:
                 return ["they do not end"]
             codes = {"run": {0, 2}, "repro": {0, 1, 255}, "gc": {0, 1, 255}}[other]
             odd = [f"exit {code}" for code, fine in zip(ended, ({0, 1, 2}, codes), strict=True) if code not in fine]
-            return odd + mended(root)
+            return odd + mended(
+                root, lineage=other != "repro"
+            )  # the stages here record nothing under plain dvc, as real ones do
 
 
 def below(pid: int) -> list[int]:

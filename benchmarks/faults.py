@@ -5,7 +5,7 @@ one), `errors` (that change fails instead: disk full, input/output error, no per
 moment to a random process of the real command), `together` (two runs, plain `dvc repro` or `dvc gc` at once) and `inputs`
 (each parameter out of type, range and shape). After each fault a plain run must come to its end with the right outs, complete
 lineage, and nothing left running or reserved. With `--sample` only so many trials of each are made, drawn by the seed.
-benchmarks/results/faults.json has what came out, and benchmarks/faults.md shows it.
+With `--keep` benchmarks/results/faults.json has what came out, and benchmarks/faults.md shows it.
 """
 
 import argparse
@@ -124,14 +124,20 @@ def render(result: Mapping[str, Any]) -> str:
         "unless a plain run then comes to its end with the right outs, each with a complete lineage, and nothing is left running, "
         "reserved or put aside; of bad parameters, unless one line says what was expected and nothing was written.",
         "",
-        f"Seed {result['seed']}; {result['conditions']}",
+        result["conditions"],
         "",
-        "| campaign | trials | failures | minutes |",
-        "|---|---|---|---|",
+        "| campaign | trials | of all | failures | minutes | seed |",
+        "|---|---|---|---|---|---|",
     ]
     for name, one in result["campaigns"].items():
         about = (CAMPAIGNS[name].__doc__ or name).rstrip(".")
-        lines.append(f"| {name}: {about} | {one['trials']} | {len(one['failures'])} | {one['seconds'] / 60:.1f} |")
+        cells = [
+            one["trials"],
+            "a sample" if one["sample"] else "all",
+            len(one["failures"]),
+            f"{one['seconds'] / 60:.1f}",
+        ]
+        lines.append(f"| {name}: {about} | {' | '.join(map(str, cells))} | {one['seed']} |")
     failures = [f"- {name}: {text}" for name, one in result["campaigns"].items() for text in one["failures"]]
     return "\n".join([*lines, *(["", "Failures:", "", *failures] if failures else []), "", *result["untried"]]) + "\n"
 
@@ -143,20 +149,20 @@ UNTRIED = [
 
 
 def main() -> None:
-    """Run the campaigns of the command line, or all; only a whole campaign is kept as a result."""
+    """Run the campaigns of the command line, or all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("campaigns", nargs="*", metavar="CAMPAIGN", help=", ".join(CAMPAIGNS))
     parser.add_argument("--sample", type=int, help="trials of each campaign; all without it")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true", help="write what came out to benchmarks/results/faults.json")
     given = parser.parse_args()
     outcomes = run(given.campaigns or [*CAMPAIGNS], given.sample, given.seed)
-    if given.sample is None:
+    if given.keep:
         before = json.loads(RESULT.read_text()) if RESULT.exists() else {"campaigns": {}, "conditions": ""}
-        made = {name: vars(one) for name, one in outcomes.items()}
-        campaigns = {
-            name: {**before["campaigns"], **made}[name] for name in CAMPAIGNS if name in {**before["campaigns"], **made}
-        }
-        result = {"seed": given.seed, "conditions": before["conditions"], "campaigns": campaigns, "untried": UNTRIED}
+        made = {name: {**vars(one), "sample": given.sample, "seed": given.seed} for name, one in outcomes.items()}
+        known = {**before["campaigns"], **made}
+        campaigns = {name: known[name] for name in CAMPAIGNS if name in known}
+        result = {"conditions": before["conditions"], "campaigns": campaigns, "untried": UNTRIED}
         RESULT.write_text(json.dumps(result, indent=1) + "\n")
         PAGE.write_text(render(result))
     sys.exit(any(one.failures for one in outcomes.values()))

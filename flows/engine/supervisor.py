@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -44,13 +45,21 @@ class Command:
             status = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
-        self._close()
-        return status
+        self._end()
+        return 128 - status if status < 0 else status
 
     def stop(self) -> None:
         """End the command and all that it started, and wait for that (at most a little over GRACE_SECONDS)."""
         self._close()
         self._process.wait()
+        self._end()
+
+    def _end(self) -> None:
+        """Close the pipe; where the supervisor itself was killed, end what it can no longer end."""
+        self._close()
+        if self._process.returncode < 0:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _close(self) -> None:
         assert self._process.stdin is not None
@@ -61,7 +70,8 @@ def main() -> int:
     """Run the commands given as JSON, stop them when standard input ends, return the first status that is not 0."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGTERM, lambda *_: _abort())
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, lambda *_: _abort())
     threading.Thread(target=_abort_at_end_of_input, daemon=True).start()
     for command in json.loads(sys.argv[1]):
         status = subprocess.call(command, stdin=subprocess.DEVNULL)

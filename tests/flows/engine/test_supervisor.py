@@ -102,3 +102,18 @@ def test_a_command_that_does_not_exist_fails(tmp_path: Path) -> None:
     command = Command([["no-such-program"]], tmp_path, os.environ, tmp_path / "log")
     assert command.wait(20) not in (0, None)
     assert "no-such-program" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_no_command_survives_its_supervisor(tmp_path: Path, number: signal.Signals) -> None:
+    """Whoever ends the supervisor alone ends the command: with SIGKILL its parent does what it no longer can."""
+    script = f"import os, pathlib, time; pathlib.Path('{tmp_path}', f'{{os.getpid()}}.pid').touch(); time.sleep(60)"
+    shell = f'{sys.executable} -c "{script}"; true'  # so that the shell stays, as its parent
+    command = Command([["sh", "-c", shell]], tmp_path, os.environ, tmp_path / "log")
+    wait_for(lambda: alive(tmp_path), 20)
+    [child] = alive(tmp_path)
+    supervisor = psutil.Process(child).parent().parent()
+    supervisor.send_signal(number)
+    status = command.wait(10)
+    assert status == 128 + (number if number == signal.SIGKILL else signal.SIGTERM)
+    assert wait_for(lambda: not alive(tmp_path), 4) < 3

@@ -1,0 +1,106 @@
+"""The campaign of faults: a sample of it passes, and what it is to notice it notices."""
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks import fault_inputs, fault_runs, faults
+from benchmarks.fault_runs import Toy
+
+SAMPLE = {"kills": 9, "errors": 9, "signals": 4, "together": 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_random_sample_of_faults_leaves_nothing_broken(name: str) -> None:
+    """The seed is printed with what fails, so that it can be made again."""
+    seed = random.SystemRandom().randrange(10**6)
+    outcome = faults.run([name], SAMPLE[name], seed)[name]
+    assert outcome.trials == SAMPLE[name]
+    assert outcome.failures == [], f"--seed {seed} --sample {SAMPLE[name]}"
+
+
+@pytest.mark.slow
+def test_every_bad_value_is_refused_in_one_line() -> None:
+    outcome = faults.run(["inputs"], None, 0)["inputs"]
+    assert outcome.failures == []
+    assert outcome.trials > 2000
+
+
+def test_some_bad_values_are_refused_in_one_line() -> None:
+    assert faults.run(["inputs"], 60, 1)["inputs"].failures == []
+
+
+def test_a_value_that_is_taken_is_noticed(tmp_path: Path) -> None:
+    assert fault_inputs.refused(tmp_path, "dpo.beta", 0.2) == ["taken", "params.yaml was changed"]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return Toy.prepared(tmp_path_factory.mktemp("faults"), "again")
+
+
+def test_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
+    """Each kind of damage by hand, after a run that was sound."""
+    with toy.copy() as root:
+        assert fault_runs.in_child(lambda: fault_runs.whole_run(root))[0] == 0
+
+        def found() -> list[str]:
+            status, problems = fault_runs.in_child(lambda: fault_runs.problems(root, lineage=True))
+            assert status == 0, problems
+            return list(problems)
+
+        assert found() == []
+        (root / ".dvc/tmp/posttrain/previous/b").mkdir(parents=True)
+        assert found() == [".dvc/tmp/posttrain/previous is not empty"]
+        (root / ".dvc/tmp/posttrain/previous/b").rmdir()
+        (root / ".dvc/tmp/rwlock").write_text(json.dumps({"read": {"a": []}}))
+        assert found()[0].startswith("still reserved: ")
+        (root / ".dvc/tmp/rwlock").unlink()
+        text = root / "data/c/text"
+        text.unlink()  # a link into the cache
+        text.write_text("other")
+        assert [line.split(" ")[0] for line in found()] == ["data/c", "c", "d"]
+        fault_runs.execute(root, "UPDATE runs SET status = 'RUNNING' WHERE name = 'd'")
+        assert "the run of d is left as running" in found()
+        assert any("the chain breaks here" in line for line in found())
+
+
+def test_a_kill_comes_where_it_is_asked_for(toy: Toy) -> None:
+    """Before the first change nothing is done; the 10,000th never comes."""
+    with toy.copy() as root:
+
+        def stopped(at: int) -> int:
+            def act(count: int) -> None:
+                if count == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            def run() -> None:
+                fault_runs.hook(root, act)
+                fault_runs.whole_run(root)
+
+            return fault_runs.in_child(run)[0]
+
+        lock = (root / "dvc.lock").read_bytes()
+        assert stopped(1) == -signal.SIGKILL
+        assert (root / "dvc.lock").read_bytes() == lock
+        assert stopped(10_000) == 0
+        assert (root / "dvc.lock").read_bytes() != lock
+
+
+def test_the_page_shows_what_failed() -> None:
+    one = {
+        "trials": 3,
+        "failures": ["first, kill at change 7: data/a holds None"],
+        "seconds": 90.0,
+        "sample": 3,
+        "seed": 5,
+    }
+    page = faults.render({"conditions": "A machine.", "campaigns": {"kills": one}, "untried": ["Not tried: much."]})
+    assert "| 3 | a sample | 1 | 1.5 | 5 |" in page
+    assert "- kills: first, kill at change 7: data/a holds None" in page
+    assert page.endswith("Not tried: much.\n")
