@@ -35,6 +35,10 @@ def open_client(root: Path) -> Any:
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)  # their remarks about making tables
+    if "?" in str(root.absolute()):
+        raise DatabaseError(
+            f"{DATABASE}: the repository's path has a '?', which MLflow takes for the end of it; move it"
+        )
     with one_line(), _lock(root):
         path = root / DATABASE
         if path.is_file() and _half_made(path):
@@ -79,12 +83,13 @@ def _lock(root: Path) -> Iterator[None]:
 
 def _make(path: Path) -> None:
     """Make it beside and rename it in: whoever is killed on the way leaves nothing that counts."""
-    from mlflow import MlflowClient
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     for left in path.parent.glob(f"{path.name}.new*"):
         left.unlink()
     new = path.with_name(f"{path.name}.new")
-    MlflowClient(f"sqlite:///{new.absolute()}").search_experiments()
+    # its "Default" experiment, which nothing here uses, gets a place without quotes: MLflow writes it into SQL as it is
+    SqlAlchemyStore(f"sqlite:///{new.absolute()}", "/mlruns").engine.dispose()
     with closing(sqlite3.connect(new)) as database:
         database.execute(f"PRAGMA user_version = {WHOLE}")
     new.rename(path)

@@ -25,6 +25,8 @@ def open_repo(root: Path) -> "Repo":
 
     for name in ("dvc", "dvc_data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # their progress bars as well
+    if {*"{}"} & {*str(root.absolute())}:
+        raise PlanError(f"{root}: DVC takes braces in a path for the fields of its progress bars; move the repository")
     with plain_errors():
         repo = Repo(str(root), _wait_for_lock=True)
         heal_rwlock(repo)

@@ -154,3 +154,18 @@ def test_a_moved_repository_keeps_its_artifacts_beside_it(tmp_path: Path, empty_
     client.log_text(later, "after", "more.txt")
     assert (new / ARTIFACTS / later / "artifacts/more.txt").read_text() == "after"
     assert not old.exists()
+
+
+def test_a_path_may_have_quotes_but_no_question_mark(tmp_path: Path) -> None:
+    """MLflow writes one path into SQL as it is, and takes what follows a question mark for options."""
+    odd = tmp_path / 'it\'s "my" #1 ü 100%'
+    odd.mkdir()
+    assert finished(odd)
+    asked = tmp_path / "why?"
+    asked.mkdir()
+    with pytest.raises(
+        DatabaseError, match=r"^mlruns/mlflow.db: the repository's path has a '\?', which MLflow takes for"
+    ):
+        database.open_client(asked)
+    assert not any(asked.iterdir())
+    assert not (tmp_path / "why").exists()

@@ -1,10 +1,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from flows.engine.plan import PlanError
+from flows.engine.plan import PlanError, plan
 from tests.flows.engine.toy import Toy
 
 
@@ -171,3 +172,12 @@ def test_data_behind_a_link_is_told_at_once(toy: Toy, tmp_path_factory: pytest.T
     ):
         toy.plan()
     assert not any(away.iterdir())
+
+
+def test_a_path_with_braces_is_told_at_once(tmp_path: Path) -> None:
+    """DVC fails with KeyError over them, when it hashes an out."""
+    (tmp_path / "{a}").mkdir()
+    with pytest.raises(
+        PlanError, match=r"DVC takes braces in a path for the fields of its progress bars; move the repository$"
+    ):
+        plan(tmp_path / "{a}", ["a"])
