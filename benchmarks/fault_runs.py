@@ -36,7 +36,6 @@ Path(out).mkdir(parents=True)
 Path("data/metrics").mkdir(exist_ok=True)
 Path(f"data/metrics/{name}.json").write_text(json.dumps({"length": len(text)}))
 """
-LIMIT = 120.0  # seconds, for anything
 
 
 def make(root: Path) -> None:
@@ -266,101 +265,3 @@ def mended(root: Path, lineage: bool = True) -> list[str]:
         return [f"the next run: {'; '.join(bad) or said}"]
     status, found = in_child(lambda: problems(root, lineage))
     return list(found) if status == 0 else [f"looking: {found}"]
-
-
-@dataclass
-class Command:
-    """`posttrain run` on the pipeline, as a process of its own."""
-
-    template: Path
-    seconds: float  # that an undisturbed run takes
-
-    @classmethod
-    def prepared(cls, folder: Path) -> "Command":
-        """Nothing has run; each stage takes a moment."""
-        toy = Toy.prepared(folder, "first")
-        choose(toy.template, seconds=0.3)
-        one = cls(toy.template, 0.0)
-        with toy.copy() as root:
-            began = time.monotonic()
-            ended = one.start(root, "run", "d").wait(LIMIT)
-            one.seconds = time.monotonic() - began
-            assert ended == 0
-        return one
-
-    def start(self, root: Path, *words: str, module: str = "flows.cli") -> "subprocess.Popen[bytes]":
-        """A command in a session of its own."""
-        environ = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        log = (root.parent / "command.log").open("ab")
-        return subprocess.Popen(
-            [sys.executable, "-m", module, *words],
-            cwd=root,
-            env=environ,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-    def signalled(self, kind: str, moment: float, which: float) -> list[str]:
-        """A signal after this share of a run's time to one of its processes; then a plain run."""
-        with Toy(self.template).copy() as root:
-            run = self.start(root, "run", "d")
-            time.sleep(moment * self.seconds)
-            tree = [run.pid, *below(run.pid)]
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(tree[int(which * len(tree))], getattr(signal, kind))
-            try:
-                run.wait(LIMIT)
-            except subprocess.TimeoutExpired:
-                os.killpg(run.pid, signal.SIGKILL)
-                return ["it does not end"]
-            left = orphans(tree, root)
-            return left + mended(root)
-
-    def beside(self, other: str, later: float) -> list[str]:
-        """Another command on the same repository; then a plain run."""
-        with Toy(self.template).copy() as root:
-            run = self.start(root, "run", "d")
-            time.sleep(later * self.seconds)
-            words = {"run": ["run", "d"], "repro": ["repro", "--quiet"], "gc": ["gc", "--quiet", "-w", "-f"]}[other]
-            second = self.start(root, *words, module="flows.cli" if other == "run" else "dvc")
-            try:
-                ended = run.wait(LIMIT), second.wait(LIMIT)
-            except subprocess.TimeoutExpired:
-                os.killpg(run.pid, signal.SIGKILL)
-                os.killpg(second.pid, signal.SIGKILL)
-                return ["they do not end"]
-            codes = {"run": {0, 2}, "repro": {0, 1, 255}, "gc": {0, 1, 255}}[other]
-            odd = [f"exit {code}" for code, fine in zip(ended, ({0, 1, 2}, codes), strict=True) if code not in fine]
-            return odd + mended(
-                root, lineage=other != "repro"
-            )  # the stages here record nothing under plain dvc, as real ones do
-
-
-def below(pid: int) -> list[int]:
-    """The processes that it started, and theirs."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found, new = [], {pid}
-    while new:
-        new = {child for child, parent in parents.items() if parent in new}
-        found += sorted(new)
-    return found
-
-
-def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str]:
-    """Processes that work in the repository after the command has ended."""
-    deadline = time.monotonic() + patience
-    while True:
-        alive = []
-        for pid in tree[1:]:
-            with contextlib.suppress(OSError):
-                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                if state != "Z" and Path(f"/proc/{pid}/cwd").readlink() == root:
-                    alive.append(pid)
-        if not alive or time.monotonic() > deadline:
-            return [f"still at work: {len(alive)} processes"] if alive else []
-        time.sleep(0.1)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_inputs, fault_runs
+from benchmarks import fault_commands, fault_inputs
 from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy
 
 ROOT = Path(__file__).parents[1]
@@ -71,7 +71,7 @@ def errors(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tu
 
 def signals(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """At a random moment, to a random process of `posttrain run`."""
-    command = fault_runs.Command.prepared(scratch / "command")
+    command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_SIGNALS):
         kind, moment, which = rng.choice(SIGNALS), rng.random(), rng.random()
         yield f"{kind} at {moment:.3f} to process {which:.3f}, trial {number}", command.signalled(kind, moment, which)
@@ -79,7 +79,7 @@ def signals(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[t
 
 def together(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """A run beside another, beside plain `dvc repro`, and beside `dvc gc`."""
-    command = fault_runs.Command.prepared(scratch / "command")
+    command = fault_commands.Command.prepared(scratch / "command")
     for number in range(sample or MANY_PAIRS):
         other, later = PAIRS[number % len(PAIRS)], rng.uniform(0, 1)
         yield f"run and {other}, {later:.3f} later, trial {number}", command.beside(other, later)

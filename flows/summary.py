@@ -30,7 +30,7 @@ STYLES: dict[State, str] = {
     "failed": "bold red",
     "skipped": "yellow",
 }
-LOG_LINES = 12  # of a failed stage, shown at the end
+LOG_LINES, LINE = 12, 500  # of a failed stage, shown at the end, and the characters of each
 
 
 class Screen(Console):
@@ -107,4 +107,5 @@ def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:
         file.seek(max(log.stat().st_size - 20_000, 0))
         text = file.read().decode(errors="replace")
     said = [line.rstrip().split("\r")[-1] for line in text.split("\n")]
-    return ["".join(char for char in line if char.isprintable() or char == "\t") for line in said if line][-lines:]
+    plain = ["".join(char for char in line if char.isprintable() or char == "\t") for line in said if line]
+    return [line if len(line) <= LINE else line[: LINE - 4] + " ..." for line in plain if line][-lines:]

@@ -57,6 +57,8 @@ class Coordinator:
         self, name: str, watch: Watcher, environ: Mapping[str, str] | None = None, force: bool = False
     ) -> StageResult:
         """Bring one stage up to date; its upstream must be. What went wrong is in the result, never raised."""
+        if self._runner.stopped:
+            return StageResult(name, "skipped", "the run was stopped")
         started = time.monotonic()
         result = StageResult(name, "failed")
         try:
@@ -83,8 +85,6 @@ class Coordinator:
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
     def _execute(self, result: StageResult, watch: Watcher, environ: Mapping[str, str], force: bool) -> None:
-        if self._runner.stopped:
-            raise StageFailed("stopped before it started")
         with closing(StageRecords(self.root, result.stage, self._gate, self._home / "previous")) as records:
             with records.locked():
                 reason = "forced" if force else records.reason()

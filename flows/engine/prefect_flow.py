@@ -91,7 +91,7 @@ def _task(name: str, execution: Execution) -> Any:
         for line in _follow(execution.coordinator.log_of(name), future):
             logger.info(line)
         result = future.result()
-        if result.state == "failed":
+        if result.state in ("failed", "skipped"):
             raise StageFailed(result.reason)
         return Completed(name=result.state.capitalize(), message=result.reason)
 

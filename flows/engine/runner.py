@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
 LOOK_SECONDS = 0.25  # between two looks at a running command's progress
+TAIL, SHOWN = 100_000, 300  # bytes of a log that are looked at for its last line, and characters of that
 Progress = Callable[[int, int, float], None]  # step, total, seconds since the start
 
 
@@ -120,5 +121,10 @@ class _Reports:
 
 
 def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    """The last line that says something, without control characters and of a length that a person reads."""
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - TAIL, 0))
+        lines = file.read().decode(errors="replace").splitlines()
+    said = ("".join(char for char in line if char.isprintable()).strip() for line in reversed(lines))
+    line = next(filter(None, said), "")
+    return line if len(line) <= SHOWN else line[: SHOWN - 4] + " ..."

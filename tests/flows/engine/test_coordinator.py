@@ -9,6 +9,7 @@ import pytest
 from flows.engine import lockfile
 from flows.engine.coordinator import Coordinator
 from flows.engine.plan import PlanError
+from flows.summary import log_end
 from tests.flows.engine.test_supervisor import wait_for
 from tests.flows.engine.toy import Toy
 
@@ -279,3 +280,24 @@ def test_plain_dvc_at_work_on_the_same_outs_is_respected(toy: Toy) -> None:
     assert result.state == "failed"
     assert "is busy" in result.reason
     assert not (toy.root / "data/a").exists()
+
+
+def test_what_never_started_was_not_failed_by_a_stop(toy: Toy) -> None:
+    toy.diamond()
+    with Coordinator(toy.root) as coordinator:
+        coordinator.stop()
+        result = coordinator.execute("a", toy.events.append)
+    assert (result.state, result.reason) == ("skipped", "the run was stopped")
+    assert not (toy.root / "data").exists()
+
+
+def test_a_last_line_without_end_is_shown_in_part(toy: Toy) -> None:
+    """Three megabytes, with what would clear the screen."""
+    toy.stage("a", cmd="python -c \"print('\\x1b[2J' + 'no! ' * 750000)\"; exit 3")
+    result = toy.run()["a"]
+    assert result.state == "failed"
+    assert "no! no! " in result.reason
+    assert result.reason.isprintable()
+    assert result.reason.endswith(" ... (exit status 3)")
+    assert len(result.reason) < 330
+    assert max(map(len, log_end(result.log))) <= 500
