@@ -93,6 +93,11 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
     unrecorded = next((result.unrecorded for result in results if result.unrecorded), "")
     if unrecorded:
         console.print(Text(f"what MLflow has of this run is incomplete: {unrecorded}", STYLES["skipped"]))
+    elsewhere = [result.stage for result in results if result.state == "restored" and not result.mlflow_run_id]
+    if elsewhere and any(result.mlflow_run_id for result in results):  # else nothing was recorded at all
+        console.print(
+            f"restored from a shared cache, with no run here that made it: {', '.join(elsewhere)}", markup=False
+        )
     failed = any(result.state in ("failed", "skipped") for result in results)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
     if failed:

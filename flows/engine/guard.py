@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 HOST = "127.0.0.1"
 HEADER = "X-Posttrain-Token"
@@ -45,7 +45,7 @@ def token(root: Path) -> str:
 
 def command(server: str, port: int) -> list[str]:
     """The command that serves it; the token is passed in the environment as VARIABLE."""
-    return [sys.executable, "-m", "flows.engine.guard", server, str(port)]
+    return [sys.executable, "-P", "-m", "flows.engine.guard", server, str(port)]
 
 
 class Guard:
@@ -71,7 +71,7 @@ class Guard:
             return await self.app(scope, receive, send)
         if scope["type"] == "http" and scope["method"] == "GET" and self._knows(dict(query).get("token")):
             rest = urlencode([(name, value) for name, value in query if name != "token"])
-            return await self._welcome(scope["path"] + (f"?{rest}" if rest else ""), send)
+            return await self._welcome(quote(scope["path"]) + (f"?{rest}" if rest else ""), send)
         return await refuse(scope, send, "open the address that `posttrain ui` prints, which has the token")
 
     def _knows(self, given: str | None) -> bool:

@@ -201,3 +201,24 @@ def test_duration(seconds: float, text: str) -> None:
 
 def test_tally_names_failures_first() -> None:
     assert tally(["ran", "failed", "ran", "up-to-date"]) == "1 failed, 2 ran, 1 up to date"
+
+
+def test_what_a_shared_cache_gave_is_told_where_no_run_here_made_it(tmp_path: Path) -> None:
+    ran, restored = StageResult("a", "ran", mlflow_run_id="1"), StageResult("b", "restored")
+    for results, told in (
+        ([ran, restored], True),
+        ([restored], False),  # nothing was recorded at all
+        ([ran, StageResult("b", "restored", mlflow_run_id="2")], False),
+    ):
+        out = io.StringIO()
+        show_results(Screen(out), results, tmp_path, 1.0)
+        assert ("restored from a shared cache, with no run here that made it: b\n" in out.getvalue()) == told
+
+
+def test_a_record_that_failed_is_told_and_fails_no_stage(tmp_path: Path) -> None:
+    out = io.StringIO()
+    results = [StageResult("a", "ran", unrecorded="mlruns/mlflow.db: disk I/O error"), StageResult("b", "ran")]
+    show_results(Screen(out), results, tmp_path, 1.0)
+    assert (
+        "what MLflow has of this run is incomplete: mlruns/mlflow.db: disk I/O error\n2 ran in 1.0 s" in out.getvalue()
+    )
