@@ -249,6 +249,8 @@ def _bring_up_to_date(
         taken = time.monotonic() - STARTED
         console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
         with _plan_errors():
+            if not dry_run:
+                _settle(root, flow)
             results = _unchanged(root, planned) if with_runs or not shown else []
     elif dry_run:
         show_plan(console, planned)
@@ -262,6 +264,16 @@ def _bring_up_to_date(
         for page in run_page.write_pages(root, planned, results):
             console.print(f"report: {relative(page, root)}", markup=False)
     return results
+
+
+def _settle(root: Path, flow: str) -> None:
+    """End what a kill behind the last stage left as running: no other run would."""
+    from flows.engine import runs
+
+    if runs.left_running(root):
+        from flows.engine.recording import settle
+
+        settle(root, flow)
 
 
 def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:

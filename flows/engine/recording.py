@@ -6,13 +6,17 @@ ends it.
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
+from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from flows.engine import environment, runs, store
+from flows.engine.coordinator import Coordinator
 from flows.engine.lockfile import read_entries
+from flows.engine.pipeline import PlanError
 from flows.engine.runs import PREFIX
 from flows.engine.state import StageResult
 from flows.engine.store import Entry
@@ -33,19 +37,8 @@ class Recorder:
         tags = {**self._environment, PREFIX + "flow": flow}
         with runs.one_line():
             self._experiment = store.experiment(self.client, self.root, flow)
-            self._end_stale_runs()
+            _end_stale_runs(self.client, self._experiment, self.root)
             self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
-
-    def _end_stale_runs(self) -> None:
-        """End what a killed process left as running: as finished, if its result had reached DVC's lock file or run cache."""
-        entries = read_entries(self.root)
-        running = f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
-        for run in self.client.search_runs([self._experiment], running):
-            tags = run.data.tags
-            entry = entries.get(tags.get(PREFIX + "stage", ""))
-            recorded = entry is not None and {**store.in_tags(tags[PREFIX + "stage"], entry), **store.out_tags(entry)}
-            finished = (recorded and recorded.items() <= tags.items()) or store.in_run_cache(self.root, tags)
-            self.client.set_terminated(run.info.run_id, "FINISHED" if finished else "KILLED")
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:
         """A run for a stage that is about to be executed, with its inputs; `entry` is as dvc.lock will have it."""
@@ -99,6 +92,25 @@ class Recorder:
         with runs.one_line():
             store.set_tags(self.client, self.parent, tags)
             self.client.set_terminated(self.parent, status if complete else "KILLED")
+
+
+def settle(root: Path, flow: str) -> None:
+    """End the runs that a killed process left as running, where nothing is to run that would; not while another run is at work."""
+    with suppress(PlanError), Coordinator(root), runs.one_line():
+        client = store.open_store(root)
+        _end_stale_runs(client, store.experiment(client, root, flow), root)
+
+
+def _end_stale_runs(client: MlflowClient, experiment: str, root: Path) -> None:
+    """End what a killed process left as running: as finished, if its result had reached DVC's lock file or run cache."""
+    entries = read_entries(root)
+    running = f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
+    for run in client.search_runs([experiment], running):
+        tags = run.data.tags
+        entry = entries.get(tags.get(PREFIX + "stage", ""))
+        recorded = entry is not None and {**store.in_tags(tags[PREFIX + "stage"], entry), **store.out_tags(entry)}
+        finished = (recorded and recorded.items() <= tags.items()) or store.in_run_cache(root, tags)
+        client.set_terminated(run.info.run_id, "FINISHED" if finished else "KILLED")
 
 
 def _dataset(path: str, md5: str) -> DatasetInput:

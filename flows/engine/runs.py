@@ -20,6 +20,8 @@ FINISHED = """
     SELECT runs.run_uuid, runs.start_time FROM runs JOIN experiments USING (experiment_id)
     WHERE runs.status = 'FINISHED' AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
 """
+MADE = "SELECT 1 FROM sqlite_master WHERE name = 'tags'"
+RUNNING = "SELECT 1 FROM runs JOIN tags USING (run_uuid) WHERE runs.status = 'RUNNING' AND tags.key = ? LIMIT 1"
 TAGGED = " AND EXISTS (SELECT 1 FROM tags WHERE tags.run_uuid = runs.run_uuid AND tags.key = ? AND tags.value LIKE ?)"
 NEWEST = " ORDER BY runs.start_time DESC LIMIT 50"
 
@@ -44,6 +46,14 @@ def get(root: Path, run_id: str) -> Run:
     return _select(root, " AND runs.run_uuid = ?", [run_id])[0]
 
 
+def left_running(root: Path) -> bool:
+    """Whether a run of ours has not ended: one that is at work, or that was killed."""
+    if not (root / DATABASE).exists():
+        return False
+    with one_line(), closing(database.connect(root)) as records:
+        return bool(records.execute(MADE).fetchone() and records.execute(RUNNING, [PREFIX + "engine"]).fetchone())
+
+
 @contextmanager
 def one_line() -> Iterator[None]:
     """Turn whatever goes wrong with the records into a PlanError of one line."""
@@ -58,7 +68,7 @@ def _select(root: Path, conditions: str, values: Sequence[str]) -> list[Run]:
     if not (root / DATABASE).exists():
         return []
     with one_line(), closing(database.connect(root)) as records:
-        if not records.execute("SELECT 1 FROM sqlite_master WHERE name = 'tags'").fetchone():
+        if not records.execute(MADE).fetchone():
             return []  # whoever made the database was killed before it had tables
         return [
             Run(run_id, datetime.fromtimestamp(started / 1000), *(_facts(records, kind, run_id) for kind in KINDS))

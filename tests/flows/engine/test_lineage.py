@@ -1,5 +1,6 @@
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from threading import Barrier
 import pytest
 from mlflow import MlflowClient
 
-from flows.engine import store
+from flows.engine import runs, store
+from flows.engine.coordinator import Coordinator
 from flows.engine.lineage import Link, chain
 from flows.engine.pipeline import PlanError
-from flows.engine.recording import Recorder
+from flows.engine.recording import Recorder, settle
 from tasks import database
 from tests.flows.engine.toy import Toy
 
@@ -146,7 +148,7 @@ import os, signal, sys
 from pathlib import Path
 from flows.engine import records
 from flows.engine.coordinator import Coordinator
-from flows.engine.recording import Recorder
+from flows.engine.recording import Recorder, settle
 from tasks import database
 records.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 root = Path(sys.argv[1])
@@ -238,3 +240,23 @@ def test_a_damaged_database_is_one_line_before_anything_runs(recorded: Toy) -> N
     (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
     with pytest.raises(PlanError, match=r"^mlruns/mlflow.db: file is not a database; if it is damaged, delete mlruns/"):
         Recorder(recorded.root, "language")
+
+
+def test_what_a_kill_behind_the_last_stage_left_is_settled_with_nothing_to_run(recorded: Toy) -> None:
+    """Recorded by DVC, but neither the stage's run nor the flow's had ended."""
+    recorder = Recorder(recorded.root, "language")
+    recorded.set(d=2)
+    results = recorded.run(recorder=recorder)
+    last = results["d"].mlflow_run_id
+    with sqlite3.connect(recorded.root / "mlruns/mlflow.db") as records:
+        records.execute("UPDATE runs SET status = 'RUNNING' WHERE run_uuid = ?", [last])
+    assert runs.left_running(recorded.root)
+    assert "the chain breaks here" in chain(recorded.root, "d").note
+    with Coordinator(recorded.root):
+        settle(recorded.root, "language")
+    assert runs.left_running(recorded.root), "another run is at work"
+    settle(recorded.root, "language")
+    assert not runs.left_running(recorded.root)
+    assert chain(recorded.root, "d").run_id == last
+    status = MlflowClient(database.address(recorded.root)).get_run(recorder.parent).info.status
+    assert status == "KILLED", "the flow's own run was not ended"
