@@ -7,7 +7,6 @@ A file of short episodes is tens of thousands of small arrays, so that they are 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
@@ -148,9 +147,12 @@ def numbers(group: h5py.Group, number: int | None, field: str) -> NDArray[Any]:
 
 def _check_link(group: h5g.GroupID, name: bytes, number: int | None, field: str) -> None:
     """BadEpisode for a link: HDF5 would follow it to any file of the machine, or wait at a pipe for ever."""
-    with suppress(KeyError, ValueError, RuntimeError):  # of what is missing, which others tell
-        if group.links.get_info(name).type != h5l.TYPE_HARD:
-            raise BadEpisode(number, field, "a link, which is not followed; expected the data itself")
+    try:
+        kind = group.links.get_info(name).type
+    except (KeyError, ValueError, RuntimeError):  # it is missing, which others tell
+        return
+    if kind != h5l.TYPE_HARD:
+        raise BadEpisode(number, field, "a link, which is not followed; expected the data itself")
 
 
 def _check_storage(source: h5d.DatasetID, number: int | None, field: str) -> None:
