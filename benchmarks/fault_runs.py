@@ -19,6 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate"}
+LINES = ("PlanError: ", "OSError: ", "PermissionError: ")  # of which flows/cli.py makes one line
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 SITUATIONS = ("first", "again", "restored")
 GRAPH: dict[str, list[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
@@ -247,7 +248,7 @@ class Toy:
             found = []
             if code is None and status not in (0, -signal.SIGKILL):
                 found.append(f"before the kill: {said}")
-            if code is not None and status and not str(said).startswith("PlanError: "):
+            if code is not None and status and not str(said).startswith(LINES):
                 found.append(f"not one line: {said}")
             time.sleep(0.02)
             return found + mended(root)

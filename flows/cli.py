@@ -183,6 +183,9 @@ def _plan_errors() -> Iterator[None]:
         yield
     except PlanError as error:
         raise WrongUseError(str(error)) from None
+    except OSError as error:  # a disk that is full, broken or not to be written to
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise WrongUseError(f"{what}; what had finished is kept") from None
 
 
 def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> list[Part]:

@@ -269,3 +269,12 @@ def test_help_lists_the_commands() -> None:
     code, out, _ = call(REPOSITORY)
     assert code == 0
     assert all(word in out for word in ("run", "status", "lineage", "preset", "ui"))
+
+
+def test_a_disk_that_fails_is_one_line_and_exit_2(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "mlruns/logs/dpo.log")
+
+    monkeypatch.setattr("flows.engine.plan.plan", full)
+    code, _, error = call(root, "run")
+    assert (code, error) == (2, "posttrain: mlruns/logs/dpo.log: No space left on device; what had finished is kept\n")
