@@ -180,8 +180,13 @@ def test_wrong_use(home):
     save_tiny(LlamaForCausalLM, words, home / "stranger", seed=1)
     with pytest.raises(SystemExit, match="the tokenizers differ"):
         evaluate(home, "wrong", reference="stranger")
+    with pytest.raises(
+        SystemExit, match=r"stranger: lacks weights of the model that config\.json describes: score\.weight"
+    ):
+        evaluate(home, "wrong", reward_model="stranger")  # a language model is none
+    save_tiny(LlamaForSequenceClassification, words, home / "judge", seed=1)
     with pytest.raises(SystemExit, match="the tokenizers differ"):
-        evaluate(home, "wrong", reward_model="stranger")
+        evaluate(home, "wrong", reward_model="judge")
     with pytest.raises(ValidationError, match=r"greater than 0"):
         EvaluateConfig.model_validate({**CONFIG.model_dump(), "temperatures": [0.0]})
     with pytest.raises(ValidationError, match=r"greater than or equal to 0"):

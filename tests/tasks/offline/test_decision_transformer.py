@@ -220,7 +220,7 @@ def test_text_or_tokenizer_that_is_not_there_is_named(data, tmp_path, missing):
     all_inits(tmp_path)
     places = {"text": tmp_path / "text", "model": tmp_path / "model", missing: tmp_path / "empty"}
     (tmp_path / "empty").mkdir()
-    what = {"text": "0 tokens of text", "model": "no tokenizer can be loaded"}[missing]
+    what = {"text": "0 tokens of text", "model": "cannot be loaded "}[missing]
     with pytest.raises(SystemExit, match=f"^{tmp_path}/empty: {what}"):
         stage._stream(config(), places["model"], places["text"])
 
