@@ -178,12 +178,13 @@ class Names:
                 raise SystemExit(f"{wanted}; got {self.branch!r}")
             if first == "key":
                 return self.branch
-            entries: Any = self._at(self.foreach.removeprefix("${").removesuffix("}").split("."))
-            return str(self._at([self.branch, *rest], entries)) if isinstance(entries, Mapping) else self.branch
+            place = self.foreach.removeprefix("${").removesuffix("}").split(".")
+            named = isinstance(self._at(place), Mapping)  # of a list's branches the item is the name itself
+            return str(self._at([*place, self.branch, *rest])) if named else self.branch
         return str(self._at([first, *rest]))
 
-    def _at(self, keys: Sequence[str], found: Any = None) -> Any:
-        found = self.params if found is None else found
+    def _at(self, keys: Sequence[str]) -> Any:
+        found: Any = self.params
         for key in keys:
             if not isinstance(found, Mapping) or key not in found:
                 raise SystemExit(f"{PARAMS}: {'.'.join(keys)} is missing")

@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 from pydantic import Field, ValidationError
 
-from tasks.stage import Config, key_of, read_section
+from tasks.stage import Config, Names, key_of, path, read_section
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,7 +121,7 @@ def house(empty_mlflow, tmp_path):
     return tmp_path
 
 
-def start(house, *arguments, device=""):
+def start(house, *arguments, device="", branch=""):
     return subprocess.run(
         [sys.executable, "-m", "stages.toys.toy", *arguments],
         cwd=house,
@@ -130,6 +130,7 @@ def start(house, *arguments, device=""):
             "PATH": "",
             "MLFLOW_TRACKING_URI": f"sqlite:///{house}/mlflow.db",
             "POSTTRAIN_DEVICE": device,
+            **({"DVC_STAGE": branch} if branch else {}),
         },
         capture_output=True,
         text=True,
@@ -234,3 +235,52 @@ def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_name
     done = start(house, *paths, device="xpu")
     assert done.returncode == 0, done.stderr
     assert (house / "out.txt").read_text() == device
+
+
+PARAMS = {"data": {"sets": {"a-1": {"of": "x y"}, "b": {"of": "$(pwd)"}}, "path": "it's"}, "bc": {"datasets": ["a-1"]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "foreach", "branch", "expected"),
+    [
+        ("data/raw", "", "", "data/raw"),
+        ("{data.path}", "", "", "it's"),
+        ("data/{key}/{item.of}", "${data.sets}", "a-1", "data/a-1/x y"),
+        ("data/{item.of}", "${data.sets}", "b", "data/$(pwd)"),
+        ("data/{item}/m@{key}.json", "${bc.datasets}", "a-1", "data/a-1/m@a-1.json"),
+    ],
+)
+def test_a_command_names_in_braces_what_the_stage_looks_up(text, foreach, branch, expected):
+    assert path(text, Names(PARAMS, foreach, branch)) == Path(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "branch", "told"),
+    [
+        ("{data.nosuch}", "", "params.yaml: data.nosuch is missing"),
+        ("{item.nosuch}", "a-1", "params.yaml: data.sets.a-1.nosuch is missing"),
+        ("{key}", "", "DVC_STAGE: expected stage@branch, as `dvc repro` sets it"),
+        ("{key}", "../../etc", "DVC_STAGE: expected stage@branch, as `dvc repro` sets it"),
+        ("{item.of}", "c", "params.yaml: data.sets.c.of is missing"),
+    ],
+)
+def test_what_a_command_cannot_name_is_one_line(text, branch, told):
+    with pytest.raises(SystemExit, match=f"^{re.escape(told)}"):
+        path(text, Names(PARAMS, "${data.sets}", branch))
+
+
+def test_a_branch_finds_its_own_places_from_what_dvc_calls_it(house, monkeypatch):
+    (house / "stages/toys/toy.py").write_text(BRANCHED)
+    (house / "dvc.yaml").write_text(
+        "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {cpu: 3, gpu: 0}}}}}\n"
+    )
+    entries = {"one-v1": {"size": 1, "name": "one"}}
+    (house / "params.yaml").write_text(json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {}, "names": []}}))
+    arguments = ["--out", "{key}", "--metrics", "data/metrics/toy@{key}.json"]
+    lost = start(house, *arguments)
+    assert lost.returncode == 1
+    assert lost.stderr.startswith("DVC_STAGE: expected stage@branch")
+    done = start(house, *arguments, branch="toy@one-v1")
+    assert done.returncode == 0, done.stderr
+    assert (house / "one-v1").read_text() == "one"
+    assert (house / "data/metrics/toy@one-v1.json").is_file()
