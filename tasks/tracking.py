@@ -1,4 +1,4 @@
-"""Metrics, parameters and progress of a stage's run; the only module of tasks/ that imports MLflow.
+"""Metrics, parameters and progress of a stage's run; with tasks/database.py the only module of tasks/ that imports MLflow.
 
 Nothing here can change an out: a stage's rows are the same whether or not anyone records them, and a stage whose record
 fails goes on: the failure is said on standard error.
