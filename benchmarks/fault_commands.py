@@ -38,15 +38,15 @@ class Command:
     def start(self, root: Path, *words: str, module: str = "flows.cli") -> "subprocess.Popen[bytes]":
         """A command in a session of its own."""
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        log = (root.parent / "command.log").open("ab")
-        return subprocess.Popen(
-            [sys.executable, "-m", module, *words],
-            cwd=root,
-            env=environ,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        with (root.parent / "command.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", module, *words],
+                cwd=root,
+                env=environ,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def signalled(self, kind: str, moment: float, which: float) -> list[str]:
         """A signal after this share of a run's time to one of its processes; then a plain run."""

@@ -44,7 +44,7 @@ def run_flow(
         complete = False
         try:
             execution.start_ready()
-            with using(server):
+            with _reachable(), using(server):
                 _flow(flow_name, execution)(return_state=True)
             complete = True
         finally:
@@ -55,6 +55,20 @@ def run_flow(
             except PlanError as error:
                 results[0].unrecorded = results[0].unrecorded or str(error)
         return results
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """PlanError where Prefect's server was ended while the flow needed it."""
+    from httpx import TransportError
+
+    try:
+        yield
+    except TransportError as error:
+        what = " ".join(str(error).split())
+        raise PlanError(
+            f"Prefect's server cannot be reached ({what}); what had finished is kept, run it again"
+        ) from error
 
 
 def _flow(name: str, execution: Execution) -> "Flow[..., Any]":

@@ -6,6 +6,7 @@ history stays in mlruns/prefect.db, for `posttrain ui`.
 
 import os
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +19,7 @@ from flows.engine.pipeline import PlanError
 from flows.engine.supervisor import Command
 
 START_SECONDS = 90.0
+LOOK_SECONDS = 0.5  # between two looks at whether it still runs
 
 
 def be_quiet() -> None:
@@ -46,7 +48,8 @@ class TemporaryServer:
             "PREFECT__SERVER_EPHEMERAL": "1",
             "PREFECT__SERVER_FINAL": "1",
         }
-        self._command = Command([guard.command("prefect", port)], root, environ, self.log)
+        self._start = lambda: Command([guard.command("prefect", port)], root, environ, self.log)
+        self._command, self._stopping = self._start(), threading.Event()
 
     def wait(self) -> None:
         """Return once the server answers; PlanError if it ends or does not come up."""
@@ -61,8 +64,20 @@ class TemporaryServer:
                     break
         raise PlanError(f"Prefect's temporary server did not start; see {self.log}")
 
+    def keep_alive(self) -> None:
+        """Start it again, at the same place and with the same history, whenever it is ended by somebody else: without it a run
+        would wait for minutes at every step."""
+
+        def watch() -> None:
+            while not self._stopping.wait(LOOK_SECONDS):
+                if self._command.wait(0) is not None and not self._stopping.is_set():
+                    self._command = self._start()
+
+        threading.Thread(target=watch, daemon=True).start()
+
     def stop(self) -> None:
         """End the server."""
+        self._stopping.set()
         self._command.stop()
 
 
@@ -91,6 +106,7 @@ def using(server: TemporaryServer | None) -> Iterator[None]:
         yield
         return
     server.wait()
+    server.keep_alive()
     with temporary_settings({PREFECT_API_URL: server.url, PREFECT_CLIENT_CUSTOM_HEADERS: server.headers}):
         _end_stale_runs()
         try:
