@@ -61,7 +61,7 @@ def kills(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tup
 
 
 def errors(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
-    """The change fails as a full or broken disk makes it fail, once or from then on."""
+    """The change fails once, as a full, broken or closed disk makes it fail."""
     for situation in SITUATIONS:
         toy = Toy.prepared(scratch / situation, situation)
         for n in chosen(range(1, toy.changes() + 1), sample and -(-sample // len(SITUATIONS)), rng):
