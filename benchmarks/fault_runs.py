@@ -127,9 +127,9 @@ def problems(root: Path, lineage: bool) -> list[str]:
     with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
         left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
     found += [f"the run of {name} is left as running" for (name,) in left]
-    for place in (".dvc/tmp/posttrain/previous",):
-        if (root / place).exists() and any((root / place).iterdir()):
-            found.append(f"{place} is not empty")
+    place = ".dvc/tmp/posttrain/previous"
+    if (root / place).exists() and any((root / place).iterdir()):
+        found.append(f"{place} is not empty")
     reserved = root / ".dvc/tmp/rwlock"
     if reserved.exists() and any(json.loads(reserved.read_text() or "{}").values()):
         found.append(f"still reserved: {reserved.read_text()}")

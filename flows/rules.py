@@ -7,6 +7,7 @@ have run, hours later perhaps. Each rule is a function that yields the key at fa
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -79,23 +80,15 @@ def reported_policies(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
         yield "baseline", f"expected one of report.policies, got {shown(own['baseline'])}"
 
 
-def reward_model(section: str) -> Any:
+def reward_model(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
     """Where a reward model's score counts, there is one: another stage's, or a model in the folder."""
-
-    def rule(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
-        path = str(own["reward_model_path"])
-        mixed = any(one["reward"] == "reward_model" for one in given.params["mixture"]["datasets"])
-        made = {f"data/{name.replace('@', '/')}" for name in given.stages}
-        there = path in made or (given.root / path / "config.json").is_file()
-        if (own["reward"]["reward_model"] or mixed) and not there:
-            why = "reward.reward_model counts" if own["reward"]["reward_model"] else "a data set of the mixture asks it"
-            yield (
-                "reward_model_path",
-                f"expected a folder with a model, since {why} (such as data/reward_model), got {shown(path)}",
-            )
-
-    rule.__name__ = f"reward_model of {section}"
-    return rule
+    path, counts = str(own["reward_model_path"]), own["reward"]["reward_model"]
+    mixed = any(one["reward"] == "reward_model" for one in given.params["mixture"]["datasets"])
+    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
+    if (counts or mixed) and path not in made and not (given.root / path / "config.json").is_file():
+        why = "reward.reward_model counts" if counts else "a data set of the mixture asks it"
+        expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
+        yield "reward_model_path", f"{expected}, got {shown(path)}"
 
 
 def passed_over(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
@@ -145,8 +138,8 @@ def measured_policies(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _below(root: Path, folder: str, location: str, key: str, whose: str) -> Iterator[Fault]:
-    home = (root / folder).resolve()
-    place = (home / location).resolve()
+    home = Path(normpath(root / folder))  # by its name: a link below it may lead to data elsewhere
+    place = Path(normpath(home / location))
     if not place.is_relative_to(home):
         yield key, f"expected a place below {whose}, where changes are noticed, got {shown(location)}"
     elif not place.exists():
@@ -162,7 +155,7 @@ RULES = (
     ("responses", passed_over),
     ("mixture", passed_over),
     ("mixture", mixed_sets),
-    *((name, reward_model(name)) for name in ("rejection_sft", "reinforce", "ppo", "grpo")),
+    *((name, reward_model) for name in ("rejection_sft", "reinforce", "ppo", "grpo")),
     ("transitions", imported_sets),
     ("offline_report", measured_policies),
 )

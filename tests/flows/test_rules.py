@@ -113,6 +113,17 @@ def test_a_model_in_the_folder_or_of_a_stage_will_do(root: Path) -> None:
     parameters.check_together(root, STAGES)
 
 
+def test_a_link_below_the_folder_may_lead_to_data_elsewhere(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    raw = root / "data/raw/transitions"
+    raw.mkdir(parents=True)
+    (raw / "mine").symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    entry = "{environment: graph, source: minari, location: mine, steps: null, episodes: null}"
+    parameters.edit(root, [parameters.setting(f"transitions.datasets.graph-60={entry}")])
+    parameters.check_together(root, STAGES)
+
+
 def test_a_method_may_be_expected_to_beat_the_data(root: Path) -> None:
     for side in ("data mean", "data best", "greedy behaviour"):
         text = f"offline_report.expectations=[{{dataset: graph-60, higher: {side}, lower: Q-learning}}]"
