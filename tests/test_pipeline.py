@@ -91,8 +91,13 @@ def test_a_second_run_does_nothing_and_dvc_agrees(clone: Clone, first: dict[str,
 
 def test_metrics_and_plots_work(clone: Clone, first: dict[str, Any]) -> None:
     shown = json.loads(clone.dvc("metrics", "show", "--json"))[""]["data"]
-    assert {path for path in shown if "data" in shown[path]} == {f"data/metrics/{stage}.json" for stage in STAGES}
-    assert 0 <= shown["data/metrics/reward_model.json"]["data"]["accuracy"] <= 1
+    policies = {path: of["data"] for path, of in shown.items() if "data" in of}
+    assert policies.keys() == {f"data/report/metrics/{policy}.json" for policy in POLICIES}
+    assert all(0 <= of["strict_greedy"] <= 1 for of in policies.values())
+    table = clone.dvc("metrics", "show").splitlines()
+    assert len(table[0]) < 200
+    one = json.loads(clone.dvc("metrics", "show", "--json", "data/metrics/reward_model.json"))[""]["data"]
+    assert 0 <= one["data/metrics/reward_model.json"]["data"]["accuracy"] <= 1
     assert json.loads(clone.dvc("metrics", "diff", "--json")) is not None
     plots = json.loads(clone.dvc("plots", "show", "--json"))
     curves = set(json.dumps(plots).split('"')) & {f"data/curves/{name}.csv" for name in ("sft", "reward_model", *TUNED)}

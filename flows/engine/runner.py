@@ -70,8 +70,7 @@ class Runner:
 
     def _check(self, stage: "PipelineStage", log: Path) -> None:
         made = [Path(out.fs_path) for out in stage.outs]
-        found = [*outs.problems(self.root, made, [Path(out.fs_path) for out in stage.metrics])]
-        found = found or self._checker.problems(made)
+        found = [*outs.problems(self.root, made)] or self._checker.problems(made)
         if self._stopping:
             raise StageFailed("stopped")
         if found:

@@ -75,6 +75,7 @@ def run(
         "stages": {name: list(_leaves(metrics)) for name, metrics in stages.items()},
     }
     pages.write(Path(__file__).parent / "templates", "report", view, figures, out)
+    pages.write_metrics({policy: _row(results, policy) for policy in config.policies}, out)
     return _metrics(results)
 
 
@@ -163,6 +164,16 @@ def _rubric(frame: pd.DataFrame, temperature: float) -> np.ndarray:
     """Rubric points by problem, in the order of their ids: (P, k)."""
     drawn = frame[frame["temperature"] == temperature]
     return drawn.pivot(index="problem_id", columns="sample", values="rubric").sort_index().to_numpy()
+
+
+def _row(results: Results, policy: str) -> dict[str, float]:
+    """What a person compares first: greedy accuracy, its difference to the baseline's with its interval, and the rubric's points."""
+    judged, changes = results.judged[policy], results.changes.get(policy, {})
+    row = {metric: judged[metric].mean for metric in ("strict_greedy", results.mean_at(BEST), "rubric_greedy")}
+    if "strict_greedy" in changes:
+        estimate = changes["strict_greedy"].estimate
+        row |= {"change": estimate.mean, "change_low": estimate.low, "change_high": estimate.high}
+    return row
 
 
 def _metrics(results: Results) -> Metrics:

@@ -83,7 +83,10 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "interval": results.interval,
     }
     pages.write(Path(__file__).parent / "templates", "offline_report", view, _figures(measured, found, data), out)
-    return _metrics(first, data)
+    metrics = _metrics(first, data)
+    rows = {f"{dataset}/{variant}": row for dataset, of in metrics.items() for variant, row in of.items()}
+    pages.write_metrics(rows, out)
+    return metrics
 
 
 def headline(verdicts: Sequence[Verdict]) -> list[str]:
@@ -233,7 +236,7 @@ def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
     return [(variant, where((variant, steps, size)), steps, size) for variant, steps, size in costs]
 
 
-def _metrics(first: Sequence[Result], data: Mapping[str, Any]) -> Metrics:
+def _metrics(first: Sequence[Result], data: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
     """By data set and variant: the mean score, and the half width of its interval where there is one."""
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     for one in first:

@@ -169,6 +169,18 @@ def test_both_pages_have_the_same_numbers(pages, home):
         assert "With sft, accuracy of the greedy answers was raised from pretrained" in page
 
 
+def test_dvc_has_a_row_of_few_numbers_for_each_policy(pages, home):
+    metrics, _, _ = pages
+    rows = {path.stem: json.loads(path.read_text()) for path in (home / "out/metrics").iterdir()}
+    assert rows.keys() == RIGHT.keys()
+    judged = {name: json.loads((home / "metrics" / f"evaluate@{name}.json").read_text()) for name in RIGHT}
+    assert {name: row["strict_greedy"] for name, row in rows.items()} == {
+        name: of["strict_greedy"]["mean"] for name, of in judged.items()
+    }
+    assert rows["dpo"]["change_low"] == metrics["dpo"]["change"]["strict_greedy"]["low"]
+    assert "change" not in rows["sft"]  # the baseline
+
+
 def test_the_warning_is_given_only_when_the_chosen_answers_fell():
     def curve(chosen, rejected):
         steps = np.linspace(0, 1, 20)
@@ -207,8 +219,9 @@ def test_markdown_tables_are_whole_and_plots_exist(pages, home):
 def test_same_inputs_same_bytes(home, pages):
     (home / "again").mkdir()
     report(home, home / "again")
-    for path in (home / "out").iterdir():
-        assert (home / "again" / path.name).read_text().replace("/again/", "/out/") == path.read_text()
+    for path in (path for path in (home / "out").rglob("*") if path.is_file()):
+        again = home / "again" / path.relative_to(home / "out")
+        assert again.read_text().replace("/again/", "/out/") == path.read_text()
 
 
 def test_samples_are_the_seeds_choice(home, tmp_path, pages):

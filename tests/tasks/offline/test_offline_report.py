@@ -175,6 +175,12 @@ def test_every_data_set_and_method_has_its_score(html, home):
     assert metrics["graph-60"] == {"Q-learning": {"score": 100.0}}
 
 
+def test_dvc_has_a_row_for_each_data_set_and_variant(home):
+    metrics, folder = json.loads((home / "metrics.json").read_text()), home / "out/metrics"
+    rows = {(path.parent.name, path.stem): json.loads(path.read_text()) for path in folder.rglob("*.json")}
+    assert rows == {(dataset, variant): row for dataset, of in metrics.items() for variant, row in of.items()}
+
+
 def test_the_decision_transformer_stands_with_its_first_target_not_the_best(home):
     metrics = json.loads((home / "metrics.json").read_text())
     assert metrics["LunarLander-v3-medium"]["DT"]["score"] == pytest.approx(100 * (110 + 180) / 450)
@@ -227,9 +233,9 @@ def test_what_stands_in_one_page_stands_in_the_other(html, home):
 
 def test_equal_numbers_are_equal_bytes(home, tmp_path):
     run(CONFIG, home / "returns", tmp_path / "out")
-    for file in sorted((home / "out").iterdir()):
+    for file in (path for path in (home / "out").rglob("*") if path.is_file()):
         if file.suffix != ".md":  # names the folder it is in
-            assert file.read_bytes() == (tmp_path / "out" / file.name).read_bytes(), file.name
+            assert file.read_bytes() == (tmp_path / "out" / file.relative_to(home / "out")).read_bytes(), file.name
 
 
 def test_what_is_not_listed_is_not_shown(home, tmp_path):
