@@ -2,7 +2,7 @@
 
 Campaigns: `kills` (kill -9 before the n-th change of the file system, for every n of a first run, a re-run and a restored
 one), `errors` (that change fails instead: disk full, input/output error, no permission), `signals` (a signal at a random
-moment to a random process of the real command), `together` (two runs, plain `dvc repro` or `dvc gc` at once) and `inputs`
+moment to a random process of the real command), `flows` (the same to both real flows at preset tiny's size), `together` (two runs, plain `dvc repro` or `dvc gc` at once) and `inputs`
 (each parameter out of type, range and shape). After each fault a plain run must come to its end with the right outs, complete
 lineage, and nothing left running or reserved. With `--sample` only so many trials of each are made, drawn by the seed.
 With `--keep` benchmarks/results/faults.json has what came out, and benchmarks/faults.md shows it.
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_commands, fault_inputs
+from benchmarks import fault_commands, fault_flows, fault_inputs
 from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +27,7 @@ RESULT, PAGE = ROOT / "benchmarks/results/faults.json", ROOT / "benchmarks/fault
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 PAIRS = ("run", "repro", "gc")
 MANY_SIGNALS, MANY_PAIRS = 300, 30
+LATEST = 15.0  # seconds after the start of a flow, in which some stages of preset tiny end
 
 
 @dataclass
@@ -77,6 +78,19 @@ def signals(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[t
         yield f"{kind} at {moment:.3f} to process {which:.3f}, trial {number}", command.signalled(kind, moment, which)
 
 
+def flows(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """At a random moment, to a random process of both real flows at preset tiny's size, again and again until they end."""
+    real = fault_flows.Flows.prepared(scratch)
+    flow, *others = fault_flows.FLOWS
+    trials = sample or MANY_SIGNALS
+    for number in range(trials):
+        kind, moment, which = rng.choice(SIGNALS), rng.uniform(0, LATEST), rng.random()
+        over, faults = real.signalled(flow, kind, moment, which, last=number == trials - 1)
+        yield f"{flow}, {kind} after {moment:.2f} s to process {which:.3f}, trial {number}", faults
+        if over:
+            flow, *others = [*others, flow]
+
+
 def together(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """A run beside another, beside plain `dvc repro`, and beside `dvc gc`."""
     command = fault_commands.Command.prepared(scratch / "command")
@@ -96,6 +110,7 @@ CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tup
     "kills": kills,
     "errors": errors,
     "signals": signals,
+    "flows": flows,
     "together": together,
     "inputs": inputs,
 }
@@ -144,7 +159,7 @@ def render(result: Mapping[str, Any]) -> str:
 
 UNTRIED = [
     "Not tried: faults in the middle of SQLite's own writes (it has its own tests), power cuts that lose what was written and not "
-    "synced, network file systems, more than two runs at once, and kills of stages that train (tests/tasks/language/test_kills.py)."
+    "synced, network file systems, and more than two runs at once."
 ]
 
 

@@ -1,0 +1,151 @@
+"""The real flows at preset tiny's size, which benchmarks/faults.py stops again and again until they have come to their end.
+
+A trial is one signal. The next trial goes on with what the one before it left, so that every stage is hit in its turn; when a
+run reaches its end, or has been stopped `ROUND` times, a plain run must end well, with the outs of an undisturbed run, byte
+for byte. Then everything that was made is thrown away, and it begins again with the other flow.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from benchmarks.fault_commands import below, orphans
+from benchmarks.fault_runs import ROOT, in_child
+
+FLOWS = {"language": "report", "offline": "offline_report"}
+MADE = ("mlruns", "dvc.lock", ".dvc/cache", ".dvc/tmp", "report.html", "report.md", "offline_report.html", "offline_report.md")
+ROUND = 40  # signals, after which a plain run must do the rest
+LIMIT = 900.0  # seconds, for a whole run
+
+
+@dataclass
+class Flows:
+    """A copy of this repository, and what an undisturbed run of each flow makes."""
+
+    root: Path
+    hashes: dict[str, dict[str, str]]  # flow -> path -> md5
+    stops: int = 0  # in this round
+
+    @classmethod
+    def prepared(cls, folder: Path) -> "Flows":
+        """Both flows have run once; nothing of it is left."""
+        root = folder / "posttrain"
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for name in filter(lambda name: (ROOT / name).is_file(), listed.splitlines()):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, root / name)
+        subprocess.run(["git", "init", "--quiet", root], check=True)
+        pipeline = (root / "dvc.yaml").read_text()
+        (root / "dvc.yaml").write_text(pipeline.replace("{cpu: 2,", "{cpu: 1,"))  # on two, stages this small take longer
+        flows = cls(root, {})
+        assert flows.start("preset", "tiny").wait(LIMIT) == 0
+        for flow in FLOWS:
+            assert flows.start("run", flow).wait(LIMIT) == 0, (folder / "command.log").read_text()[-2000:]
+            flows.hashes[flow] = flows.outs()
+            flows.clean()
+        return flows
+
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+        """A command of posttrain, in a session of its own."""
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT", "MLFLOW"))}
+        environ |= {"PYTHONPATH": str(self.root), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        environ |= {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(self.root.parent / "site")}
+        with (self.root.parent / "command.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "flows.cli", *words],
+                cwd=self.root,
+                env=environ,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        """What the last command printed."""
+        return (self.root.parent / "command.log").read_text(errors="replace")
+
+    def outs(self) -> dict[str, str]:
+        """The hash of every out in dvc.lock."""
+        lock = YAML(typ="safe").load(self.root / "dvc.lock")
+        return {out["path"]: out["md5"] for stage in lock["stages"].values() for out in stage["outs"]}
+
+    def clean(self) -> None:
+        """Away with all that runs made."""
+        made = [self.root / name for name in MADE] + [path for path in (self.root / "data").iterdir() if path.name != "raw"]
+        for path in made:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        self.stops = 0
+
+    def signalled(self, flow: str, kind: str, seconds: float, which: float, last: bool) -> tuple[bool, list[str]]:
+        """A signal so long after the start, to one of the run's processes: whether the round is over, and what is wrong.
+
+        With `last` the round ends with it.
+        """
+        run = self.start("run", flow)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(seconds)
+        tree = [run.pid, *below(run.pid)]
+        if run.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(tree[int(which * len(tree))], getattr(signal, kind))
+        try:
+            ended = run.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)
+            return True, ["it does not end"]
+        found = orphans(tree, self.root)
+        if "Traceback" in self.said():
+            found.append(f"a traceback: {self.said()[-500:]}")
+        self.stops += 1
+        if ended and self.stops < ROUND and not last and not found:
+            return False, []
+        found += self.mended(flow)
+        self.clean()
+        return True, found
+
+    def mended(self, flow: str) -> list[str]:
+        """A plain run, and what is wrong after it."""
+        if (ended := self.start("run", flow).wait(LIMIT)) != 0:
+            return [f"the next run ends with exit {ended}: {self.said()[-500:]}"]
+        found = [f"{path} differs" for path, md5 in self.outs().items() if self.hashes[flow].get(path) != md5]
+        found += [f"{path} is not there" for path in self.hashes[flow].keys() - self.outs().keys()]
+        with closing(sqlite3.connect(self.root / "mlruns/mlflow.db")) as records:
+            left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
+        found += [f"the run of {name} is left as running" for (name,) in left]
+        reserved = self.root / ".dvc/tmp/rwlock"
+        if reserved.exists() and any(json.loads(reserved.read_text() or "{}").values()):
+            found.append(f"still reserved: {reserved.read_text()}")
+        status, broken = in_child(lambda: list(breaks(self.root, FLOWS[flow])))
+        found += broken if status == 0 else [f"lineage: {broken}"]
+        if self.start("run", flow).wait(LIMIT) or "nothing has changed" not in self.said():
+            found.append(f"a run after that has something to do: {self.said()[-300:]}")
+        return found
+
+
+def breaks(root: Path, stage: str) -> Iterator[str]:
+    """Where the lineage of a stage's outs ends too early."""
+    from flows.engine.lineage import chain
+
+    def notes(link: Any) -> Iterator[str]:
+        if "breaks" in link.note:
+            yield f"lineage of {link.path}: {link.note}"
+        for earlier in link.inputs:
+            yield from notes(earlier)
+
+    yield from notes(chain(root, stage))
