@@ -13,7 +13,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,7 +25,16 @@ from benchmarks.fault_commands import below, orphans
 from benchmarks.fault_runs import ROOT, in_child
 
 FLOWS = {"language": "report", "offline": "offline_report"}
-MADE = ("mlruns", "dvc.lock", ".dvc/cache", ".dvc/tmp", "report.html", "report.md", "offline_report.html", "offline_report.md")
+MADE = (
+    "mlruns",
+    "dvc.lock",
+    ".dvc/cache",
+    ".dvc/tmp",
+    "report.html",
+    "report.md",
+    "offline_report.html",
+    "offline_report.md",
+)
 ROUND = 40  # signals, after which a plain run must do the rest
 LIMIT = 900.0  # seconds, for a whole run
 
@@ -49,7 +57,9 @@ class Flows:
             shutil.copy(ROOT / name, root / name)
         subprocess.run(["git", "init", "--quiet", root], check=True)
         pipeline = (root / "dvc.yaml").read_text()
-        (root / "dvc.yaml").write_text(pipeline.replace("{cpu: 2,", "{cpu: 1,"))  # on two, stages this small take longer
+        (root / "dvc.yaml").write_text(
+            pipeline.replace("{cpu: 2,", "{cpu: 1,")
+        )  # on two, stages this small take longer
         flows = cls(root, {})
         assert flows.start("preset", "tiny").wait(LIMIT) == 0
         for flow in FLOWS:
@@ -84,7 +94,9 @@ class Flows:
 
     def clean(self) -> None:
         """Away with all that runs made."""
-        made = [self.root / name for name in MADE] + [path for path in (self.root / "data").iterdir() if path.name != "raw"]
+        made = [self.root / name for name in MADE] + [
+            path for path in (self.root / "data").iterdir() if path.name != "raw"
+        ]
         for path in made:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
