@@ -17,9 +17,9 @@ from minari.dataset.minari_storage import MinariStorage
 
 from benchmarks.engine import machine
 from benchmarks.rl_report import span
-from tasks import episodes, recordings
-from tasks.episodes import Episode
-from tasks.recordings import Reference
+from tasks.offline.datasets import episodes, stored
+from tasks.offline.datasets.episodes import Episode
+from tasks.offline.datasets.stored import Reference
 
 RESULT = Path(__file__).with_suffix(".md")
 ENVIRONMENT, SEEN, TAKEN = "Hopper-v5", 11, 3
@@ -57,12 +57,12 @@ def made_up(case: Case, count: int) -> list[Episode]:
 def measure(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list[float]]:
     """Seconds of the processor: Minari's reader, ours, and all that a stage does to have the data set, checked, as tensors."""
     path = folder / "made-up"
-    recordings.write(path, ENVIRONMENT, made_up(case, count), Reference(0.0, 1.0), {})
+    stored.write(path, ENVIRONMENT, made_up(case, count), Reference(0.0, 1.0), {})
     storage = MinariStorage.read(path / "data")
     readers: dict[str, Callable[[], object]] = {
         "minari": lambda: list(storage.get_episodes(range(count))),
-        "ours": lambda: list(episodes.read(path / recordings.DATA)),
-        "stage": lambda: recordings.read(path),
+        "ours": lambda: list(episodes.read(path / stored.DATA)),
+        "stage": lambda: stored.read(path),
     }
     seconds: dict[str, list[float]] = {name: [] for name in readers}
     for number in range(rounds + 1):

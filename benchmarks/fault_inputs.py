@@ -8,8 +8,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from flows import parameters
-from flows.validation import ParameterError
+from flows.params import editing
+from flows.params.checking import ParameterError
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
@@ -37,7 +37,7 @@ def refused(scratch: Path, key: str, value: Any) -> list[str]:
     before = (scratch / "params.yaml").read_bytes()
     found = []
     try:
-        parameters.edit(scratch, [parameters.setting(f"{key}={json.dumps(value)}")])
+        editing.edit(scratch, [editing.setting(f"{key}={json.dumps(value)}")])
         found.append("taken")
     except ParameterError as error:
         found += _odd(str(error), key)

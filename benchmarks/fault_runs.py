@@ -81,8 +81,8 @@ def whole_run(root: Path) -> dict[str, str]:
     """Plan and bring all up to date, recorded, as `posttrain run` does without Prefect; each stage's state and reason."""
     from flows.engine.coordinator import Coordinator
     from flows.engine.execute import Execution
+    from flows.engine.mlflow_recording import Recorder
     from flows.engine.plan import plan
-    from flows.engine.recording import Recorder
 
     with Coordinator(root) as coordinator:
         planned = plan(root, ["d"])
@@ -197,8 +197,8 @@ class Toy:
         os.environ["DVC_SITE_CACHE_DIR"] = str(folder / "site")
         os.environ.setdefault("DVC_NO_ANALYTICS", "1")
         import flows.engine.lineage  # before any fork
-        import flows.engine.recording  # noqa: F401
-        import tasks.database  # noqa: F401
+        import flows.engine.mlflow_recording  # noqa: F401
+        import tasks.common.mlflow_database  # noqa: F401
 
         toy = cls(template)
         for values in {"first": [], "again": [{}], "restored": [{}, {"b": 2}]}[situation]:

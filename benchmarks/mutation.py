@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine import machine
-from tasks.algorithms.estimates import share
+from tasks.common.estimates import share
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/mutation.json"

@@ -19,7 +19,7 @@ from benchmarks import offline_peer as peer
 from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
 from benchmarks.rl_report import span
-from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
 from tasks.stage import keep_freed_memory
 
@@ -143,7 +143,7 @@ def introduction(version: str, rounds: int, load: float, seconds: float) -> list
         "evaluation; ours draws batches, steps, gathers metrics and reuses freed memory as the stages do. Losses and gradients of BC, DQN and CQL are "
         "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's computes every "
         "layer at all positions, masks its padding, and its discrete one has other position embeddings. Our large products are "
-        "oneDNN's (tasks/algorithms/linear.py), in single precision too; d3rlpy's are what torch takes, MKL's.",
+        "oneDNN's (tasks/algorithms/common/linear.py), in single precision too; d3rlpy's are what torch takes, MKL's.",
         "",
         "| | d3rlpy | posttrain | times as fast | posttrain, bfloat16 | times as fast |",
         "|---|---|---|---|---|---|",

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasks import q_learning
-from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, means
+from tasks.algorithms.offline import bc, cql, cql_continuous, dqn
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
-from tasks.algorithms.offline.transformer import Transformer
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.transitions import Transitions
 from tasks.algorithms.offline.windows import Episodes
+from tasks.offline.training import mean_metrics, q_learning
 
 Steps = Iterator[Mapping[str, Tensor]]
 LOG_EVERY = 100  # steps whose metrics become a row
@@ -35,7 +35,7 @@ class Ours:
     def fit(self, count: int) -> float:
         """Train for so many steps; the processor's seconds that it took."""
         began = time.process_time()
-        deque(means.rows(islice(self.steps, count), LOG_EVERY), maxlen=0)
+        deque(mean_metrics.rows(islice(self.steps, count), LOG_EVERY), maxlen=0)
         return time.process_time() - began
 
 

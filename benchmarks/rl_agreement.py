@@ -23,11 +23,11 @@ from benchmarks.rl_sides import (
     responses,
     reward,
 )
-from tasks.algorithms import dpo, grpo
-from tasks.algorithms.advantages import group_advantages
-from tasks.algorithms.completions import make_completions, token_logps
-from tasks.algorithms.experience import Experience
-from tasks.algorithms.linear import with_fast_products
+from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.language import dpo, grpo
+from tasks.algorithms.language.advantages import group_advantages
+from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.experience import Experience
 
 
 def check(size: Size, prompt: int, threads: int, folder: Path) -> None:

@@ -15,13 +15,13 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.rl_cases import OURS, THEIRS, Case
-from tasks.algorithms import dpo, grpo
-from tasks.algorithms.completions import make_completions
-from tasks.algorithms.experience import Experience
-from tasks.algorithms.linear import with_fast_products
-from tasks.algorithms.optimizer import BETAS, Optimizer
-from tasks.algorithms.pairs import Pairs
-from tasks.algorithms.rollouts import sample
+from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.optimizer import BETAS, Optimizer
+from tasks.algorithms.language import dpo, grpo
+from tasks.algorithms.language.completions import make_completions
+from tasks.algorithms.language.experience import Experience
+from tasks.algorithms.language.pairs import Pairs
+from tasks.algorithms.language.rollouts import sample
 
 ARCHITECTURES: dict[str, Any] = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
 LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-6, 0.01, 1.0  # so small a rate leaves the lengths of responses as they are

@@ -18,8 +18,8 @@ import psutil
 
 from benchmarks.engine import machine
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
-from tasks.algorithms.rubric import score
-from tasks.algorithms.verifier import Worker, as_latex, in_box, verify_number
+from tasks.language.rewards.rubric import score
+from tasks.language.rewards.verifier import Worker, as_latex, in_box, verify_number
 
 RESULT = Path(__file__).parent / "results/rubric.json"
 LENGTHS = (6_250, 25_000, 100_000)

@@ -19,7 +19,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tasks.scoreboard import at
+from tasks.language.reporting.scoreboard import at
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/seeds.json"

@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 from dvc.repo import Repo
 
-from flows import parameters
-from tasks.algorithms import estimates
+from flows.params import editing
+from tasks.common import estimates
 
 ROOT = Path(__file__).parents[1]
 RESULTS, TABLE = ROOT / "benchmarks/results/variants.json", ROOT / "benchmarks/variants.md"
@@ -122,7 +122,7 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
             data = made
             (folder / "params.yaml").write_text(params)
             # the best temperature, which is not read here, may be any
-            parameters.edit(folder, [parameters.setting(text) for text in (*settings, "evaluate.candidates=[0.0]")])
+            editing.edit(folder, [editing.setting(text) for text in (*settings, "evaluate.candidates=[0.0]")])
             cost = {"cpu_seconds": call(folder, stage)}
             call(folder, f"evaluate@{stage}")
         trained = json.loads((data / f"metrics/{stage}.json").read_text())

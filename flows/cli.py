@@ -19,11 +19,12 @@ import typer
 from rich.console import Console
 from typer.exceptions import Abort, TyperException
 
-from flows import parameters, run_page
-from flows.display import watcher
+from flows.console.display import watcher
+from flows.console.summary import Screen, relative, show_plan, show_results
 from flows.engine.state import PlannedStage, StageResult
-from flows.summary import Screen, relative, show_plan, show_results
-from flows.validation import ParameterError
+from flows.params import editing
+from flows.params.checking import ParameterError
+from flows.web import run_page
 
 # What to run -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
 FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
@@ -114,7 +115,7 @@ def status(targets: Targets = None) -> int:
     console, root = Screen(), find_root()
     for _, planned in _told(console, _plan(root, targets, [])):
         show_plan(console, planned)
-        for line in parameters.without_effect(root, {stage.name.split("@")[0] for stage in planned}):
+        for line in editing.without_effect(root, {stage.name.split("@")[0] for stage in planned}):
             console.print(line, markup=False)
     return 0
 
@@ -123,7 +124,7 @@ def status(targets: Targets = None) -> int:
 def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml")]) -> int:
     """Lay presets/NAME.yaml, a part of params.yaml, over params.yaml."""
     root = find_root()
-    changes = parameters.edit(root, parameters.preset(root, name))
+    changes = editing.edit(root, editing.preset(root, name))
     for change in changes or [f"has the values of preset {name} already"]:
         print(f"params.yaml: {change}")
     return 0
@@ -134,8 +135,8 @@ def lineage(
     of: Annotated[str, typer.Argument(metavar="PATH|STAGE|HASH", help="An output, its stage or its hash.")],
 ) -> int:
     """Where an output comes from: the chain of runs back to raw data."""
+    from flows.console.lineage_tree import tree
     from flows.engine.lineage import chain
-    from flows.lineage_tree import tree
 
     root = find_root()
     with _plan_errors():
@@ -151,7 +152,7 @@ def ui(
     ] = None,
 ) -> int:
     """Start the Prefect and MLflow pages on loopback, and print their addresses."""
-    from flows.pages import serve
+    from flows.web.servers import serve
 
     root, console = find_root(), Screen()
     try:
@@ -192,7 +193,7 @@ def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> li
     """What the targets stand for: each flow that they name, then the stages, under the flow that these belong to."""
     from flows.engine.plan import plan
 
-    parameters.check(root)
+    editing.check(root)
     named = targets or ["language"]
     parts: list[Part] = []
     with _plan_errors():
@@ -207,8 +208,8 @@ def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> li
     for name in force:
         if name not in names | {stage.split("@")[0] for stage in names}:
             raise WrongUseError(f"--force {name}: not among the stages that {', '.join(named)} needs")
-    parameters.check_together(root, names)
-    parameters.check_outside(root, {stage.name for _, planned in parts for stage in planned if stage.reason})
+    editing.check_together(root, names)
+    editing.check_outside(root, {stage.name for _, planned in parts for stage in planned if stage.reason})
     return parts
 
 
@@ -223,8 +224,8 @@ def _told(console: Console, parts: list[Part]) -> Iterator[Part]:
 @contextmanager
 def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
     """params.yaml with the settings, and as it was before after wrong use or if they are not to be kept."""
-    before = parameters.read(root) if settings else b""
-    changes = parameters.edit(root, [parameters.setting(text) for text in settings]) if settings else []
+    before = editing.read(root) if settings else b""
+    changes = editing.edit(root, [editing.setting(text) for text in settings]) if settings else []
     try:
         yield changes
     except (WrongUseError, ParameterError):
@@ -232,7 +233,7 @@ def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[
         raise
     finally:
         if changes and not keep:
-            parameters.write(root / "params.yaml", before)
+            editing.write(root / "params.yaml", before)
 
 
 def _bring_up_to_date(
@@ -271,26 +272,26 @@ def _bring_up_to_date(
 
 def _settle(root: Path, flow: str) -> None:
     """End what a kill behind the last stage left as running: no other run would."""
-    from flows.engine import runs
+    from flows.engine import mlflow_runs
 
-    if runs.left_running(root):
-        from flows.engine.recording import settle
+    if mlflow_runs.left_running(root):
+        from flows.engine.mlflow_recording import settle
 
         settle(root, flow)
 
 
 def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
     """The results of a run in which nothing ran: the records say what made each stage's output."""
-    from flows.engine import store
-    from flows.engine.lockfile import read_entries
+    from flows.engine import mlflow_store
+    from flows.engine.dvc_lock import read_entries
 
     entries = read_entries(root)
     return [
         StageResult(
             stage.name,
             "up-to-date",
-            mlflow_run_id=store.find(root, stage.name, entries[stage.name]),
-            outs=store.hashes(entries[stage.name], "outs"),
+            mlflow_run_id=mlflow_store.find(root, stage.name, entries[stage.name]),
+            outs=mlflow_store.hashes(entries[stage.name], "outs"),
         )
         for stage in planned
     ]

@@ -22,28 +22,36 @@ import pandas as pd
 import pandera.errors
 from safetensors import SafetensorError, safe_open
 
-from tasks import episodes, schemas, scores
+from tasks.common.tables import Table
+from tasks.common.documents import Documents
+from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.preferences import Annotations, Comparisons
+from tasks.language.tables.problems import Demonstrations, Problems, Prompts
+from tasks.language.tables.responses import Responses
+from tasks.offline.datasets import episodes
+from tasks.offline.datasets.tables import Measured, Recorded
+from tasks.offline.reporting import measurements
 
 # By folder and name, where a stage's tables differ, or by name alone.
-TABLES: dict[str, type[schemas.Table]] = {
-    "preferences/train.parquet": schemas.Comparisons,
-    "preferences/test.parquet": schemas.Comparisons,
-    "train.parquet": schemas.Problems,
-    "validation.parquet": schemas.Problems,
-    "test.parquet": schemas.Problems,
-    "demonstrations.parquet": schemas.Demonstrations,
-    "corpus.parquet": schemas.Documents,
-    "prompts.parquet": schemas.Prompts,
-    "selected.parquet": schemas.Demonstrations,
-    "responses.parquet": schemas.Responses,
-    "annotations.parquet": schemas.Annotations,
-    "generations.parquet": schemas.Generations,
-    "measures.parquet": schemas.Measures,
-    scores.EPISODES: scores.Episodes,
-    scores.VALUES: scores.Values,
-    scores.STARTS: scores.Starts,
-    "measured.parquet": schemas.Measured,
-    "recorded.parquet": schemas.Recorded,
+TABLES: dict[str, type[Table]] = {
+    "preferences/train.parquet": Comparisons,
+    "preferences/test.parquet": Comparisons,
+    "train.parquet": Problems,
+    "validation.parquet": Problems,
+    "test.parquet": Problems,
+    "demonstrations.parquet": Demonstrations,
+    "corpus.parquet": Documents,
+    "prompts.parquet": Prompts,
+    "selected.parquet": Demonstrations,
+    "responses.parquet": Responses,
+    "annotations.parquet": Annotations,
+    "generations.parquet": Generations,
+    "measures.parquet": Measures,
+    measurements.EPISODES: measurements.Episodes,
+    measurements.VALUES: measurements.Values,
+    measurements.STARTS: measurements.Starts,
+    "measured.parquet": Measured,
+    "recorded.parquet": Recorded,
 }
 NUMPY_DTYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 SHOWN = 5  # failures of one table that are told one by one

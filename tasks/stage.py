@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from ruamel.yaml import YAML
 
-from tasks import tracking
+from tasks.common import tracking
 
 PARAMS, PIPELINE = Path("params.yaml"), Path("dvc.yaml")
 # Names that the user chooses. Files are called by them: none can lead out of its folder.

@@ -84,8 +84,8 @@ def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database without runs, to be copied: making one takes seconds."""
-    from tasks import database
+    from tasks.common import mlflow_database
 
     root = tmp_path_factory.mktemp("mlflow")
-    database.open_client(root)
-    return root / database.DATABASE
+    mlflow_database.open_client(root)
+    return root / mlflow_database.DATABASE

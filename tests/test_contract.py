@@ -18,9 +18,11 @@ import pytest
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
-from flows import language_model, offline_rl, parameters
-from flows.engine.closure import Pipeline
-from tasks import contract, tracking
+from flows import language_model, offline_rl
+from flows.engine.dvc_closure import Pipeline
+from flows.params import editing
+from tasks import contract
+from tasks.common import tracking
 from tasks.language import sft
 from tasks.stage import Names, path, read_section
 from tests.conftest import PARAMS, tiny
@@ -41,7 +43,7 @@ def stages(tmp_path_factory):
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, root)
     unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not PARAMS[section][key]]
-    parameters.edit(root, [parameters.setting(f"{name}.datasets=[Hopper-v5-medium-replay]") for name in unused])
+    editing.edit(root, [editing.setting(f"{name}.datasets=[Hopper-v5-medium-replay]") for name in unused])
     Repo.init(str(root), no_scm=True).close()
     with Repo(str(root)) as repo:
         return {stage.name: stage for stage in repo.index.stages}
@@ -143,7 +145,7 @@ def test_an_evaluation_can_do_without_a_reward_model(tmp_path):
     """Named in params.yaml, the folder that holds none: what is evaluated then waits for no reward model."""
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, tmp_path)
-    parameters.edit(tmp_path, [parameters.setting("evaluate.reward_model_path=data/raw/reward_model")])
+    editing.edit(tmp_path, [editing.setting("evaluate.reward_model_path=data/raw/reward_model")])
     Repo.init(str(tmp_path), no_scm=True).close()
     with Repo(str(tmp_path)) as repo:
         [stage] = [stage for stage in repo.index.stages if stage.name == "evaluate@grpo"]
@@ -185,7 +187,7 @@ def test_a_preset_is_valid(tmp_path, name):
     for file in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / file, tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    assert parameters.edit(tmp_path, parameters.preset(tmp_path, name))
+    assert editing.edit(tmp_path, editing.preset(tmp_path, name))
     for stage, config in contract.config_types(PIPELINE).items():
         read_section(stage, config, tmp_path / "params.yaml")
 
@@ -243,7 +245,7 @@ def test_a_missing_or_needless_code_dep_is_noticed(name):
 def test_a_new_import_is_noticed(tmp_path):
     """In a copy, an algorithm comes to import another one: its stage's deps grow, also through a third."""
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
-    module = tmp_path / "tasks/algorithms/pairs.py"
+    module = tmp_path / "tasks/algorithms/language/pairs.py"
     module.write_text(module.read_text() + "\n\ndef late():\n    from tasks.algorithms import annotator\n")
     code = "import json; from tasks import contract; print(json.dumps(contract.code_deps(json.loads(input()))))"
     done = subprocess.run(
@@ -256,7 +258,7 @@ def test_a_new_import_is_noticed(tmp_path):
         check=True,
     )
     deps, before = json.loads(done.stdout), contract.code_deps(contract.stage_modules(PIPELINE))
-    assert sorted(deps["dpo"]) == sorted([*before["dpo"], "tasks/algorithms/annotator.py"])
+    assert sorted(deps["dpo"]) == sorted([*before["dpo"], "tasks/language/rewards/annotator.py"])
     assert deps["sft"] == before["sft"]
 
 
@@ -276,7 +278,7 @@ def test_rewriting_changes_nothing(tmp_path, monkeypatch):
 
 def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     """The modules that are no code deps: a stage writes the same bytes with a recorder, and without."""
-    assert {"tasks.tracking", "tasks.database"} == contract.WITHOUT_INFLUENCE
+    assert {"tasks.common.tracking", "tasks.common.mlflow_database"} == contract.WITHOUT_INFLUENCE
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "mlruns").mkdir()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import parameters
-from flows.validation import ParameterError
+from flows.params import editing
+from flows.params.checking import ParameterError
 from tests.clone import ROOT, Clone
 from tests.test_contract import PIPELINE
 
@@ -69,6 +69,6 @@ def test_a_name_cannot_lead_elsewhere(tmp_path: Path, key: str, name: str) -> No
     for file in ("params.yaml", "params.schema.json"):
         (tmp_path / file).write_text((ROOT / file).read_text())
     with pytest.raises(ParameterError, match=rf"--set {key}: expected text of ") as caught:
-        parameters.edit(tmp_path, [parameters.setting(f"{key}={json.dumps({name: NAMED[key]})}")])
+        editing.edit(tmp_path, [editing.setting(f"{key}={json.dumps({name: NAMED[key]})}")])
     assert "\n" not in str(caught.value)
     assert (tmp_path / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(file for folder in ("flows", "tasks", "tests", "benchmarks") for file in (ROOT / folder).rglob("*.py"))
 
@@ -29,6 +31,21 @@ def test_files_and_functions_stay_small():
     packages = [*(ROOT / "flows").rglob("__init__.py"), *(ROOT / "tasks").rglob("__init__.py")]
     assert packages
     assert not [file for file in packages if file.read_text()]
+
+
+def test_no_folder_is_a_heap():
+    folders = {file.parent for file in SOURCES if file.relative_to(ROOT).parts[0] in ("flows", "tasks")}
+    counts = {folder: len([*folder.glob("*.py")]) - 1 for folder in folders}  # without __init__.py
+    assert not {folder: count for folder, count in counts.items() if not 3 <= count <= 22}
+
+
+def test_a_stage_is_a_file_of_its_flow_and_nothing_imports_it():
+    """What two stages share stands in a folder beside them; those folders know no stage."""
+    graph = grimp.build_graph("tasks", include_external_packages=False, cache_dir=None)
+    for flow in ("tasks.language", "tasks.offline"):
+        stages = {name for name in graph.find_children(flow) if not graph.find_children(name)}
+        assert len(stages) > 10
+        assert {name: graph.find_modules_that_directly_import(name) for name in stages} == dict.fromkeys(stages, set())
 
 
 IMPORTS = """

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from flows import parameters, validation
-from flows.validation import ParameterError
+from flows.params import checking, editing
+from flows.params.checking import ParameterError
 
 ROOT = Path(__file__).parent.parent
 IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
@@ -114,7 +114,7 @@ def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
     for name in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / name, tmp_path)
     with pytest.raises(ParameterError) as told:
-        parameters.edit(tmp_path, [parameters.setting(text) for text in settings])
+        editing.edit(tmp_path, [editing.setting(text) for text in settings])
     assert str(told.value) == f"--set {line}"
     assert (tmp_path / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
 
@@ -135,8 +135,8 @@ def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
 def test_a_right_value_is_taken(tmp_path, setting):
     for name in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / name, tmp_path)
-    parameters.edit(tmp_path, [parameters.setting(setting)])
-    parameters.check(tmp_path)
+    editing.edit(tmp_path, [editing.setting(setting)])
+    editing.check(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -149,13 +149,13 @@ def idle(known, settings):
     """Each parameter that does nothing with these settings, and what makes it so."""
     data = deepcopy(known[0])
     for text in settings:
-        change = parameters.setting(text)
+        change = editing.setting(text)
         *above, last = change.key
         section = data
         for part in above:
             section = section[part]
         section[last] = change.value
-    return {".".join(key): why for keys, why in validation.idle(data, known[1]) for key in keys}
+    return {".".join(key): why for keys, why in checking.idle(data, known[1]) for key in keys}
 
 
 OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.replace("problems", "hub") + "]"
@@ -243,7 +243,7 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
         shutil.copy(ROOT / name, tmp_path)
 
     def said(*settings):
-        return parameters.edit(tmp_path, [parameters.setting(text) for text in settings])
+        return editing.edit(tmp_path, [editing.setting(text) for text in settings])
 
     nothing = "grpo.clip_low, grpo.clip_high do nothing with grpo.updates 1"
     assert said("grpo.updates=1") == ["grpo.updates: 2 -> 1", nothing]
@@ -255,12 +255,12 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     assert said("grpo.updates=2") == ["grpo.updates: 1 -> 2"]
     assert said("dqn.exploration.warmup=5")[1] == "dqn.exploration does nothing with dqn.variants.*.online false"
     said("grpo.updates=1")
-    assert parameters.without_effect(tmp_path, {"grpo", "sft"}) == [nothing]
+    assert editing.without_effect(tmp_path, {"grpo", "sft"}) == [nothing]
 
 
 @pytest.mark.parametrize("name", ["simpo", "ipo", "tiny", "qwen-gsm8k"])
 def test_no_preset_sets_what_does_nothing_by_it(known, name):
-    edits = parameters.preset(ROOT, name)
+    edits = editing.preset(ROOT, name)
     found = idle(known, [f"{'.'.join(edit.key)}={json.dumps(edit.value)}" for edit in edits])
     assert found.keys() & {".".join(edit.key) for edit in edits} == set()
 
@@ -269,28 +269,28 @@ def test_no_preset_sets_what_does_nothing_by_it(known, name):
 def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, source):
     for name in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / name, tmp_path)
-    parameters.edit(tmp_path, [parameters.setting(IMPORT.replace("d4rl", source))])
-    parameters.check_outside(tmp_path, {"transitions@graph-60", "bc@x", "report"})
+    editing.edit(tmp_path, [editing.setting(IMPORT.replace("d4rl", source))])
+    editing.check_outside(tmp_path, {"transitions@graph-60", "bc@x", "report"})
     if source == "minari-remote":  # Minari will look for it elsewhere
-        return parameters.check_outside(tmp_path, {"transitions@x"})
+        return editing.check_outside(tmp_path, {"transitions@x"})
     told = r"^params.yaml: transitions.datasets.x.location: data/raw/transitions/it.hdf5 does not exist$"
     with pytest.raises(ParameterError, match=told):
-        parameters.check_outside(tmp_path, {"transitions@x"})
+        editing.check_outside(tmp_path, {"transitions@x"})
     (tmp_path / "data/raw/transitions").mkdir(parents=True)
     (tmp_path / "data/raw/transitions/it.hdf5").touch()
-    parameters.check_outside(tmp_path, {"transitions@x"})
+    editing.check_outside(tmp_path, {"transitions@x"})
 
 
 def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
     params, schema = (ROOT / name for name in ("params.yaml", "params.schema.json"))
     shutil.copy(schema, tmp_path)
     (tmp_path / "params.yaml").write_text(params.read_text().replace("CartPole-v1", "CartPole-v9"))
-    parameters.check(tmp_path)
+    editing.check(tmp_path)
     known = {f"behaviour@{name}" for name in ("graph", "key-to-door", "LunarLander-v3", "Hopper-v5")}
-    parameters.check_outside(tmp_path, {*known, "transitions@CartPole-v9-medium-replay"})
+    editing.check_outside(tmp_path, {*known, "transitions@CartPole-v9-medium-replay"})
     told = r"^params.yaml: behaviour.environments.CartPole-v9: Gymnasium has no such environment \(did you mean CartPole-v1\?\)$"
     with pytest.raises(ParameterError, match=told):
-        parameters.check_outside(tmp_path, {*known, "behaviour@CartPole-v9"})
+        editing.check_outside(tmp_path, {*known, "behaviour@CartPole-v9"})
 
 
 @pytest.mark.parametrize(
@@ -307,14 +307,14 @@ def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
     for name in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / name, tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
-    parameters.edit(tmp_path, [parameters.setting(f"behaviour.environments.theirs={entry}")])
-    parameters.check_outside(tmp_path, {"behaviour@graph"})
+    editing.edit(tmp_path, [editing.setting(f"behaviour.environments.theirs={entry}")])
+    editing.check_outside(tmp_path, {"behaviour@graph"})
     imported = set(sys.modules)
     if told is None:
-        parameters.check_outside(tmp_path, {"behaviour@theirs"})
+        editing.check_outside(tmp_path, {"behaviour@theirs"})
     else:
         with pytest.raises(ParameterError, match=rf"^params.yaml: behaviour.environments.theirs: {told}$"):
-            parameters.check_outside(tmp_path, {"behaviour@theirs"})
+            editing.check_outside(tmp_path, {"behaviour@theirs"})
     assert not [name for name in set(sys.modules) - imported if name.startswith(("tests", "no_such"))]
 
 
@@ -324,7 +324,7 @@ def test_an_id_that_is_none_is_refused(tmp_path, id_):
         shutil.copy(ROOT / name, tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
     with pytest.raises(ParameterError, match=r"behaviour.environments.theirs.id: expected text"):
-        parameters.edit(tmp_path, [parameters.setting(f"behaviour.environments.theirs={entry}")])
+        editing.edit(tmp_path, [editing.setting(f"behaviour.environments.theirs={entry}")])
 
 
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
@@ -332,7 +332,7 @@ def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
     for name in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    parameters.edit(tmp_path, parameters.preset(tmp_path, "decision-transformer"))
+    editing.edit(tmp_path, editing.preset(tmp_path, "decision-transformer"))
     section = YAML(typ="safe").load(tmp_path / "params.yaml")["decision_transformer"]
     paper = {
         "width": 128, "layers": 3, "heads": 1, "dropout": 0.1, "batch_size": 64, "learning_rate": 1e-4,

@@ -124,7 +124,7 @@ def test_the_same_params_from_an_empty_cache_give_the_same_hashes(
 def test_a_comment_re_runs_the_stages_that_import_the_module_and_none_after_them(
     clone: Clone, first: dict[str, Any]
 ) -> None:
-    module = clone.root / "tasks/algorithms/dpo.py"
+    module = clone.root / "tasks/algorithms/language/dpo.py"
     before = module.read_text()
     module.write_text(before + "# A comment changes no byte of an out.\n")
     result = clone.posttrain("run", "language")

@@ -172,17 +172,20 @@ UNDER: dict[str, dict[str, Any]] = {
 }
 # Keys that no out of a run here can show: why, and the test that looks at them.
 ELSEWHERE: dict[str, tuple[str, str]] = {
-    "*.keep": ("the last policy may be the best", "tests/tasks/test_policy.py"),
-    "*.show_every": ("tables in MLflow are no outs", "tests/tasks/test_policy.py"),
-    "*.hub_*": ("needs a network", "tests/tasks/test_gsm8k.py"),
+    "*.keep": ("the last policy may be the best", "tests/tasks/language/training/test_policy_training.py"),
+    "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
+    "*.hub_*": ("needs a network", "tests/tasks/language/data/test_gsm8k.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
-    "*.reward.verifiable": ("a model this small earns none", "tests/tasks/test_environment.py"),
-    "*.reward.format": ("a model this small earns none", "tests/tasks/test_environment.py"),
-    "rejection_sft.reward.rubric": ("a model this small earns none", "tests/tasks/test_environment.py"),
+    "*.reward.verifiable": ("a model this small earns none", "tests/tasks/language/training/test_environment.py"),
+    "*.reward.format": ("a model this small earns none", "tests/tasks/language/training/test_environment.py"),
+    "rejection_sft.reward.rubric": (
+        "a model this small earns none",
+        "tests/tasks/language/training/test_environment.py",
+    ),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
     "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),
-    "behaviour.environments.*.id": ("of another package", "tests/tasks/test_simulators.py"),
+    "behaviour.environments.*.id": ("of another package", "tests/tasks/offline/environments/test_simulators.py"),
     "transitions.datasets.*.location": ("of what is imported", "tests/tasks/offline/test_transitions.py"),
     "offline_report.selected.*": ("marks a method that is not here", "tests/tasks/offline/test_offline_report.py"),
     "offline_report.policies.*": ("names the returns to read", "tests/tasks/offline/test_offline_report.py"),

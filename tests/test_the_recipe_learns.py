@@ -14,13 +14,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasks import artifacts, measures, prompts, reward_models, schemas
-from tasks.algorithms import answers, dpo, reward_model, rollouts, word_problems
-from tasks.algorithms.estimates import Estimate, bootstrap
-from tasks.comparisons import ComparisonSet
-from tasks.environment import Environment, judging
+from tasks.algorithms.language import dpo, reward_model, rollouts
+from tasks.common import models, tables
+from tasks.common.estimates import Estimate, bootstrap
 from tasks.language import grpo, ppo, reinforce, rejection_sft
-from tasks.policy import validation
+from tasks.language.data import chat, word_problems
+from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.reporting import measures
+from tasks.language.rewards import answers, reward_model_files
+from tasks.language.tables.preferences import Comparisons
+from tasks.language.tables.problems import Problems
+from tasks.language.training.environment import Environment, judging
+from tasks.language.training.policy_training import validation
 from tests import seams
 from tests.conftest import PARAMS
 
@@ -83,20 +88,20 @@ class Recipe:
         for stage in RECIPE:
             seams.run(stage, params, Path.cwd())
             self.metrics[stage] = json.loads(Path(f"data/metrics/{stage}.json").read_text())
-        self.tokenizer = artifacts.load_tokenizer(Path("data/sft"))
+        self.tokenizer = models.load_tokenizer(Path("data/sft"))
         self.greedy, self.rewards = cache(self.greedy), cache(self.rewards)
 
     def greedy(self, policy):
         """Of each problem, whether the greedy answer is right and stands in its line."""
-        model = artifacts.load_model(Path("data") / policy)
-        table = artifacts.read(schemas.Problems, Path("data/problems/validation.parquet"))
-        asked = [prompts.encode_prompt(self.tokenizer, question) for question in table["question"]]
-        ends = prompts.end_tokens(model, self.tokenizer)
+        model = models.load_model(Path("data") / policy)
+        table = tables.read(Problems, Path("data/problems/validation.parquet"))
+        asked = [chat.encode_prompt(self.tokenizer, question) for question in table["question"]]
+        ends = chat.end_tokens(model, self.tokenizer)
         options = {"samples": 1, "max_new_tokens": LONGEST, "end_tokens": ends, "batch_size": 100}
         right = []
         for batch in rollouts.sample(model, asked, temperature=0.0, seed=0, **options):
             for tokens, ended in zip(batch.responses(), batch.ended.tolist(), strict=True):
-                given = measures.ANSWERS["strict"](prompts.decode(self.tokenizer, tokens, ended))
+                given = measures.ANSWERS["strict"](chat.decode(self.tokenizer, tokens, ended))
                 right.append(given is not None and answers.same_number(given, table["answer"][len(right)]))
         return torch.tensor(right).double().numpy()
 
@@ -105,7 +110,7 @@ class Recipe:
         config = CONFIGS[stage].model_validate_json(json.dumps(self.params[stage]))
         table = validation(Path("data/problems/validation.parquet"), PROBLEMS)
         with judging(config.reward, {"policy"}, self.tokenizer, Path("data/reward_model")) as judge:
-            model = artifacts.load_model(Path("data") / policy)
+            model = models.load_model(Path("data") / policy)
             found = Environment(model, self.tokenizer, table, judge, config).sample(range(PROBLEMS), SAMPLES, 0)
         return found.rewards.view(PROBLEMS, SAMPLES).mean(1).double().numpy()
 
@@ -115,14 +120,14 @@ class Recipe:
 
     def held_out(self):
         """The comparisons of held-out prompts, as tokens and as a table in the same order."""
-        table = artifacts.read(schemas.Comparisons, Path("data/preferences/test.parquet"))
+        table = tables.read(Comparisons, Path("data/preferences/test.parquet"))
         table = table.sort_values("prompt_id", kind="stable")
         return ComparisonSet(table, self.tokenizer), table
 
     def against_rubric(self, model) -> Estimate:
         """How often a reward model orders held-out pairs as the rubric does, pairs of equal points left out."""
         compared, table = self.held_out()
-        found = compared.margins(reward_model.scores(reward_models.load(model), compared.responses(128))).numpy()
+        found = compared.margins(reward_model.scores(reward_model_files.load(model), compared.responses(128))).numpy()
         points = (table["chosen_score"] - table["rejected_score"]).to_numpy()
         right = (found > 0) == (points > 0)
         return self.by_prompt(right[points != 0].astype(float), table[points != 0])
@@ -174,7 +179,7 @@ def test_the_reward_model_knows_the_rubric_s_order_of_answers_to_new_prompts(rec
 def test_dpo_prefers_what_was_chosen_on_new_prompts_and_answers_better(recipe):
     compared, table = recipe.held_out()
     policy, reference = (
-        dpo.reference_logps(artifacts.load_model(Path("data") / name), compared.responses(128)).cpu()
+        dpo.reference_logps(models.load_model(Path("data") / name), compared.responses(128)).cpu()
         for name in ("dpo", "sft")
     )
     found = compared.margins(policy - reference).double().numpy()

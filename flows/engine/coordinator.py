@@ -12,16 +12,16 @@ from contextlib import ExitStack, chdir, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.engine.lockfile import read_entries
-from flows.engine.pipeline import PlanError, plain_errors, release
+from flows.engine.dvc_command import Runner, StageFailed
+from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_repository import PlanError, plain_errors, release
+from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
+from flows.engine.mlflow_store import Entry, hashes
 from flows.engine.previous import recover
-from flows.engine.records import COMMAND, DepChanged, StageRecords
-from flows.engine.runner import Runner, StageFailed
 from flows.engine.state import Event, StageResult, Watcher
-from flows.engine.store import Entry, hashes
 
 if TYPE_CHECKING:
-    from flows.engine.recording import Recorder
+    from flows.engine.mlflow_recording import Recorder
 
 
 class Coordinator:

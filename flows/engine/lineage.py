@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from flows.engine import runs, store
-from flows.engine.lockfile import read_entries
-from flows.engine.pipeline import PlanError, plain_errors
-from flows.engine.runs import PREFIX, Run
+from flows.engine import mlflow_runs, mlflow_store
+from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_repository import PlanError, plain_errors
+from flows.engine.mlflow_runs import PREFIX, Run
 
 MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
 
@@ -50,7 +50,7 @@ def chain(root: Path, path_or_stage: str) -> Link:
 
 def _out_of(root: Path, target: str, entries: Mapping[str, Any]) -> str:
     """The out that a stage's name (its largest), an out's path or a path within an out stands for."""
-    outs = {path: name for name, entry in entries.items() for path in store.hashes(entry, "outs")}
+    outs = {path: name for name, entry in entries.items() for path in mlflow_store.hashes(entry, "outs")}
     if target in entries:
         made = entries[target].get("outs")
         if not made:
@@ -72,14 +72,16 @@ class _Walk:
         self.root = root
         self.seen: dict[tuple[str, str], Link] = {}
         self.made_now = {
-            path: (name, md5) for name, entry in entries.items() for path, md5 in store.hashes(entry, "outs").items()
+            path: (name, md5)
+            for name, entry in entries.items()
+            for path, md5 in mlflow_store.hashes(entry, "outs").items()
         }
         self.entries = entries
         for name, entry in entries.items():
-            store.find(self.root, name, entry)  # adopts what plain `dvc repro` ran
+            mlflow_store.find(self.root, name, entry)  # adopts what plain `dvc repro` ran
 
     def of_hash(self, md5: str) -> Link:
-        for run in runs.finished(self.root, {"outs": f"%{md5}%"}):
+        for run in mlflow_runs.finished(self.root, {"outs": f"%{md5}%"}):
             for path, value in _paths(run, "out").items():
                 if value == md5:
                     return self.link(path, md5)
@@ -93,12 +95,12 @@ class _Walk:
     def _link(self, path: str, md5: str) -> Link:
         stage, made = self.made_now.get(path, (None, None))
         if stage is not None and made == md5:  # of several runs that made these bytes, the one that the record names
-            run_id = store.find(self.root, stage, self.entries[stage])
+            run_id = mlflow_store.find(self.root, stage, self.entries[stage])
             if run_id is None:
                 note = f"the chain breaks here: dvc.lock says that {stage} made it, but no MLflow run is on record"
-                return self._linked(path, md5, stage, store.hashes(self.entries[stage], "deps"), note=note)
-            return self._of_run(path, md5, runs.get(self.root, run_id))
-        for run in runs.finished(self.root, {store.tag_name("out", path): md5}):
+                return self._linked(path, md5, stage, mlflow_store.hashes(self.entries[stage], "deps"), note=note)
+            return self._of_run(path, md5, mlflow_runs.get(self.root, run_id))
+        for run in mlflow_runs.finished(self.root, {mlflow_store.tag_name("out", path): md5}):
             return self._of_run(path, md5, run)
         if stage is not None:
             return Link(path, md5, stage, note=f"the chain breaks here: no finished run of {stage} made this version")

@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.engine.changes import Seen, why
-from flows.engine.closure import Pipeline, params_read_once
-from flows.engine.pipeline import PlanError, open_repo, plain_errors
+from flows.engine.dvc_changes import Seen, why
+from flows.engine.dvc_closure import Pipeline, params_read_once
+from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
 from flows.engine.resources import cores, gpus
 from flows.engine.state import PlannedStage
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.engine.coordinator import Coordinator
+from flows.engine.dvc_command import StageFailed
+from flows.engine.dvc_repository import PlanError
 from flows.engine.execute import Execution
-from flows.engine.pipeline import PlanError
 from flows.engine.prefect_server import be_quiet, temporary_server, using
-from flows.engine.runner import StageFailed
 from flows.engine.state import PlannedStage, StageResult, Watcher
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run_flow(
         server = temporary_server(root)
         if server is not None:
             stack.callback(server.stop)
-        from flows.engine.recording import Recorder  # MLflow takes seconds, in which the server starts
+        from flows.engine.mlflow_recording import Recorder  # MLflow takes seconds, in which the server starts
 
         coordinator.recorder = recorder = Recorder(root, flow_name)
         execution = Execution(coordinator, planned, jobs, watch)

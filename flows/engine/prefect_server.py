@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.engine import guard
-from flows.engine.pipeline import PlanError
+from flows.engine.dvc_repository import PlanError
 from flows.engine.supervisor import Command
 
 START_SECONDS = 90.0

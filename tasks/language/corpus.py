@@ -9,9 +9,10 @@ from pathlib import Path
 import pandas as pd
 from pydantic import Field
 
-from tasks import artifacts, tracking
-from tasks.algorithms import word_problems
-from tasks.schemas import Documents, Problems
+from tasks.common import tables, tracking
+from tasks.language.data import word_problems
+from tasks.common.documents import Documents
+from tasks.language.tables.problems import Problems
 from tasks.stage import Config, Metrics, Seed, main
 
 
@@ -28,14 +29,14 @@ class CorpusConfig(Config):
 def run(config: CorpusConfig, problems: Path, out: Path) -> Metrics:
     """Write corpus.parquet (schema Documents), shuffled."""
     rng = random.Random(config.seed)
-    train = artifacts.read(Problems, problems / "train.parquet").to_dict("records")
+    train = tables.read(Problems, problems / "train.parquet").to_dict("records")
     rows = [("fact", word_problems.arithmetic_fact(rng, config.largest)) for _ in range(config.facts)]
     for row in rng.choices(train, k=config.solutions):
         rows.append(("solution", word_problems.loose_form(rng, row["question"], row["solution"])))
     rows += [("story", row["question"]) for row in rng.choices(train, k=config.stories)]
     rng.shuffle(rows)
     table = pd.DataFrame(rows, columns=["kind", "text"])
-    artifacts.write(Documents, table, out / "corpus.parquet")
+    tables.write(Documents, table, out / "corpus.parquet")
     tracking.log_table(table.head(20), "documents.json")
     return {"documents": len(table), "characters": int(table["text"].str.len().sum())}
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import torch
 from pydantic import Field
 
-from tasks import artifacts
-from tasks.algorithms import dpo
-from tasks.algorithms.optimizer import Optimizer
-from tasks.comparisons import ComparisonSet
-from tasks.schemas import Comparisons
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import dpo
+from tasks.common import models, tables
+from tasks.common.checkpoints import resumable
+from tasks.common.tracking import Row
+from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.tables.preferences import Comparisons
 from tasks.stage import Config, Idle, Metrics, Seed, main
-from tasks.tracking import Row
-from tasks.training import resumable
 
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
 
@@ -42,8 +42,8 @@ class DpoConfig(Config):
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
     """Train `policy`, which is its own reference; write it to `out`, and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
-    pairs = ComparisonSet(artifacts.read(Comparisons, preferences / "train.parquet"), tokenizer)
+    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
     pairs.check_positions(model)
     objective = dpo.Objective(
         config.loss, config.beta, config.label_smoothing, config.gamma, length_normalised=config.length_normalised
@@ -58,8 +58,8 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
 
     with resumable("dpo", config, policy, preferences) as training:
         curve = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
-        artifacts.write_curves(curve, curves)
-        artifacts.save_model(model, tokenizer, out)
+        tables.write_curves(curve, curves)
+        models.save_model(model, tokenizer, out)
     last = curve[-max(1, len(curve) // 10) :]
     return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
 

@@ -18,10 +18,15 @@ import pandas as pd
 import torch
 from pydantic import Field
 
-from tasks import artifacts, measures, prompts, reward_models, schemas, tracking
-from tasks.algorithms import answers, completions, estimates, reward_model, rollouts, rubric
-from tasks.algorithms.estimates import Estimate
-from tasks.algorithms.verifier import Verifier
+from tasks.algorithms.language import completions, reward_model, rollouts
+from tasks.common import estimates, models, tables, tracking
+from tasks.common.estimates import Estimate
+from tasks.language.data import chat
+from tasks.language.reporting import measures
+from tasks.language.rewards import answers, reward_model_files, rubric
+from tasks.language.rewards.verifier import Verifier
+from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.problems import Problems
 from tasks.stage import Config, Metrics, Seed, main
 
 Distinct = Field(min_length=1, json_schema_extra={"uniqueItems": True})
@@ -67,30 +72,30 @@ def run(
             f"params.yaml: evaluate.pass_at: {bad[0]} is not within 1 and evaluate.samples, {config.samples}"
         )
     scored = (reward_model / "config.json").is_file()
-    models = Models(
-        artifacts.load_model(policy),
-        artifacts.load_model(reference),
-        reward_models.load(reward_model) if scored else None,
+    loaded = Models(
+        models.load_model(policy),
+        models.load_model(reference),
+        reward_model_files.load(reward_model) if scored else None,
         _shared_tokenizer(policy, reference, *([reward_model] if scored else [])),
     )
-    validation = artifacts.read(schemas.Problems, problems / "validation.parquet").head(config.validation_problems)
-    asked = artifacts.read(schemas.Problems, problems / "test.parquet").head(config.problems)
-    lengths = [len(tokens) for table in (validation, asked) for tokens in _encode(models, table)]
-    for model in (models.policy, models.reference, models.scorer):
+    validation = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
+    asked = tables.read(Problems, problems / "test.parquet").head(config.problems)
+    lengths = [len(tokens) for table in (validation, asked) for tokens in _encode(loaded, table)]
+    for model in (loaded.policy, loaded.reference, loaded.scorer):
         if model is not None:
-            prompts.check_positions(model, lengths, "the prompts", config.max_new_tokens, "evaluate.max_new_tokens")
-    chosen = choice(config, models, validation)
+            chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "evaluate.max_new_tokens")
+    chosen = choice(config, loaded, validation)
     best = best_temperature(chosen)
     with Verifier() as verifier:
-        generations = pd.DataFrame(list(_generations(config, models, verifier, asked, best)))
-    artifacts.write(schemas.Generations, generations, out / "generations.parquet")
+        generations = pd.DataFrame(list(_generations(config, loaded, verifier, asked, best)))
+    tables.write(Generations, generations, out / "generations.parquet")
     tracking.log_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
 
     named = {**{measures.label(t): t for t in config.temperatures}, measures.BEST: best}
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
     values = measures.per_problem(generations, references, named, config.pass_at)
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
-    artifacts.write(schemas.Measures, long, out / "measures.parquet")
+    tables.write(Measures, long, out / "measures.parquet")
     found = {
         **measures.summary(values, config.seed, config.bootstrap),
         **measures.accuracy_by_stratum(generations, {"greedy": 0.0, **named}, config.seed, config.bootstrap),
@@ -102,18 +107,18 @@ def run(
 
 def _shared_tokenizer(policy: Path, *others: Path) -> Any:
     """The policy's tokenizer; log-ratios and rewards of its tokens mean nothing to a model with another vocabulary."""
-    tokenizer = artifacts.load_tokenizer(policy)
+    tokenizer = models.load_tokenizer(policy)
     for other in others:
-        if artifacts.load_tokenizer(other).get_vocab() != tokenizer.get_vocab():
+        if models.load_tokenizer(other).get_vocab() != tokenizer.get_vocab():
             raise SystemExit(f"{policy} and {other}: the tokenizers differ, so their models cannot be compared")
     return tokenizer
 
 
-def choice(config: EvaluateConfig, models: Models, asked: pd.DataFrame) -> dict[float, Estimate]:
+def choice(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame) -> dict[float, Estimate]:
     """Strict accuracy of one answer to the validation problems `asked`, by candidate temperature."""
-    encoded = _encode(models, asked)
+    encoded = _encode(loaded, asked)
     counts = {t: config.validation_samples if t else 1 for t in config.candidates}
-    drawn = chain.from_iterable(_answers(config, models, encoded, k, t) for t, k in counts.items())
+    drawn = chain.from_iterable(_answers(config, loaded, encoded, k, t) for t, k in counts.items())
     with tracking.part(0, 2):
         batches = list(tracking.progress(drawn, len(counts) * -(-len(asked) // config.batch_size)))
     answered = (one for batch in batches for one in zip(batch.responses(), batch.ended.tolist(), strict=True))
@@ -121,7 +126,7 @@ def choice(config: EvaluateConfig, models: Models, asked: pd.DataFrame) -> dict[
     for temperature, k in counts.items():
         references = asked["answer"].repeat(k)
         own = islice(answered, len(references))
-        texts = (prompts.decode(models.tokenizer, tokens, ended) for tokens, ended in own)
+        texts = (chat.decode(loaded.tokenizer, tokens, ended) for tokens, ended in own)
         right = [_strict(text, reference) for text, reference in zip(texts, references, strict=True)]
         found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
     return found
@@ -132,20 +137,20 @@ def best_temperature(accuracies: Mapping[float, Estimate]) -> float:
     return min(accuracies, key=lambda temperature: (-accuracies[temperature].mean, temperature))
 
 
-def _encode(models: Models, asked: pd.DataFrame) -> list[list[int]]:
-    return [prompts.encode_prompt(models.tokenizer, question) for question in asked["question"]]
+def _encode(loaded: Models, asked: pd.DataFrame) -> list[list[int]]:
+    return [chat.encode_prompt(loaded.tokenizer, question) for question in asked["question"]]
 
 
 def _generations(
-    config: EvaluateConfig, models: Models, verifier: Verifier, asked: pd.DataFrame, best: float
+    config: EvaluateConfig, loaded: Models, verifier: Verifier, asked: pd.DataFrame, best: float
 ) -> Iterator[dict[str, Any]]:
     """One row for each answer: all greedy ones, then all samples of each temperature, each temperature drawn once."""
-    encoded = _encode(models, asked)
+    encoded = _encode(loaded, asked)
     problems = asked.to_dict("records")
     temperatures = sorted({0.0, *config.temperatures, best})
     starts = range(0, len(asked), config.batch_size)
     drawn = chain.from_iterable(
-        _answers(config, models, encoded, config.samples if temperature else 1, temperature)
+        _answers(config, loaded, encoded, config.samples if temperature else 1, temperature)
         for temperature in temperatures
     )
     places = ((temperature, first) for temperature in temperatures for first in starts)
@@ -153,9 +158,9 @@ def _generations(
         for batch in tracking.progress(drawn, len(temperatures) * len(starts)):
             temperature, first = next(places)
             samples = config.samples if temperature else 1
-            scores = _scores(models, encoded[first : first + config.batch_size], batch, samples, temperature)
+            scores = _scores(loaded, encoded[first : first + config.batch_size], batch, samples, temperature)
             answered = [*zip(batch.responses(), batch.ended.tolist(), strict=True)]
-            texts = [prompts.decode(models.tokenizer, tokens, ended) for tokens, ended in answered]
+            texts = [chat.decode(loaded.tokenizer, tokens, ended) for tokens, ended in answered]
             golds = [problems[first + row // samples]["answer"] for row in range(len(texts))]
             verdicts = verifier(golds, texts)
             for row, ((tokens, ended), text) in enumerate(zip(answered, texts, strict=True)):
@@ -174,15 +179,15 @@ def _generations(
 
 
 def _answers(
-    config: EvaluateConfig, models: Models, encoded: list[list[int]], samples: int, temperature: float
+    config: EvaluateConfig, loaded: Models, encoded: list[list[int]], samples: int, temperature: float
 ) -> Iterator[rollouts.Rollouts]:
     return rollouts.sample(
-        models.policy,
+        loaded.policy,
         encoded,
         samples=samples,
         max_new_tokens=config.max_new_tokens,
         temperature=temperature,
-        end_tokens=prompts.end_tokens(models.policy, models.tokenizer),
+        end_tokens=chat.end_tokens(loaded.policy, loaded.tokenizer),
         seed=config.seed,
         batch_size=config.batch_size,
     )
@@ -190,7 +195,7 @@ def _answers(
 
 @torch.no_grad()
 def _scores(
-    models: Models, asked: list[list[int]], batch: rollouts.Rollouts, samples: int, temperature: float
+    loaded: Models, asked: list[list[int]], batch: rollouts.Rollouts, samples: int, temperature: float
 ) -> dict[str, torch.Tensor]:
     """Of each response `kl`, the log-ratio to the reference, and `reward`, where there is a reward model: (N,) each.
 
@@ -199,15 +204,15 @@ def _scores(
     be negative); over greedy ones, where both are at temperature 1, it is no KL.
     Responses of like length go through the models together: padding was 40 % of the work.
     """
-    whole = batch.completions(asked, models.tokenizer.pad_token_id)
+    whole = batch.completions(asked, loaded.tokenizer.pad_token_id)
     scores = {"kl": batch.logps.sum(dim=1)}
-    if models.scorer is not None:
+    if loaded.scorer is not None:
         scores["reward"] = torch.zeros(len(whole))
     for rows in whole.mask.sum(dim=1).argsort(stable=True).chunk(samples):
         part = whole.rows(rows)
-        scores["kl"][rows] -= completions.token_logps(models.reference, part, temperature or 1.0).sum(dim=1).cpu()
-        if models.scorer is not None:
-            scores["reward"][rows] = reward_model.score(models.scorer, part).cpu()
+        scores["kl"][rows] -= completions.token_logps(loaded.reference, part, temperature or 1.0).sum(dim=1).cpu()
+        if loaded.scorer is not None:
+            scores["reward"][rows] = reward_model.score(loaded.scorer, part).cpu()
     return scores
 
 

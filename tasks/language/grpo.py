@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tasks import artifacts
-from tasks.algorithms import grpo
-from tasks.algorithms.optimizer import Optimizer
-from tasks.policy import PolicyConfig, Sources, Trainee, settings, train
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import grpo
+from tasks.common import models
+from tasks.language.training.policy_training import PolicyConfig, Sources, Trainee, settings, train
 from tasks.stage import Idle, Metrics, main
 
 
 class GrpoConfig(PolicyConfig):
-    """How advantages are made and how the loss is summed; tasks/algorithms/grpo.py says what each choice means."""
+    """How advantages are made and how the loss is summed; tasks/algorithms/language/grpo.py says what each choice means."""
 
     idle = (Idle(("clip_low", "clip_high"), {"updates": (1,)}),)  # the ratio is 1
 
@@ -44,7 +44,7 @@ def run(
             optimizer,
             settings(config, grpo.Settings),
             steps=config.steps,
-            reference=artifacts.load_model(policy) if config.beta else None,
+            reference=models.load_model(policy) if config.beta else None,
         )
         return fit, {"optimizer": optimizer}
 

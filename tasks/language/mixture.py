@@ -9,8 +9,9 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from tasks import artifacts, gsm8k, tracking
-from tasks.schemas import Problems, Prompts
+from tasks.common import tables, tracking
+from tasks.language.data import gsm8k
+from tasks.language.tables.problems import Problems, Prompts
 from tasks.stage import Config, Idle, Metrics, Seed, main
 
 HUB = ("hub_config", "hub_revision", "hub_split")
@@ -85,7 +86,7 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     rows: list[dict[str, Any]] = []
     asked: set[str] = set()  # what validation and test ask is never trained on, and nothing twice
     for held_out in ("validation", "test"):
-        asked |= set(artifacts.read(Problems, problems / f"{held_out}.parquet")["question"])
+        asked |= set(tables.read(Problems, problems / f"{held_out}.parquet")["question"])
     metrics: dict[str, dict[str, float]] = {"drawn": {}, "available": {}, "shortfall": {}}
     for dataset, (start, end) in zip(config.datasets, pairwise(shares), strict=True):
         found = {row["question"]: row for row in available(config, dataset, problems, raw)}
@@ -113,7 +114,7 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
         raise SystemExit("params.yaml: mixture: the data sets and mixture.skip leave no prompt")
     rng.shuffle(rows)
     table = pd.DataFrame(rows)
-    artifacts.write(Prompts, table, out / "prompts.parquet")
+    tables.write(Prompts, table, out / "prompts.parquet")
     tracking.log_table(table.head(20), "prompts.json")
     return metrics
 
@@ -121,7 +122,7 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
 def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path) -> list[dict[Any, Any]]:
     """All rows of one data set, in the form of Problems."""
     if dataset.source == "problems":
-        return artifacts.read(Problems, problems / "train.parquet").iloc[config.skip :].to_dict("records")
+        return tables.read(Problems, problems / "train.parquet").iloc[config.skip :].to_dict("records")
     if dataset.source == "file":
         if Path(dataset.location).is_absolute() or ".." in Path(dataset.location).parts:
             raise SystemExit(

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks import artifacts
-from tasks.algorithms import ppo
-from tasks.algorithms.critic import Critic
-from tasks.algorithms.kl import AdaptiveKl
-from tasks.algorithms.optimizer import Optimizer
-from tasks.policy import PolicyConfig, Sources, Trainee, settings, train
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import ppo
+from tasks.algorithms.language.critic import Critic
+from tasks.algorithms.language.kl import AdaptiveKl
+from tasks.common import models
+from tasks.language.training.policy_training import PolicyConfig, Sources, Trainee, settings, train
 from tasks.stage import Idle, Metrics, main
 
 
@@ -65,7 +65,7 @@ def run(
             ppo.fit,
             trainee.policy,
             critic,
-            artifacts.load_model(policy),
+            models.load_model(policy),
             trainee.collect,
             optimizers,
             settings(config, ppo.Settings),

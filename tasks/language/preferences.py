@@ -13,8 +13,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tasks import artifacts, schemas, tracking
-from tasks.algorithms import annotator, rubric
+from tasks.common import tables, tracking
+from tasks.language.rewards import annotator, rubric
+from tasks.language.tables.preferences import Annotations, Comparisons
+from tasks.language.tables.problems import Problems
+from tasks.language.tables.responses import Responses
 from tasks.stage import Config, Metrics, Seed, main
 
 SAMPLE_ROWS = 50  # of the rankings shown in MLflow
@@ -34,12 +37,12 @@ class PreferencesConfig(Config):
 def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -> Metrics:
     """Score, rank and pair the responses; write annotations, training comparisons and test comparisons."""
     rng = np.random.default_rng(config.seed)
-    sampled = artifacts.read(schemas.Responses, responses / "responses.parquet").sort_values(["prompt_id", "sample"])
-    known = artifacts.read(schemas.Problems, problems / "train.parquet").set_index("problem_id").to_dict("index")
+    sampled = tables.read(Responses, responses / "responses.parquet").sort_values(["prompt_id", "sample"])
+    known = tables.read(Problems, problems / "train.parquet").set_index("problem_id").to_dict("index")
     held_out = _held_out(sampled["prompt_id"].unique(), config.test_share, rng)
     annotations: list[Row] = []
     pairs: list[Row] = []
-    tables: list[Row] = []
+    shown: list[Row] = []
     for prompt_id, group in sampled.groupby("prompt_id"):
         rows: list[Row] = group.to_dict("records")
         scores = [_score(known[prompt_id], row) for row in rows]
@@ -51,19 +54,19 @@ def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -
             annotations.append({**key, **vars(score), "total": score.total, "rank": rank})
             row |= {"score": score.total, "rank": rank}
         pairs += _pairs(rows, utilities, config.strong_margin, rng)
-        if len(tables) < SAMPLE_ROWS:
+        if len(shown) < SAMPLE_ROWS:
             texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
-            tables.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
-    tracking.log_table(pd.DataFrame(tables).fillna(""), "rankings.json")
+            shown.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
+    tracking.log_table(pd.DataFrame(shown).fillna(""), "rankings.json")
     annotated = pd.DataFrame(annotations)
-    compared = pd.DataFrame(pairs, columns=list(schemas.Comparisons.to_schema().columns))
+    compared = pd.DataFrame(pairs, columns=list(Comparisons.to_schema().columns))
     in_test = compared["prompt_id"].isin(held_out)
     for split, part in (("training", compared[~in_test]), ("test", compared[in_test])):
         if part.empty:
             raise SystemExit(f"preferences: no {split} pairs: all responses to those prompts tie, or are equal texts")
-    artifacts.write(schemas.Annotations, annotated, out / "annotations.parquet")
-    artifacts.write(schemas.Comparisons, compared[~in_test], out / "train.parquet")
-    artifacts.write(schemas.Comparisons, compared[in_test], out / "test.parquet")
+    tables.write(Annotations, annotated, out / "annotations.parquet")
+    tables.write(Comparisons, compared[~in_test], out / "train.parquet")
+    tables.write(Comparisons, compared[in_test], out / "test.parquet")
     return _metrics(annotated, compared, in_test)
 
 

@@ -13,15 +13,17 @@ import torch
 from pydantic import ConfigDict, Field
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from tasks import architectures, artifacts, model_files, prompts
-from tasks.algorithms import sft
-from tasks.algorithms.linear import with_fast_products
-from tasks.algorithms.optimizer import Optimizer
-from tasks.algorithms.sequences import Batch, make_batch
-from tasks.schemas import Documents
+from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import sft
+from tasks.algorithms.language.sequences import Batch, make_batch
+from tasks.common import model_files, models, tables
+from tasks.common.checkpoints import resumable
+from tasks.common.tracking import Row
+from tasks.language.data import chat
+from tasks.common.documents import Documents
+from tasks.language.training import architectures
 from tasks.stage import Config, Idle, Metrics, Seed, main
-from tasks.tracking import Row
-from tasks.training import resumable
 
 FROM_DIRECTORY: Any = {  # what the command line reads before anything runs
     "if": {"properties": {"init": {"const": "directory"}}, "required": ["init"]},
@@ -66,12 +68,12 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
     torch.manual_seed(config.seed)
     if config.init != "scratch":
         model, words = existing(config, raw)
-        artifacts.write_curves([], curves)
-        artifacts.save_model(model, words, out)
+        tables.write_curves([], curves)
+        models.save_model(model, words, out)
         return {"weights": model.num_parameters()}
-    words = artifacts.load_tokenizer(tokenizer)
-    model = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(artifacts.device())
-    texts = artifacts.read(Documents, corpus / "corpus.parquet")["text"].tolist()
+    words = models.load_tokenizer(tokenizer)
+    model = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(models.device())
+    texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
     optimizer = Optimizer(
         model,
         config.learning_rate,
@@ -86,8 +88,8 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
 
     with resumable("pretrained", config, corpus, tokenizer) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, config.steps)
-        artifacts.write_curves(rows, curves)
-        artifacts.save_model(model, words, out)
+        tables.write_curves(rows, curves)
+        models.save_model(model, words, out)
     return {"weights": model.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
 
 
@@ -155,10 +157,10 @@ def existing(config: PretrainedConfig, raw: Path) -> tuple[Any, Any]:
     architectures.check_model(str(name), model)
     model_files.check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
     if tokenizer.chat_template is None:
-        tokenizer.chat_template = prompts.PLAIN_TEMPLATE
+        tokenizer.chat_template = chat.PLAIN_TEMPLATE
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    ends = sorted(prompts.end_tokens(model, tokenizer))
+    ends = sorted(chat.end_tokens(model, tokenizer))
     if len(ends) > 1:  # so that whoever samples from what is trained here stops where it was taught to stop
         model.generation_config.eos_token_id = ends
     return model, tokenizer

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from tasks import artifacts, gsm8k, tracking
-from tasks.algorithms import word_problems
-from tasks.schemas import Demonstrations, Problems
+from tasks.common import tables, tracking
+from tasks.language.data import gsm8k, word_problems
+from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Config, Idle, Metrics, Seed, main
 
 SPLITS = ("train", "validation", "test")
@@ -52,8 +52,8 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
     else:
         splits = split(config, from_hub(config, "train"), from_hub(config, "test"))
     for name, rows in splits.items():
-        artifacts.write(Problems, pd.DataFrame(rows), out / f"{name}.parquet")
-    artifacts.write(Demonstrations, demonstrations(config, splits["train"]), out / "demonstrations.parquet")
+        tables.write(Problems, pd.DataFrame(rows), out / f"{name}.parquet")
+    tables.write(Demonstrations, demonstrations(config, splits["train"]), out / "demonstrations.parquet")
     tracking.log_table(pd.DataFrame(splits["train"][:20]), "problems.json")
     return {name: len(rows) for name, rows in splits.items()}
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tasks.algorithms import reinforce
-from tasks.algorithms.critic import Critic
-from tasks.algorithms.optimizer import Optimizer
-from tasks.policy import PolicyConfig, Sources, Trainee, settings, train
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import reinforce
+from tasks.algorithms.language.critic import Critic
+from tasks.language.training.policy_training import PolicyConfig, Sources, Trainee, settings, train
 from tasks.stage import Idle, Metrics, main
 
 

@@ -8,17 +8,18 @@ import pandas as pd
 import torch
 from pydantic import Field
 
-from tasks import artifacts, prompts
-from tasks.algorithms import sft
-from tasks.algorithms.experience import check_rewards
-from tasks.algorithms.optimizer import Optimizer, TrainingError
-from tasks.algorithms.rejection import best_of_each
-from tasks.algorithms.sequences import batches_per_run, make_batch, shuffled
-from tasks.environment import Environment, SamplingConfig, judging
-from tasks.schemas import Demonstrations, Prompts
+from tasks.algorithms.common.optimizer import Optimizer, TrainingError
+from tasks.algorithms.language import sft
+from tasks.algorithms.language.experience import check_rewards
+from tasks.algorithms.language.rejection import best_of_each
+from tasks.algorithms.language.sequences import batches_per_run, make_batch, shuffled
+from tasks.common import models, tables
+from tasks.common.checkpoints import resumable
+from tasks.common.tracking import Row, log_table, progress
+from tasks.language.data import chat
+from tasks.language.tables.problems import Demonstrations, Prompts
+from tasks.language.training.environment import Environment, SamplingConfig, judging
 from tasks.stage import Metrics, main
-from tasks.tracking import Row, log_table, progress
-from tasks.training import resumable
 
 
 class RejectionSftConfig(SamplingConfig):
@@ -43,8 +44,8 @@ def run(
 ) -> Metrics:
     """Write the policy to `out` with the answers it was trained on (selected.parquet), and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
-    table = artifacts.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
+    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
     with judging(config.reward, set(table["reward"]), tokenizer, reward_model) as judge:
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:
@@ -65,10 +66,10 @@ def run(
         return sft.fit(model, batches, optimizer)
 
     with resumable("rejection_sft", config, policy, mixture, reward_model) as training:
-        artifacts.write_curves(training.run(fit, {"model": model, "optimizer": optimizer}, steps), curves)
-        artifacts.save_model(model, tokenizer, out)
+        tables.write_curves(training.run(fit, {"model": model, "optimizer": optimizer}, steps), curves)
+        models.save_model(model, tokenizer, out)
         columns = ["problem_id", "prompt", "response"]
-        artifacts.write(Demonstrations, pd.DataFrame(kept)[columns], out / "selected.parquet")
+        tables.write(Demonstrations, pd.DataFrame(kept)[columns], out / "selected.parquet")
     return metrics
 
 
@@ -88,7 +89,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[
         batch = found.completions
         tokens = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
         texts = [
-            prompts.decode(drawn.tokenizer, row, ended) for row, ended in zip(tokens, found.ended.tolist(), strict=True)
+            chat.decode(drawn.tokenizer, row, ended) for row, ended in zip(tokens, found.ended.tolist(), strict=True)
         ]
         said = torch.tensor([bool(text) for text in texts])
         earned.append(found.rewards.sum().item())

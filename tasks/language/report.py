@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from tasks import artifacts, headline, measures, pages, plots, schemas, scoreboard
-from tasks.algorithms import estimates, strata
-from tasks.algorithms.estimates import Estimate
-from tasks.differences import differences, over_greedy
-from tasks.scoreboard import BEST, Results
+from tasks.common import estimates, pages, plots, tables
+from tasks.common.estimates import Estimate
+from tasks.language.reporting import headline, measures, scoreboard, strata
+from tasks.language.reporting.differences import differences, over_greedy
+from tasks.language.reporting.scoreboard import BEST, Results
+from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.problems import Problems
 from tasks.stage import Config, Metrics, Seed, main
 
 Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
@@ -49,16 +51,13 @@ def run(
     is the reward model's folder, or one without a model.
     """
     stages = {path.stem: json.loads(path.read_text()) for path in stage_metrics}
-    answers = {
-        name: artifacts.read(schemas.Generations, evaluations / name / "generations.parquet")
-        for name in config.policies
-    }
+    answers = {name: tables.read(Generations, evaluations / name / "generations.parquet") for name in config.policies}
     results = compared(config, evaluations, answers, {name: stages.pop(f"evaluate@{name}") for name in config.policies})
     drawn = {
         path.stem: pd.read_csv(path) for path in sorted(curves.glob("*.csv"), key=lambda path: _place(path, stages))
     }
     figures = _figures(results, drawn, reward_model / "calibration.csv")
-    asked = artifacts.read(schemas.Problems, problems / "test.parquet")
+    asked = tables.read(Problems, problems / "test.parquet")
     view = {
         "headline": headline.headline(results),
         "warnings": list(warnings(drawn)),
@@ -74,7 +73,7 @@ def run(
         "seed": config.seed,
         "stages": {name: list(_leaves(metrics)) for name, metrics in stages.items()},
     }
-    pages.write(Path(__file__).parent / "templates", "report", view, figures, out)
+    pages.write(Path(__file__).parent / "reporting/templates", "report", view, figures, out)
     pages.write_metrics({policy: _row(results, policy) for policy in config.policies}, out)
     return _metrics(results)
 
@@ -109,7 +108,7 @@ def compared(
 
 def _measures(path: Path) -> pd.DataFrame:
     """A policy's measures: one row for each problem by its id, one column for each metric."""
-    return artifacts.read(schemas.Measures, path).pivot(index="problem_id", columns="metric", values="value")
+    return tables.read(Measures, path).pivot(index="problem_id", columns="metric", values="value")
 
 
 def _is_control(metric: str, best: float) -> bool:

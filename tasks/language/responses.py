@@ -6,11 +6,13 @@ from typing import Any
 import pandas as pd
 from pydantic import Field
 
-from tasks import artifacts, prompts
-from tasks.algorithms import rollouts
-from tasks.schemas import Problems, Responses
+from tasks.algorithms.language import rollouts
+from tasks.common import models, tables
+from tasks.common.tracking import log_table, progress
+from tasks.language.data import chat
+from tasks.language.tables.problems import Problems
+from tasks.language.tables.responses import Responses
 from tasks.stage import Config, Metrics, Seed, main
-from tasks.tracking import log_table, progress
 
 
 class ResponsesConfig(Config):
@@ -27,21 +29,19 @@ class ResponsesConfig(Config):
 
 def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Metrics:
     """Write responses.parquet (schema Responses), K rows a prompt."""
-    model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
-    asked = artifacts.read(Problems, problems / "train.parquet").iloc[config.skip :].head(config.prompts)
+    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    asked = tables.read(Problems, problems / "train.parquet").iloc[config.skip :].head(config.prompts)
     if asked.empty:
         raise SystemExit(f"params.yaml: responses.skip: {config.skip} leaves none of the training problems")
-    encoded = [prompts.encode_prompt(tokenizer, question) for question in asked["question"]]
-    prompts.check_positions(
-        model, [*map(len, encoded)], "the prompts", config.max_new_tokens, "responses.max_new_tokens"
-    )
+    encoded = [chat.encode_prompt(tokenizer, question) for question in asked["question"]]
+    chat.check_positions(model, [*map(len, encoded)], "the prompts", config.max_new_tokens, "responses.max_new_tokens")
     batches = rollouts.sample(
         model,
         encoded,
         samples=config.samples,
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
-        end_tokens=prompts.end_tokens(model, tokenizer),
+        end_tokens=chat.end_tokens(model, tokenizer),
         seed=config.seed,
         batch_size=config.batch_size,
     )
@@ -54,14 +54,14 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
                     "prompt_id": problem["problem_id"],
                     "sample": len(rows) % config.samples,
                     "prompt": problem["question"],
-                    "response": prompts.decode(tokenizer, tokens[mask], bool(ended)),
+                    "response": chat.decode(tokenizer, tokens[mask], bool(ended)),
                     "tokens": tokens[mask].tolist(),
                     "logps": logps[mask].tolist(),
                     "ended": bool(ended),
                 }
             )
     table = pd.DataFrame(rows)
-    artifacts.write(Responses, table, out / "responses.parquet")
+    tables.write(Responses, table, out / "responses.parquet")
     log_table(table.drop(columns=["tokens", "logps"]).head(40), "responses.json")
     lengths = table["tokens"].map(len)
     return {

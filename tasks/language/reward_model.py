@@ -10,16 +10,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tasks import artifacts, reward_models
-from tasks.algorithms import degenerate, reward_model
-from tasks.algorithms.optimizer import Optimizer
-from tasks.algorithms.pairs import Pairs
-from tasks.algorithms.ranking_accuracy import STRATA, accuracy, shows_steps
-from tasks.comparisons import ComparisonSet
-from tasks.schemas import Comparisons
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import degenerate, reward_model
+from tasks.algorithms.language.pairs import Pairs
+from tasks.common import models, tables
+from tasks.common.checkpoints import resumable
+from tasks.common.tracking import Row
+from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.rewards import reward_model_files
+from tasks.language.rewards.ranking_accuracy import STRATA, accuracy, shows_steps
+from tasks.language.tables.preferences import Comparisons
 from tasks.stage import Config, Idle, Metrics, Seed, main
-from tasks.tracking import Row
-from tasks.training import resumable
 
 BINS = 10  # of the calibration curve
 SCORED_AT_ONCE = 128  # held-out responses in one pass; changes speed only
@@ -52,11 +53,11 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     The metrics of the model as it was before training stand under `untrained`.
     """
     torch.manual_seed(config.seed)
-    tokenizer, generator = artifacts.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
+    tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
     model = untrained(config, policy, generator)
     model.config.pad_token_id = tokenizer.pad_token_id
-    table = artifacts.read(Comparisons, preferences / "test.parquet").sort_values("prompt_id", kind="stable")
-    train = ComparisonSet(artifacts.read(Comparisons, preferences / "train.parquet"), tokenizer)
+    table = tables.read(Comparisons, preferences / "test.parquet").sort_values("prompt_id", kind="stable")
+    train = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
     test = ComparisonSet(table, tokenizer)
     for compared in (train, test):
         compared.check_positions(model)
@@ -77,10 +78,10 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
 
     with resumable("reward_model", config, policy, preferences) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
-        artifacts.write_curves(rows, curves)
-        artifacts.save_model(model, tokenizer, out)
+        tables.write_curves(rows, curves)
+        models.save_model(model, tokenizer, out)
         found = margins()
-        artifacts.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")
+        tables.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")
         held_out = test.batches(config.prompts_per_batch, 1, config.seed)
         beaten = reward_model.beats_corrupted(model, held_out, len(tokenizer), generator)
     return {
@@ -93,11 +94,11 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
 def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generator) -> Any:
     """The policy as a reward model: its own log-probabilities, or a new head on its body."""
     if config.kind == "head":
-        model = reward_models.load_classifier(policy, new=["score.weight"])
+        model = reward_model_files.load_classifier(policy, new=["score.weight"])
         vars(model.config).pop(reward_model.BETA, None)  # of a policy that is a reward model of the other kind itself
         reward_model.initialise_head(model, generator)
         return model
-    model = artifacts.load_model(policy)
+    model = models.load_model(policy)
     setattr(model.config, reward_model.BETA, config.beta)
     return model
 

@@ -9,14 +9,15 @@ import pandas as pd
 import torch
 from pydantic import Field
 
-from tasks import artifacts, prompts
-from tasks.algorithms import sft
-from tasks.algorithms.optimizer import Optimizer
-from tasks.algorithms.sequences import Batch, batches_per_run, make_batch, shuffled
-from tasks.schemas import Demonstrations, Problems
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import sft
+from tasks.algorithms.language.sequences import Batch, batches_per_run, make_batch, shuffled
+from tasks.common import models, tables
+from tasks.common.checkpoints import resumable
+from tasks.common.tracking import Row
+from tasks.language.data import chat
+from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Config, Metrics, Seed, main
-from tasks.tracking import Row
-from tasks.training import resumable
 
 
 class SftConfig(Config):
@@ -35,14 +36,14 @@ class SftConfig(Config):
 def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = artifacts.load_model(policy), artifacts.load_tokenizer(policy)
-    train = artifacts.read(Demonstrations, problems / "demonstrations.parquet").head(config.demonstrations)
-    validation = artifacts.read(Problems, problems / "validation.parquet").rename(
+    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    train = tables.read(Demonstrations, problems / "demonstrations.parquet").head(config.demonstrations)
+    validation = tables.read(Problems, problems / "validation.parquet").rename(
         columns={"question": "prompt", "solution": "response"}
     )
     learned, held_out = Encoded(train, tokenizer), Encoded(validation, tokenizer)
     for name, part in (("demonstrations", learned), ("validation solutions", held_out)):
-        prompts.check_positions(model, part.lengths, f"the {name} with their prompts")
+        chat.check_positions(model, part.lengths, f"the {name} with their prompts")
     steps = batches_per_run(len(train), config.batch_size, config.epochs)
     optimizer = Optimizer(
         model,
@@ -59,8 +60,8 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
 
     with resumable("sft", config, policy, problems) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
-        artifacts.write_curves(rows, curves)
-        artifacts.save_model(model, tokenizer, out)
+        tables.write_curves(rows, curves)
+        models.save_model(model, tokenizer, out)
         return sft.evaluate(model, held_out.batches(config.batch_size, 1, config.seed))
 
 
@@ -69,8 +70,8 @@ class Encoded:
 
     def __init__(self, table: pd.DataFrame, tokenizer: Any) -> None:
         self.pad: int = tokenizer.pad_token_id
-        self.asked = [prompts.encode_prompt(tokenizer, prompt) for prompt in table["prompt"]]
-        self.answers = [prompts.encode_response(tokenizer, response) for response in table["response"]]
+        self.asked = [chat.encode_prompt(tokenizer, prompt) for prompt in table["prompt"]]
+        self.answers = [chat.encode_response(tokenizer, response) for response in table["response"]]
 
     @property
     def lengths(self) -> list[int]:

@@ -9,8 +9,9 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tasks import artifacts
-from tasks.schemas import Documents, Problems
+from tasks.common import tables
+from tasks.common.documents import Documents
+from tasks.language.tables.problems import Problems
 from tasks.stage import Config, Metrics, main
 
 PAD, START, USER, ASSISTANT, END = "<|pad|>", "<|start|>", "<|user|>", "<|assistant|>", "<|end|>"
@@ -31,8 +32,8 @@ class TokenizerConfig(Config):
 
 def run(config: TokenizerConfig, corpus: Path, problems: Path, out: Path) -> Metrics:
     """Train on the corpus and the training problems' solutions; save in Hugging Face layout."""
-    texts = artifacts.read(Documents, corpus / "corpus.parquet")["text"].tolist()
-    train = artifacts.read(Problems, problems / "train.parquet")
+    texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
+    train = tables.read(Problems, problems / "train.parquet")
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 from pydantic import Field
 
-from tasks import learning
 from tasks.algorithms.offline import awr
 from tasks.algorithms.offline.adam import Adam
-from tasks.learning import DataSets, Learner, LearnerConfig
-from tasks.recordings import Recording
+from tasks.offline.datasets.stored import Recording
+from tasks.offline.training import learners
+from tasks.offline.training.learners import DataSets, Learner, LearnerConfig
 from tasks.stage import Metrics, Sizes, main
 
 
@@ -41,7 +41,7 @@ def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:
         steps = awr.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learning.run("awr", config, transitions, out, {"AWR": build})
+    return learners.run("awr", config, transitions, out, {"AWR": build})
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from tasks import learning
 from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks import MeanAction, Preferences
-from tasks.learning import DataSets, Learner, LearnerConfig
-from tasks.recordings import Recording
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
+from tasks.offline.datasets.stored import Recording
+from tasks.offline.training import learners
+from tasks.offline.training.learners import DataSets, Learner, LearnerConfig
 from tasks.stage import Metrics, Name, Sizes, main
 
 
@@ -33,7 +33,7 @@ def run(config: BcConfig, transitions: Path, out: Path) -> Metrics:
     variants: dict[str, Callable[[Recording, int, torch.Generator], Learner]] = {
         name: partial(_build, config, share) for name, share in config.shares.items()
     }
-    return learning.run("bc", config, transitions, out, variants)
+    return learners.run("bc", config, transitions, out, variants)
 
 
 def _build(config: BcConfig, share: float, recording: Recording, seed: int, generator: torch.Generator) -> Learner:

@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 from pydantic import Field
 
-from tasks import learning
 from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
-from tasks.learning import DataSets, Learner, LearnerConfig
-from tasks.recordings import Recording
+from tasks.offline.datasets.stored import Recording
+from tasks.offline.training import learners
+from tasks.offline.training.learners import DataSets, Learner, LearnerConfig
 from tasks.stage import Metrics, Sizes, main
 
 
@@ -61,7 +61,7 @@ def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
         steps = bear.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learning.run("bear", config, transitions, out, {"BEAR": build})
+    return learners.run("bear", config, transitions, out, {"BEAR": build})
 
 
 if __name__ == "__main__":

@@ -20,18 +20,22 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tasks import artifacts, recordings, saved, schemas, simulators
-from tasks.algorithms.estimates import bootstrap
-from tasks.algorithms.offline.actors import Behaviour, Sampled, Tanh
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import Settings, fit
-from tasks.behaviours import EXPERT, MEDIUM, RANDOM, REFERENCE, REPLAY
-from tasks.collecting import Collector
-from tasks.episodes import Episode
-from tasks.playing import as_player, play
-from tasks.recordings import Reference
+from tasks.algorithms.offline.networks.actors import Behaviour, Sampled, Tanh
+from tasks.common import tables
+from tasks.common.estimates import bootstrap
+from tasks.common.tracking import track
+from tasks.offline.datasets import stored
+from tasks.offline.datasets.episodes import Episode
+from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.tables import Measured
+from tasks.offline.environments import simulators
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.policies import files
+from tasks.offline.policies.behaviour_folder import EXPERT, MEDIUM, RANDOM, REFERENCE, REPLAY
+from tasks.offline.training.on_policy import Collector
 from tasks.stage import Config, Metrics, Name, Seed, Sizes, main
-from tasks.tracking import track
 
 FIRST_LOOK, SECOND_LOOK, MEASURED_BY = (
     1_000_000,
@@ -109,20 +113,20 @@ def run(config: BehaviourConfig, out: Path) -> Metrics:
         collector.close()
         chosen = choose(out.name, training.medium, config.finalists, checkpoints, again)
         replay = collector.ended_by(chosen[MEDIUM].steps)
-        artifacts.write_curves(rows, out / "curve.csv")
+        tables.write_curves(rows, out / "curve.csv")
     else:
         chosen = {RANDOM: again(checkpoints[0])}
     _write_evaluations(checkpoints, out / "evaluations.csv")
     returns = {
         tier: _play(environment, one.policy, config.measure_episodes, MEASURED_BY) for tier, one in chosen.items()
     }
-    artifacts.write(schemas.Measured, _table(returns), out / "measured.parquet")
+    tables.write(Measured, _table(returns), out / "measured.parquet")
     reference = reference_of(out.name, environment, {tier: float(values.mean()) for tier, values in returns.items()})
     (out / REFERENCE).write_text(json.dumps({"environment": environment, **asdict(reference)}, indent=2) + "\n")
     for tier, checkpoint in chosen.items():
-        saved.save(checkpoint.policy, out / tier)
+        files.save(checkpoint.policy, out / tier)
     if replay:
-        recordings.write(out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed})
+        stored.write(out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed})
     return {
         tier: {"steps": one.steps, "chosen_at": one.value, **asdict(bootstrap(returns[tier], config.seed, 1000))}
         for tier, one in chosen.items()
@@ -198,7 +202,7 @@ def choose(
 
 def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> Reference:
     """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum."""
-    known, d4rl = simulators.OPTIMA.get(environment), recordings.d4rl_reference(environment)
+    known, d4rl = simulators.OPTIMA.get(environment), stored.d4rl_reference(environment)
     maximum = known if known is not None else returns.get(EXPERT, d4rl.maximum if d4rl else None)
     if maximum is None:
         raise SystemExit(
@@ -223,11 +227,11 @@ def _write_evaluations(checkpoints: Sequence[Checkpoint], path: Path) -> None:
 
 
 def _table(returns: Mapping[str, NDArray[np.float64]]) -> pd.DataFrame:
-    tables = [
+    frames = [
         pd.DataFrame({"policy": tier, "episode": range(len(values)), "total": values})
         for tier, values in returns.items()
     ]
-    return pd.concat(tables)
+    return pd.concat(frames)
 
 
 if __name__ == "__main__":

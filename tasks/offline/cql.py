@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 from pydantic import Field
 
-from tasks import learning, q_learning
 from tasks.algorithms.offline import cql, cql_continuous
 from tasks.algorithms.offline.adam import Adam
-from tasks.learning import DataSets, Learner
-from tasks.q_learning import QConfig
-from tasks.recordings import Recording
+from tasks.offline.datasets.stored import Recording
+from tasks.offline.training import learners, q_learning
+from tasks.offline.training.learners import DataSets, Learner
+from tasks.offline.training.q_learning import QConfig
 from tasks.stage import Config, Metrics, Name, main
 
 
@@ -46,7 +46,7 @@ def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:
     variants: dict[str, Callable[[Recording, int, torch.Generator], Learner]] = {
         name: partial(_build, config, alpha) for name, alpha in config.alphas.items()
     }
-    return learning.run("cql", config, transitions, out, variants)
+    return learners.run("cql", config, transitions, out, variants)
 
 
 def _build(config: CqlConfig, alpha: Weight, recording: Recording, seed: int, generator: torch.Generator) -> Learner:

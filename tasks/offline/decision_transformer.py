@@ -10,15 +10,17 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from tasks import artifacts, learning, model_files, trunks
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline import text
 from tasks.algorithms.offline.adam import AdamW
-from tasks.algorithms.offline.transformer import Transformer
+from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.windows import Episodes
-from tasks.learning import Learner, LearnerConfig
-from tasks.recordings import Recording
-from tasks.schemas import Documents
+from tasks.common import model_files, tables
+from tasks.common.documents import Documents
+from tasks.offline.datasets.stored import Recording
+from tasks.offline.policies import trunks
+from tasks.offline.training import learners
+from tasks.offline.training.learners import Learner, LearnerConfig
 from tasks.stage import Config, Idle, Metrics, Name, key_of, main
 
 Init = Literal["random", "language", "synthetic"]
@@ -98,7 +100,7 @@ def run(config: DecisionTransformerConfig, transitions: Path, language: Path, te
     """Train every init with every seed; policies and curves go to `out`."""
     asked = config.datasets[transitions.name]
     variants = {name: partial(_build, config, asked, init, language, texts) for name, init in config.inits.items()}
-    return learning.run("decision_transformer", config, transitions, out, variants, language, texts)
+    return learners.run("decision_transformer", config, transitions, out, variants, language, texts)
 
 
 def _build(
@@ -205,7 +207,7 @@ def _stream(config: DecisionTransformerConfig, language: Path, texts: Path) -> t
     tokenizer = model_files.load_tokenizer(source, **({} if revision is None else {"revision": revision}))
     table = texts / "corpus.parquet"
     if table.is_file():
-        documents = artifacts.read(Documents, table)["text"].tolist()
+        documents = tables.read(Documents, table)["text"].tolist()
     else:
         documents = [file.read_text() for file in sorted(texts.glob("*.txt"))]
     lines = [line for document in documents for line in document.splitlines(keepends=True)]

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from pydantic import Field
 
-from tasks import learning, q_learning
 from tasks.algorithms.offline import dqn
-from tasks.exploring import ExplorationConfig, Explorer
-from tasks.learning import DataSets, Learner
-from tasks.q_learning import QConfig
-from tasks.recordings import Recording
+from tasks.offline.datasets.stored import Recording
+from tasks.offline.training import learners, q_learning
+from tasks.offline.training.learners import DataSets, Learner
+from tasks.offline.training.online import ExplorationConfig, Explorer
+from tasks.offline.training.q_learning import QConfig
 from tasks.stage import Config, Idle, Metrics, Name, main
 
 EPISODES = 100_000_000  # seeds of episodes that each seed has to itself
@@ -41,7 +41,7 @@ def run(config: DqnConfig, transitions: Path, out: Path) -> Metrics:
     variants: dict[str, Callable[[Recording, int, torch.Generator], Learner]] = {
         name: partial(_build, config, variant) for name, variant in config.variants.items()
     }
-    return learning.run("dqn", config, transitions, out, variants)
+    return learners.run("dqn", config, transitions, out, variants)
 
 
 def _build(config: DqnConfig, variant: Variant, recording: Recording, seed: int, generator: torch.Generator) -> Learner:

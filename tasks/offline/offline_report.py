@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tasks import pages, plots, results, scores
-from tasks.algorithms.offline.intervals import over_seeds
-from tasks.plots import Panel
-from tasks.reference import Reference
-from tasks.results import Result, Table, Verdict
-from tasks.scores import Scores
+from tasks.common import pages, plots
+from tasks.common.plots import Panel
+from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.reporting import measurements, results
+from tasks.offline.reporting.measurements import Scores
+from tasks.offline.reporting.results import Result, Table, Verdict
+from tasks.offline.reporting.seed_intervals import over_seeds
 from tasks.stage import Config, Metrics, Name, fields_key_of, key_of, main
 
 SELECTED = "†"  # behind a variant whose score is not held out from what chose it
@@ -53,7 +54,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     missing = [name for name in config.policies if not (returns / name).is_dir()]
     if missing:
         raise SystemExit(f"params.yaml: offline_report.policies: {missing[0]} was not measured ({returns} lacks it)")
-    measured = [scores.read(returns / name) for name in config.policies]
+    measured = [measurements.read(returns / name) for name in config.policies]
     found = results.results(measured)
     first = [one for one in found if one.first]
     data = {one.description["dataset"]: one.description for one in measured}
@@ -82,7 +83,9 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "exactly": results.exactly,
         "interval": results.interval,
     }
-    pages.write(Path(__file__).parent / "templates", "offline_report", view, _figures(measured, found, data), out)
+    pages.write(
+        Path(__file__).parent / "reporting/templates", "offline_report", view, _figures(measured, found, data), out
+    )
     metrics = _metrics(first, data)
     rows = {f"{dataset}/{variant}": row for dataset, of in metrics.items() for variant, row in of.items()}
     pages.write_metrics(rows, out)
@@ -172,7 +175,7 @@ def _believed(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel
         points: dict[str, list[Any]] = {}
         for one in measured:
             if one.description["dataset"] == dataset:
-                claims = one.values[one.values["source"] == scores.CLAIMED]
+                claims = one.values[one.values["source"] == measurements.CLAIMED]
                 for variant, of in claims.groupby("variant", sort=False):
                     points.setdefault(str(variant), []).append((of["truth"].to_numpy(), of["value"].to_numpy()))
         if points:

@@ -16,13 +16,16 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from tasks import artifacts, behaviours, beliefs, players, rendering, scores
-from tasks.beliefs import FittedQConfig
-from tasks.playing import Played, Player, as_player, play
-from tasks.recordings import Recording, read
-from tasks.simulators import GRAPH
+from tasks.common import models, tables
+from tasks.common.tracking import progress
+from tasks.offline.datasets.stored import Recording, read
+from tasks.offline.environments import rendering
+from tasks.offline.environments.rollouts import Played, Player, as_player, play
+from tasks.offline.environments.simulators import GRAPH
+from tasks.offline.policies import behaviour_folder, kinds
+from tasks.offline.reporting import measurements, value_estimates
+from tasks.offline.reporting.value_estimates import FittedQConfig
 from tasks.stage import Config, Metrics, Seed, main
-from tasks.tracking import progress
 
 
 class ReturnsConfig(Config):
@@ -54,30 +57,30 @@ class Line:
 def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> Metrics:
     """Measure all policies that `policies` has curves of, trained on `transitions`; the metrics are means over seeds."""
     recording = read(transitions)
-    recording = replace(recording, transitions=recording.transitions.to(artifacts.device()))
-    curves = pd.read_csv(policies / scores.CURVES)
+    recording = replace(recording, transitions=recording.transitions.to(models.device()))
+    curves = pd.read_csv(policies / measurements.CURVES)
     found = list(dict.fromkeys(zip(curves["variant"], curves["seed"], strict=True)))
     lines = [
         line for one in progress(found, len(found)) for line in _lines(config, recording.environment, policies, *one)
     ]
-    artifacts.write(scores.Episodes, _episodes(lines), out / scores.EPISODES)
+    tables.write(measurements.Episodes, _episodes(lines), out / measurements.EPISODES)
     values, fits = _values(config, recording, lines)
-    artifacts.write(scores.Values, values, out / scores.VALUES)
-    fits.to_csv(out / scores.FITS, index=False)
-    artifacts.write(scores.Starts, _starts(recording, lines), out / scores.STARTS)
-    for name in (scores.CURVES, scores.PROGRESS):
+    tables.write(measurements.Values, values, out / measurements.VALUES)
+    fits.to_csv(out / measurements.FITS, index=False)
+    tables.write(measurements.Starts, _starts(recording, lines), out / measurements.STARTS)
+    for name in (measurements.CURVES, measurements.PROGRESS):
         copyfile(policies / name, out / name)
-    picture = _film(config, recording, lines, out / scores.PICTURE)
+    picture = _film(config, recording, lines, out / measurements.PICTURE)
     described = _describe(policies, recording, lines, curves) | {
         "behaviour": _behaviour(config, recording, transitions)
     }
-    (out / scores.DESCRIPTION).write_text(json.dumps({**described, "picture": picture}, indent=2) + "\n")
+    (out / measurements.DESCRIPTION).write_text(json.dumps({**described, "picture": picture}, indent=2) + "\n")
     return _metrics(recording, lines)
 
 
 def _lines(config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int) -> Iterator[Line]:
     """One policy, played with each of its targets."""
-    policy = players.load(policies / variant / f"seed-{seed}").to(artifacts.device())
+    policy = kinds.load(policies / variant / f"seed-{seed}").to(models.device())
     asked = {target: policy.with_target(target) for target in getattr(policy, "targets", [])}
     for target, player in (asked or {float("nan"): as_player(policy)}).items():
         played = play(environment, player, config.episodes, config.seed)
@@ -108,23 +111,23 @@ def _values(config: ReturnsConfig, recording: Recording, lines: list[Line]) -> t
             continue
         gamma = getattr(line.policy, "gamma", config.gamma)
         whose = {"variant": line.variant, "seed": line.seed}
-        truth = beliefs.truth(recording.environment, line.player, line.played, gamma, config.seed)
+        truth = value_estimates.truth(recording.environment, line.player, line.played, gamma, config.seed)
         key = {**whose, "gamma": gamma, "truth": truth.value, "cut": truth.cut}
         if hasattr(line.policy, "values"):
             value = line.policy.values(line.played.initial.to(recording.transitions.device)).mean().item()
-            rows.append({**key, "source": scores.CLAIMED, "value": value, "converged": True})
+            rows.append({**key, "source": measurements.CLAIMED, "value": value, "converged": True})
         if config.fitted_q.most_steps:
-            fit = beliefs.fitted(config.fitted_q, line.policy, recording, line.played.initial, gamma, line.seed)
-            rows.append({**key, "source": scores.FITTED, "value": fit.value, "converged": fit.converged})
+            fit = value_estimates.fitted(config.fitted_q, line.policy, recording, line.played.initial, gamma, line.seed)
+            rows.append({**key, "source": measurements.FITTED, "value": fit.value, "converged": fit.converged})
             curves += [{**whose, **row} for row in fit.curve]
-    kinds = {column: kind.dtype.type for column, kind in scores.Values.to_schema().columns.items()}
+    kinds = {column: kind.dtype.type for column, kind in measurements.Values.to_schema().columns.items()}
     values = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
     return values, pd.DataFrame(curves, columns=["variant", "seed", "step", "loss", "estimate"])
 
 
 def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
     """Each start of the graph beside the shortest path and the best recorded walk; no rows for other environments."""
-    tables = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
+    frames = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
     if recording.environment == "graph":
         data = recording.transitions
         first = data.observations[data.starts].argmax(1)
@@ -135,7 +138,7 @@ def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
             table = pd.DataFrame({"start": total.index, "total": total.to_numpy(), **line.key})
             table["optimum"] = -GRAPH.distances[table["start"]].astype(float)
             table["recorded"] = table["start"].map(walks).astype(float)
-            tables.append(table)
+            frames.append(table)
     kinds = {
         "variant": str,
         "seed": int,
@@ -145,7 +148,7 @@ def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
         "recorded": float,
         "total": float,
     }
-    return pd.concat(tables[1:] or tables, ignore_index=True).astype(kinds)
+    return pd.concat(frames[1:] or frames, ignore_index=True).astype(kinds)
 
 
 def _film(config: ReturnsConfig, recording: Recording, lines: list[Line], path: Path) -> dict[str, Any]:
@@ -187,11 +190,14 @@ def _behaviour(config: ReturnsConfig, recording: Recording, transitions: Path) -
 
     None of imported data, whose policies nobody has, and of random play, which is not greedy for anything.
     """
-    folder = transitions / behaviours.RECORDERS
+    folder = transitions / behaviour_folder.RECORDERS
     found = {
         tier.name: float(
             play(
-                recording.environment, as_player(behaviours.policy(folder, tier.name)), config.episodes, config.seed
+                recording.environment,
+                as_player(behaviour_folder.policy(folder, tier.name)),
+                config.episodes,
+                config.seed,
             ).returns.mean()
         )
         for tier in sorted(folder.glob("*"))

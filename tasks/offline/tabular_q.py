@@ -5,13 +5,13 @@ from pathlib import Path
 import pandas as pd
 from pydantic import Field
 
-from tasks import saved
 from tasks.algorithms.offline import tabular_q
-from tasks.learning import EVALUATION_SEED, DataSets
-from tasks.playing import as_player, play
-from tasks.recordings import read
+from tasks.common.tracking import track
+from tasks.offline.datasets.stored import read
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.policies import files
+from tasks.offline.training.learners import EVALUATION_SEED, DataSets
 from tasks.stage import Config, Metrics, main
-from tasks.tracking import track
 
 VARIANT = "Q-learning"
 
@@ -37,7 +37,7 @@ def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:
         raise SystemExit(f"data set {recording.name}: {error} (tabular_q.states); dqn has no such limit") from None
     sweeps = list(tabular_q.fit(policy, recording.transitions, here, there, config.tolerance))
     rows = [{"step": number, **row} for number, row in enumerate(track(sweeps, len(sweeps)), 1)]
-    saved.save(policy, out / VARIANT / "seed-0")
+    files.save(policy, out / VARIANT / "seed-0")
     played = play(recording.environment, as_player(policy), config.evaluate_episodes, EVALUATION_SEED)
     tag = {"variant": VARIANT, "seed": 0}
     pd.DataFrame([{**tag, **row} for row in rows]).to_csv(out / "curves.csv", index=False)

@@ -16,12 +16,15 @@ import numpy as np
 import pandas as pd
 from pydantic import ConfigDict, Field
 
-from tasks import artifacts, behaviours, imports, recordings, saved, schemas
-from tasks.algorithms.offline.actors import Sampled
-from tasks.behaviours import EXPERT, MEDIUM
-from tasks.episodes import BadEpisode, Episode
-from tasks.playing import as_player, play
-from tasks.recordings import Reference
+from tasks.algorithms.offline.networks.actors import Sampled
+from tasks.common import tables
+from tasks.offline.datasets import imported, stored
+from tasks.offline.datasets.episodes import BadEpisode, Episode
+from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.tables import Recorded
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.policies import behaviour_folder, files
+from tasks.offline.policies.behaviour_folder import EXPERT, MEDIUM
 from tasks.stage import Config, Idle, Metrics, Name, Seed, key_of, main
 
 WAVE = 32  # episodes played side by side
@@ -33,9 +36,9 @@ RECORDERS = {  # source -> the policies that a data set of it is handed on with;
 }
 FIRST_SEED = 3_000_000  # of the episodes' seeds: no policy is evaluated on these
 IMPORTS: dict[str, Callable[[Path, str, str], list[Episode]]] = {  # of: raw folder, location, environment
-    "minari": lambda raw, location, environment: imports.minari(raw / location, environment),
-    "minari-remote": lambda raw, location, environment: imports.remote_minari(location, environment),
-    "d4rl": lambda raw, location, environment: imports.d4rl(raw / location, environment),
+    "minari": lambda raw, location, environment: imported.minari(raw / location, environment),
+    "minari-remote": lambda raw, location, environment: imported.remote_minari(location, environment),
+    "d4rl": lambda raw, location, environment: imported.d4rl(raw / location, environment),
 }
 
 
@@ -84,16 +87,16 @@ class TransitionsConfig(Config):
 def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Metrics:
     """Record or import the data set that `out` is named like; the metrics say how long and how good its episodes are."""
     dataset = config.datasets[out.name]
-    environment, reference = behaviours.environment(behaviour), behaviours.reference(behaviour)
+    environment, reference = behaviour_folder.environment(behaviour), behaviour_folder.reference(behaviour)
     if dataset.source in IMPORTS:
         episodes, metadata = _imported(out.name, dataset, environment, raw), {"location": dataset.location}
     else:
         episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
-    recordings.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
+    stored.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
     table = _table(episodes)
-    artifacts.write(schemas.Recorded, table, out / "recorded.parquet")
+    tables.write(Recorded, table, out / "recorded.parquet")
     for tier in RECORDERS.get(dataset.source, ()):
-        copytree(behaviour / tier, out / behaviours.RECORDERS / tier, dirs_exist_ok=True)
+        copytree(behaviour / tier, out / behaviour_folder.RECORDERS / tier, dirs_exist_ok=True)
     return _metrics(table, reference)
 
 
@@ -123,8 +126,8 @@ def _imported(name: str, dataset: Dataset, environment: str, raw: Path) -> list[
 def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, Any]]:
     """Its episodes, and who played them from which seed on."""
     if dataset.source == "medium-replay":
-        replayed = limited(behaviours.replay(behaviour), dataset.steps, dataset.episodes)
-        described = json.loads((behaviour / behaviours.REPLAY / recordings.METADATA).read_text())["posttrain"]
+        replayed = limited(behaviour_folder.replay(behaviour), dataset.steps, dataset.episodes)
+        described = json.loads((behaviour / behaviour_folder.REPLAY / stored.METADATA).read_text())["posttrain"]
         return replayed, {"seed": described["seed"]}
     if dataset.steps is None and dataset.episodes is None:
         raise SystemExit(f"params.yaml: transitions.datasets.{name}: steps or episodes must say how much to record")
@@ -132,14 +135,14 @@ def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[
     steps, count = (None if limit is None else -(-limit // len(tiers)) for limit in (dataset.steps, dataset.episodes))
     first = FIRST_SEED + 100_000 * seed
     episodes = [one for tier in tiers for one in record(behaviour, tier, steps, count, first)]
-    policies = {tier: saved.digest(behaviour / tier) for tier in tiers}
+    policies = {tier: files.digest(behaviour / tier) for tier in tiers}
     return episodes, {"policies": policies, "seed": first}
 
 
 def record(behaviour: Path, tier: str, steps: int | None, count: int | None, seed: int) -> list[Episode]:
     """Episodes played by one policy, seeded `seed`, `seed + 1`, ..; as `limited` has them."""
-    environment = behaviours.environment(behaviour)
-    player = as_player(Sampled(behaviours.policy(behaviour, tier), seed))
+    environment = behaviour_folder.environment(behaviour)
+    player = as_player(Sampled(behaviour_folder.policy(behaviour, tier), seed))
     episodes: list[Episode] = []
     while (steps is None or sum(map(len, episodes)) < steps) and (count is None or len(episodes) < count):
         episodes += play(environment, player, WAVE, seed + len(episodes)).episodes

@@ -7,8 +7,8 @@ import numpy as np
 from minari.dataset.minari_storage import MinariStorage
 
 from benchmarks import episodes as benchmark
-from tasks import episodes, recordings
-from tasks.recordings import Reference
+from tasks.offline.datasets import episodes, stored
+from tasks.offline.datasets.stored import Reference
 
 
 def test_the_command(tmp_path, monkeypatch):
@@ -28,9 +28,9 @@ def test_a_line_of_the_table():
 
 def test_both_sides_read_the_same_episodes(tmp_path):
     case = benchmark.CASES[0]
-    recordings.write(tmp_path / "it", benchmark.ENVIRONMENT, benchmark.made_up(case, 30), Reference(0.0, 1.0), {})
+    stored.write(tmp_path / "it", benchmark.ENVIRONMENT, benchmark.made_up(case, 30), Reference(0.0, 1.0), {})
     theirs = MinariStorage.read(tmp_path / "it" / "data").get_episodes(range(30))
-    ours = list(episodes.read(tmp_path / "it" / recordings.DATA))
+    ours = list(episodes.read(tmp_path / "it" / stored.DATA))
     for one, other in zip(ours, theirs, strict=True):
         assert case.shortest <= len(one) <= case.longest
         for field in episodes.FIELDS:

@@ -147,10 +147,10 @@ def test_the_page_tells_the_sample_and_its_interval(monkeypatch):
     page = render(
         {
             **{"machine": "here", "commit": "0123456789", "seed": 3, "known": 7800, "tried": 4, "seconds": 9.0},
-            **{"score": score, "modules": {"tasks/algorithms/dpo.py": row}},
+            **{"score": score, "modules": {"tasks/algorithms/language/dpo.py": row}},
         }
     )
-    assert "| tasks/algorithms/dpo.py | 4 | 3 | 1 | 0 | 75 % |" in page
+    assert "| tasks/algorithms/language/dpo.py | 4 | 3 | 1 | 0 | 75 % |" in page
     assert "7,800" in page
     assert "seed 3" in page
     assert "75.0 % (Wilson's 95 % interval 30.0 to 95.0)" in page

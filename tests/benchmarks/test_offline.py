@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import offline, offline_agreement
 from benchmarks import offline_peer as peer
-from tasks.recordings import read
+from tasks.offline.datasets.stored import read
 from tests.tasks.offline.worlds import record
 
 ROOT = Path(__file__).parent.parent.parent

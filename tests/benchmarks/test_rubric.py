@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
-from tasks.algorithms.rubric import score
-from tasks.algorithms.verifier import verify_number
+from tasks.language.rewards.rubric import score
+from tasks.language.rewards.verifier import verify_number
 
 ROOT = Path(__file__).parent.parent.parent
 ZOO = NATURAL | HOSTILE
 JUDGE = """
 import resource, sys
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
-from tasks.algorithms.rubric import score
-from tasks.algorithms.verifier import verify_number
+from tasks.language.rewards.rubric import score
+from tasks.language.rewards.verifier import verify_number
 
 length, seconds = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import variants
-from flows import parameters
+from flows.params import editing
 
 NAMES = [variants.GREEDY, *variants.SAMPLED, *variants.OTHERS]
 
@@ -93,8 +93,8 @@ def test_every_variant_is_of_valid_parameters_that_do_something(tmp_path, name):
     for file in ("params.yaml", "params.schema.json"):
         shutil.copy(variants.ROOT / file, tmp_path)
     stage, settings = variants.VARIANTS[name]
-    edits = [parameters.setting(text) for text in settings]
-    said = parameters.edit(tmp_path, edits)
+    edits = [editing.setting(text) for text in settings]
+    said = editing.edit(tmp_path, edits)
     changed = {".".join(edit.key) for edit in edits}
     idle = [line for line in said if "nothing with" in line]
     assert not any(key in line.split(" do")[0].split(", ") for line in idle for key in changed)

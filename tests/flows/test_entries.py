@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from dvc.utils.serialize import parse_yaml
 
-from flows import parameters
-from flows.validation import ParameterError
+from flows.params import editing
+from flows.params.checking import ParameterError
 
 PARAMS = """\
 data:
@@ -81,7 +81,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def edit(root: Path, *arguments: str) -> list[str]:
-    return parameters.edit(root, [parameters.setting(argument) for argument in arguments])
+    return editing.edit(root, [editing.setting(argument) for argument in arguments])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_preset_replaces_such_a_dictionary_as_a_whole_and_merges_sections(root
     (root / "presets/other.yaml").write_text(
         f"data:\n    sets: {sets}score: {{policies: {{q: {{set: three}}}}}}\nfits: {{sets: [three], pairs: {{}}}}\n"
     )
-    parameters.edit(root, parameters.preset(root, "other"))
+    editing.edit(root, editing.preset(root, "other"))
     text = (root / "params.yaml").read_text()
     assert parse_yaml(text, "params.yaml") == {
         "data": {"sets": {"three": {"kind": "c", "steps": 5}}, "seed": 0},
@@ -168,4 +168,4 @@ def test_a_preset_replaces_such_a_dictionary_as_a_whole_and_merges_sections(root
     }
     assert text.startswith("data:\n  sets:            # the user's own names\n")
     assert ("three:  # alone\n      kind: c\n      # and\n      steps: 5" in text) != flow
-    assert parameters.edit(root, parameters.preset(root, "other")) == []
+    assert editing.edit(root, editing.preset(root, "other")) == []

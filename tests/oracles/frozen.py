@@ -2,7 +2,7 @@
 
 import torch
 
-from tasks.algorithms.completions import make_completions
+from tasks.algorithms.language.completions import make_completions
 
 PAD = 0  # stands nowhere in the batch
 PROMPTS = [[3, 4], [5], [6, 7, 8]]

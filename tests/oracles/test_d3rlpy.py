@@ -15,8 +15,8 @@ from torch import Tensor
 from benchmarks import offline_peer as peer
 from tasks.algorithms.offline import bc, cql, cql_continuous, dqn
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks import MeanAction, Preferences, QValues, Spaces
-from tasks.algorithms.offline.target import Target
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.networks.target import Target
 from tasks.algorithms.offline.transitions import Transitions
 
 pytestmark = [

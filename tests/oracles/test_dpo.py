@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tasks.algorithms import dpo
-from tasks.algorithms.dpo import Objective
-from tasks.algorithms.pairs import Pairs
+from tasks.algorithms.language import dpo
+from tasks.algorithms.language.dpo import Objective
+from tasks.algorithms.language.pairs import Pairs
 from tests.oracles.frozen import CHOSEN, COMPLETIONS, PROMPTS, REJECTED, Still, gradients
 from tests.tasks.tiny import llama
 

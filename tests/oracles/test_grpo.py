@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.algorithms import grpo
-from tasks.algorithms.advantages import group_advantages
-from tasks.algorithms.completions import token_logps
-from tasks.algorithms.experience import Experience
-from tasks.algorithms.grpo import Settings, grpo_loss
-from tasks.algorithms.surrogate import Totals
+from tasks.algorithms.language import grpo
+from tasks.algorithms.language.advantages import group_advantages
+from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.experience import Experience
+from tasks.algorithms.language.grpo import Settings, grpo_loss
+from tasks.algorithms.language.surrogate import Totals
 from tests.oracles.frozen import COMPLETIONS, OWNER, PROMPTS, RESPONSES, Still, gradients
 from tests.tasks.tiny import llama
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tasks.algorithms import reward_model
-from tasks.algorithms.pairs import Pairs
+from tasks.algorithms.language import reward_model
+from tasks.algorithms.language.pairs import Pairs
 from tests.oracles.frozen import CHOSEN, COMPLETIONS, PAD, PROMPTS, REJECTED, Still, gradients
 from tests.tasks.tiny import llama_scorer
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import torch
 
-from tasks.algorithms import rollouts
-from tasks.algorithms.completions import make_completions, response_logps
-from tasks.algorithms.experience import Experience
+from tasks.algorithms.language import rollouts
+from tasks.algorithms.language.completions import make_completions, response_logps
+from tasks.algorithms.language.experience import Experience
 from tests.tasks.tiny import NoCache
 
 VOCABULARY = 7  # answers 0, 1 and 2; the end; the prompts 4, 5 and 6

@@ -3,7 +3,7 @@
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tasks.prompts import PLAIN_TEMPLATE
+from tasks.language.data.chat import PLAIN_TEMPLATE
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
@@ -44,7 +44,7 @@ CHATS = {
 }
 
 
-def chat(name, special=True):
+def chat_tokenizer(name, special=True):
     """The tokenizer; with `special` off its markers are added tokens, but not by name special ones, as some models have it."""
     template, end_of_text, end, more = CHATS[name]
     alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}

@@ -15,14 +15,15 @@ def ready(made: Path) -> Path:
     """What was made, with mixture/ and a reward_model/ that was never trained: its scores differ, and that is enough."""
     import torch
 
-    from tasks import artifacts, reward_models
-    from tasks.algorithms.reward_model import initialise_head
+    from tasks.algorithms.language.reward_model import initialise_head
+    from tasks.common import models
     from tasks.language import mixture
+    from tasks.language.rewards import reward_model_files
 
     mixture.run(tiny(mixture.MixtureConfig, "mixture"), made / "problems", made, made / "mixture")
-    words = artifacts.load_tokenizer(made / "pretrained")
-    scorer = reward_models.load_classifier(made / "pretrained", new=["score.weight"])
+    words = models.load_tokenizer(made / "pretrained")
+    scorer = reward_model_files.load_classifier(made / "pretrained", new=["score.weight"])
     scorer.config.pad_token_id = words.pad_token_id
     initialise_head(scorer, torch.Generator().manual_seed(0))
-    artifacts.save_model(scorer, words, made / "reward_model")
+    models.save_model(scorer, words, made / "reward_model")
     return made

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tasks import episodes
-from tasks.episodes import episode
+from tasks.offline.datasets import episodes
+from tasks.offline.datasets.episodes import episode
 
 GENERATOR = np.random.default_rng(0)
 NAN, INF = float("nan"), float("inf")

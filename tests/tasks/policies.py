@@ -2,9 +2,9 @@
 
 import torch
 
-from tasks.algorithms.rewards import Rewards
-from tasks.environment import Judge
 from tasks.language import grpo, ppo, reinforce, rejection_sft
+from tasks.language.rewards.rewards import Rewards
+from tasks.language.training.environment import Judge
 from tests.conftest import PARAMS, TINY
 
 STAGES = {

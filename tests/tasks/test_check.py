@@ -11,8 +11,8 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
-from tasks import schemas
 from tasks.check import TABLES, problems
+from tasks.common.tables import Table
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = {"problem_id": "a", "question": "3 + 4?", "solution": "3 + 4 = 7\n#### 7", "answer": "7", "steps": 1}
@@ -113,17 +113,17 @@ def test_it_ends_with_its_input_or_with_its_own_error(check, status):
 
 
 def test_every_schema_has_a_file():
-    assert set(TABLES.values()) == set(schemas.Table.__subclasses__())
+    assert set(TABLES.values()) == set(Table.__subclasses__())
 
 
 def recorded(path: Path) -> Path:
     """A small data set of transitions; the path of its HDF5 file."""
-    from tasks import recordings
-    from tasks.episodes import episode
+    from tasks.offline.datasets import stored
+    from tasks.offline.datasets.episodes import episode
 
     walk = episode(np.eye(20, dtype=np.float32)[[0, 1, 2, 3]], np.array([0, 1, 2]), -np.ones(3), True)
-    recordings.write(path, "graph", [walk, walk], recordings.Reference(-10.0, -2.0), {})
-    return path / recordings.DATA
+    stored.write(path, "graph", [walk, walk], stored.Reference(-10.0, -2.0), {})
+    return path / stored.DATA
 
 
 def test_transitions(tmp_path):

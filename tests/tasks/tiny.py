@@ -13,7 +13,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from tasks.algorithms.completions import make_completions
+from tasks.algorithms.language.completions import make_completions
 
 SIZES = {
     "vocab_size": 16,

@@ -6,7 +6,7 @@ from math import cos, pi
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.optimizer import load_moments, moments
+from tasks.algorithms.common.optimizer import load_moments, moments
 
 
 class Adam:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.critics import bellman
-from tasks.algorithms.offline.networks import Network, Spaces
-from tasks.algorithms.offline.stochastic import Categorical, Gaussian
+from tasks.algorithms.offline.networks.critics import bellman
+from tasks.algorithms.offline.networks.mlp import Network, Spaces
+from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
 from tasks.algorithms.offline.transitions import Transitions
 
 CHUNK = 65_536  # observations valued at once

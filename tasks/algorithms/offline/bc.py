@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks import MeanAction, Preferences
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
 from tasks.algorithms.offline.transitions import Batch, Transitions
 
 Policy = Preferences | MeanAction

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.networks import Spaces
-from tasks.algorithms.offline.stochastic import SquashedGaussian
+from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
+from tasks.algorithms.offline.networks.vae import ActionModel
 from tasks.algorithms.offline.transitions import Batch, Transitions
-from tasks.algorithms.offline.vae import ActionModel
 
 Kernel = Literal["laplacian", "gaussian"]
 LOG_MULTIPLIER = (-5.0, 10.0)

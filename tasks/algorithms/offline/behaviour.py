@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.actors import BOUND, Behaviour, Tanh
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.networks import Spaces
-from tasks.algorithms.offline.stochastic import Categorical, SquashedGaussian
+from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
 from tasks.algorithms.offline.transitions import Batch, Transitions
 
 Policy = Categorical | SquashedGaussian

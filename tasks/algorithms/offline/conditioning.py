@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Conditioned:
-    """A policy that remembers its last K steps and the return still to come (a Player, see tasks/playing.py)."""
+    """A policy that remembers its last K steps and the return still to come (a Player, see tasks/offline/environments/rollouts.py)."""
 
     def __init__(self, model: Any, target: float) -> None:
         """`model` is a DecisionTransformer; `target` is the return to ask for, in the environment's own units."""

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.conditioning import Conditioned
-from tasks.algorithms.offline.networks import Normaliser, Spaces
+from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces
 from tasks.algorithms.offline.windows import Windows
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.critics import bellman
-from tasks.algorithms.offline.networks import QValues
-from tasks.algorithms.offline.target import Target
+from tasks.algorithms.offline.networks.critics import bellman
+from tasks.algorithms.offline.networks.mlp import QValues
+from tasks.algorithms.offline.networks.target import Target
 from tasks.algorithms.offline.transitions import Batch
 
 Values = Callable[[Tensor], Tensor]  # (B, O) normalised observations to (B, A)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.transitions import Transitions
 
 CHUNK = 8192  # observations that the policy acts on at once

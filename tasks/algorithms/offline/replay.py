@@ -6,7 +6,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Batch
 
 

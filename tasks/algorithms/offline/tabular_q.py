@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
 
 
@@ -39,7 +39,7 @@ class QTable(nn.Module):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What it is made from beside its spaces (tasks/saved.py)."""
+        """What it is made from beside its spaces (tasks/offline/policies/files.py)."""
         return {"states": len(self.states), "gamma": self.gamma}
 
     @cached_property

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine import lockfile
+from flows.console.summary import log_end
+from flows.engine import dvc_lock
 from flows.engine.coordinator import Coordinator
 from flows.engine.plan import PlanError
-from flows.summary import log_end
 from tests.flows.engine.test_supervisor import wait_for
 from tests.flows.engine.toy import Toy
 
@@ -125,7 +125,7 @@ def test_a_disk_that_fills_while_the_record_is_written_loses_nothing(toy: Toy, m
 
     toy.set(a=2)
     with monkeypatch.context() as patch:
-        patch.setattr(lockfile.os, "fsync", full)
+        patch.setattr(dvc_lock.os, "fsync", full)
         assert "No space left on device" in toy.run()["a"].reason
     assert (toy.read("dvc.lock"), toy.read("data/a")) == (lock, made)
     assert toy.states() == {"a": "restored"}, "it had reached the run cache"

@@ -11,12 +11,12 @@ from threading import Barrier
 import pytest
 from mlflow import MlflowClient
 
-from flows.engine import runs, store
+from flows.engine import mlflow_runs, mlflow_store
 from flows.engine.coordinator import Coordinator
+from flows.engine.dvc_repository import PlanError
 from flows.engine.lineage import Link, chain
-from flows.engine.pipeline import PlanError
-from flows.engine.recording import Recorder, settle
-from tasks import database
+from flows.engine.mlflow_recording import Recorder, settle
+from tasks.common import mlflow_database
 from tests.flows.engine.toy import Toy
 
 
@@ -53,19 +53,19 @@ def test_a_chain_leads_from_an_output_to_raw_data(recorded: Toy) -> None:
 
 
 def test_a_run_says_what_went_in_and_came_out(recorded: Toy) -> None:
-    client = MlflowClient(database.address(recorded.root))
+    client = MlflowClient(mlflow_database.address(recorded.root))
     run = client.get_run(chain(recorded.root, "d").run_id)
     entry = recorded.lock["stages"]["d"]
     tags = run.data.tags
     assert run.info.status == "FINISHED"
     assert tags["posttrain.stage"] == "d" == run.info.run_name
-    assert tags["posttrain.dep.data/b"] == store.hashes(entry, "deps")["data/b"]
-    assert tags["posttrain.out.data/d"] == store.hashes(entry, "outs")["data/d"]
+    assert tags["posttrain.dep.data/b"] == mlflow_store.hashes(entry, "deps")["data/b"]
+    assert tags["posttrain.out.data/d"] == mlflow_store.hashes(entry, "outs")["data/d"]
     assert (recorded.root / ".dvc/cache/runs" / tags["posttrain.key"][:2] / tags["posttrain.key"]).is_dir(), "DVC's key"
     assert tags["posttrain.git_commit"] == "none"
     assert {"posttrain.env.python", "posttrain.env.torch", "posttrain.env.platform"} <= tags.keys()
     inputs = {given.dataset.name: given.dataset.digest for given in run.inputs.dataset_inputs}
-    assert inputs == {path: md5 for path, md5 in store.hashes(entry, "deps").items() if path.startswith("data/")}
+    assert inputs == {path: md5 for path, md5 in mlflow_store.hashes(entry, "deps").items() if path.startswith("data/")}
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["d.log"]
 
 
@@ -102,20 +102,22 @@ def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
     assert "the chain breaks here" in broken.note
     assert broken.inputs[0].run_id is not None, "and goes on behind the break"
 
-    client = MlflowClient(database.address(recorded.root))  # as tasks/tracking.py does under plain `dvc repro`
+    client = MlflowClient(
+        mlflow_database.address(recorded.root)
+    )  # as tasks/common/tracking.py does under plain `dvc repro`
     entry = recorded.lock["stages"]["m"]
     ids = []
     for rate in ("0.5", "1.0"):  # a stage's Config makes 1 a float, and a list a tuple
         run_id = client.create_run("0", run_name="m", tags={"posttrain.stage": "m"}).info.run_id
         client.log_param(run_id, "m.rate", rate)
         client.log_param(run_id, "m.layers", "(2, 3)")
-        client.set_tag(run_id, "posttrain.metrics_md5", store.hashes(entry, "outs")["m.json"])
+        client.set_tag(run_id, "posttrain.metrics_md5", mlflow_store.hashes(entry, "outs")["m.json"])
         client.set_terminated(run_id)
         ids.append(run_id)
     assert chain(recorded.root, "m").run_id == ids[1], "the one whose params are those of the record"
     tags = client.get_run(ids[1]).data.tags
-    assert tags["posttrain.out.data/m"] == store.hashes(entry, "outs")["data/m"]
-    assert tags["posttrain.key"] == store.run_cache_key(entry)
+    assert tags["posttrain.out.data/m"] == mlflow_store.hashes(entry, "outs")["data/m"]
+    assert tags["posttrain.key"] == mlflow_store.run_cache_key(entry)
     assert "posttrain.key" not in client.get_run(ids[0]).data.tags
 
 
@@ -148,7 +150,7 @@ import os, signal, sys
 from pathlib import Path
 from flows.engine import records
 from flows.engine.coordinator import Coordinator
-from flows.engine.recording import Recorder, settle
+from flows.engine.mlflow_recording import Recorder, settle
 from tasks import database
 records.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 root = Path(sys.argv[1])
@@ -189,7 +191,7 @@ def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
 def test_a_stage_finds_its_run(recorded: Toy) -> None:
     recorded.stage("e", cmd='mkdir -p data; echo "$MLFLOW_RUN_ID $MLFLOW_TRACKING_URI" > data/e')
     result = recorded.run("e", recorder=Recorder(recorded.root, "language"))["e"]
-    assert recorded.read("data/e").split() == [result.mlflow_run_id, database.address(recorded.root)]
+    assert recorded.read("data/e").split() == [result.mlflow_run_id, mlflow_database.address(recorded.root)]
 
 
 def test_the_commit_and_what_differs_from_it(recorded: Toy) -> None:
@@ -250,13 +252,13 @@ def test_what_a_kill_behind_the_last_stage_left_is_settled_with_nothing_to_run(r
     last = results["d"].mlflow_run_id
     with sqlite3.connect(recorded.root / "mlruns/mlflow.db") as records:
         records.execute("UPDATE runs SET status = 'RUNNING' WHERE run_uuid = ?", [last])
-    assert runs.left_running(recorded.root)
+    assert mlflow_runs.left_running(recorded.root)
     assert "the chain breaks here" in chain(recorded.root, "d").note
     with Coordinator(recorded.root):
         settle(recorded.root, "language")
-    assert runs.left_running(recorded.root), "another run is at work"
+    assert mlflow_runs.left_running(recorded.root), "another run is at work"
     settle(recorded.root, "language")
-    assert not runs.left_running(recorded.root)
+    assert not mlflow_runs.left_running(recorded.root)
     assert chain(recorded.root, "d").run_id == last
-    status = MlflowClient(database.address(recorded.root)).get_run(recorder.parent).info.status
+    status = MlflowClient(mlflow_database.address(recorded.root)).get_run(recorder.parent).info.status
     assert status == "KILLED", "the flow's own run was not ended"

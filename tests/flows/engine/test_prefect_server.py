@@ -7,7 +7,7 @@ import httpx
 import psutil
 import pytest
 
-from flows.engine.pipeline import PlanError
+from flows.engine.dvc_repository import PlanError
 from flows.engine.prefect_flow import _reachable
 from flows.engine.prefect_server import TemporaryServer
 from tests.flows.engine.test_supervisor import wait_for

@@ -3,13 +3,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tasks import artifacts, schemas
+from tasks.common import tables
+from tasks.language.tables.preferences import Comparisons
+from tasks.language.tables.problems import Problems
 
 
 @pytest.fixture(scope="session")
 def preferences(made: Path) -> Path:
     """The right answer to a problem against its tenfold (better) or without its step (slightly better)."""
-    problems = artifacts.read(schemas.Problems, made / "problems" / "train.parquet")
+    problems = tables.read(Problems, made / "problems" / "train.parquet")
     rows = []
     for row in problems.head(40).itertuples():
         wrong = str(row.solution).replace(str(row.answer), f"{row.answer}0")
@@ -31,6 +33,6 @@ def preferences(made: Path) -> Path:
                 }
             )
     table = pd.DataFrame(rows)
-    artifacts.write(schemas.Comparisons, table.head(60), made / "preferences" / "train.parquet")
-    artifacts.write(schemas.Comparisons, table.tail(20), made / "preferences" / "test.parquet")
+    tables.write(Comparisons, table.head(60), made / "preferences" / "train.parquet")
+    tables.write(Comparisons, table.tail(20), made / "preferences" / "test.parquet")
     return made / "preferences"

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from tasks import training
-from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.common import checkpoints
 from tests.tasks import policies
 from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_sft
 
@@ -38,9 +38,9 @@ def test_one_bad_gradient_stops_the_stage(ready, preferences, tmp_path, monkeypa
         kept.append((len(rows), all(w.isfinite().all() for part in weights for w in part.values())))
 
     monkeypatch.setattr(Optimizer, "step", spoiled)
-    monkeypatch.setattr(training.Training, "_write", keep)
-    monkeypatch.setattr(training, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(training, "SHARE", float("inf"))
+    monkeypatch.setattr(checkpoints.Training, "_write", keep)
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     with pytest.raises(SystemExit) as stopped:
         STAGES[stage](ready, tmp_path)
     assert str(stopped.value) == f"{stage}: step 3: the gradient's norm is nan: training has diverged"

@@ -6,11 +6,13 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
-from flows.validation import ParameterError, validate
-from tasks import artifacts, prompts, schemas
-from tasks.algorithms import dpo
-from tasks.algorithms.completions import make_completions, response_logps
+from flows.params.checking import ParameterError, validate
+from tasks.algorithms.language import dpo
+from tasks.algorithms.language.completions import make_completions, response_logps
+from tasks.common import models, tables
+from tasks.language.data import chat
 from tasks.language.dpo import DpoConfig, run
+from tasks.language.tables.preferences import Comparisons
 
 PLAIN = {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "length_normalised": False, "gamma": 0.0}
 CONFIG = DpoConfig(seed=0, **PLAIN, epochs=3, prompts_per_batch=6, learning_rate=0.003, clip=1.0)
@@ -28,16 +30,16 @@ def fitted(made, preferences, tmp_path_factory):
 
 
 def logps(path, table, side):
-    model, words = AutoModelForCausalLM.from_pretrained(path).eval(), artifacts.load_tokenizer(path)
-    asked = [prompts.encode_prompt(words, text) for text in table["prompt"]]
-    answers = [prompts.encode_response(words, text) for text in table[side]]
+    model, words = AutoModelForCausalLM.from_pretrained(path).eval(), models.load_tokenizer(path)
+    asked = [chat.encode_prompt(words, text) for text in table["prompt"]]
+    answers = [chat.encode_response(words, text) for text in table[side]]
     with torch.no_grad():
         return response_logps(model, make_completions(asked, range(len(asked)), answers, words.pad_token_id))
 
 
 def test_held_out_pairs_move_the_right_way(made, preferences, fitted):
     """Measured apart from the stage, from the two saved models: margins grow where nothing was trained."""
-    table = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
+    table = tables.read(Comparisons, preferences / "test.parquet")
     after, before = fitted[1] / "model", made / "pretrained"
     change = {side: logps(after, table, side) - logps(before, table, side) for side in ("chosen", "rejected")}
     margin = 0.1 * (change["chosen"] - change["rejected"])
@@ -73,7 +75,7 @@ def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(made, preferenc
     if changes.get("loss") == "simpo":
         monkeypatch.setattr(dpo, "reference_logps", None)  # a reference pass would fail
     metrics = fit(made, preferences, tmp_path, **changes)
-    table = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
+    table = tables.read(Comparisons, preferences / "test.parquet")
     gained = [
         logps(tmp_path / "model", table, side) - logps(made / "pretrained", table, side)
         for side in ("chosen", "rejected")
@@ -135,7 +137,7 @@ def test_a_parameter_that_the_loss_would_ignore_is_an_error(changes, key, expect
 def test_a_strong_pull_holds_the_policy(made, preferences, fitted, tmp_path):
     """Beta is the weight of the reference: with much of it the policy moves less for the same pairs."""
     fit(made, preferences, tmp_path, beta=50.0)
-    table = artifacts.read(schemas.Comparisons, preferences / "train.parquet")
+    table = tables.read(Comparisons, preferences / "train.parquet")
     before = logps(made / "pretrained", table, "rejected")
     moved = [(logps(path / "model", table, "rejected") - before).abs().mean() for path in (fitted[1], tmp_path)]
     assert moved[1] < moved[0] / 2

@@ -7,12 +7,17 @@ import torch
 from pydantic import ValidationError
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from tasks import artifacts, prompts, reward_models, schemas
-from tasks.algorithms.estimates import Estimate
-from tasks.algorithms.verifier import Verifier
+from tasks.common import models, tables
+from tasks.common.estimates import Estimate
 from tasks.language import evaluate as stage
 from tasks.language import tokenizer
+from tasks.language.data import chat
 from tasks.language.evaluate import EvaluateConfig, Models, best_temperature, choice, run
+from tasks.language.rewards import reward_model_files
+from tasks.language.rewards.verifier import Verifier
+from tasks.common.documents import Documents
+from tasks.language.tables.evaluation import Generations
+from tasks.language.tables.problems import Problems
 from tests.tasks.tiny import Bigrams
 
 CONFIG = EvaluateConfig(
@@ -44,7 +49,7 @@ def save_tiny(kind, words, path, seed):
         num_labels=1,
         initializer_range=0.5,
     )
-    artifacts.save_model(kind(config), words, path)
+    models.save_model(kind(config), words, path)
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +67,12 @@ def home(tmp_path_factory):
         for n in range(6)
     ]
     for split in ("train", "validation", "test"):
-        artifacts.write(schemas.Problems, pd.DataFrame(rows), home / "problems" / f"{split}.parquet")
+        tables.write(Problems, pd.DataFrame(rows), home / "problems" / f"{split}.parquet")
     texts = pd.DataFrame({"kind": "facts", "text": [row["question"] for row in rows]})
-    artifacts.write(schemas.Documents, texts, home / "corpus" / "corpus.parquet")
+    tables.write(Documents, texts, home / "corpus" / "corpus.parquet")
     config = tokenizer.TokenizerConfig(vocabulary=300)
     tokenizer.run(config, home / "corpus", home / "problems", home / "tokenizer")
-    words = artifacts.load_tokenizer(home / "tokenizer")
+    words = models.load_tokenizer(home / "tokenizer")
     save_tiny(LlamaForCausalLM, words, home / "policy", seed=1)
     save_tiny(LlamaForCausalLM, words, home / "reference", seed=2)
     save_tiny(LlamaForSequenceClassification, words, home / "reward_model", seed=3)
@@ -87,7 +92,7 @@ def metrics(home):
 
 @pytest.fixture(scope="module")
 def table(home, metrics):
-    return artifacts.read(schemas.Generations, home / "one" / "generations.parquet")
+    return tables.read(Generations, home / "one" / "generations.parquet")
 
 
 def test_one_row_an_answer(table, metrics):
@@ -102,11 +107,11 @@ def test_one_row_an_answer(table, metrics):
 
 def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
     """Recomputed one by one, without padding or a cache, from the greedy tokens."""
-    words = artifacts.load_tokenizer(home / "policy")
-    policy, reference = (artifacts.load_model(home / name) for name in ("policy", "reference"))
-    scorer = reward_models.load(home / "reward_model")
+    words = models.load_tokenizer(home / "policy")
+    policy, reference = (models.load_model(home / name) for name in ("policy", "reference"))
+    scorer = reward_model_files.load(home / "reward_model")
     for n, row in enumerate(table.head(5).to_dict("records")):
-        asked = prompts.encode_prompt(words, f"Ada has {n} pens and buys 4. How many has she?")
+        asked = chat.encode_prompt(words, f"Ada has {n} pens and buys 4. How many has she?")
         tokens = list(asked)
         with torch.no_grad():
             kl = 0.0
@@ -117,7 +122,7 @@ def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
             last = scorer.model(torch.tensor([tokens])).last_hidden_state[0, -1]
             assert row["kl"] == pytest.approx(kl, abs=1e-3)
             assert row["reward"] == pytest.approx(float(scorer.score(last)), abs=1e-3)
-            assert row["response"] == prompts.decode(words, tokens[len(asked) :])
+            assert row["response"] == chat.decode(words, tokens[len(asked) :])
 
 
 def test_kl_to_itself_is_zero_at_every_temperature_and_to_another_is_not(home):
@@ -131,7 +136,7 @@ def test_kl_to_itself_is_zero_at_every_temperature_and_to_another_is_not(home):
 def test_each_temperature_acts(home):
     """The colder the samples, the more they are alike."""
     metrics = evaluate(home, "colder", temperatures=[0.05, 3.0], samples=8)
-    table = artifacts.read(schemas.Generations, home / "colder" / "generations.parquet")
+    table = tables.read(Generations, home / "colder" / "generations.parquet")
     kinds = table.groupby(["temperature", "problem_id"])["response"].nunique().groupby("temperature").mean()
     assert kinds[0.05] < 3 < 7 < kinds[3.0]
     assert metrics["length_sampled_t0.05"] != metrics["length_sampled_t3.0"]
@@ -140,7 +145,7 @@ def test_each_temperature_acts(home):
 def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(home, metrics, table):
     (home / "none").mkdir()
     found = evaluate(home, "unscored", reward_model="none")
-    plain = artifacts.read(schemas.Generations, home / "unscored" / "generations.parquet")
+    plain = tables.read(Generations, home / "unscored" / "generations.parquet")
     assert plain.equals(table.drop(columns="reward"))
     left_out = {name for name in metrics if name.startswith("reward_") or "_best_of_" in name}
     assert len(left_out) == 1 + 3 + 2 * 3
@@ -152,10 +157,10 @@ def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(ho
 @pytest.mark.parametrize("text", ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", ""])
 def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch, text):
     """Not only plain numbers: the accuracy of any form is the verifiable reward's own judgement."""
-    monkeypatch.setattr(prompts, "decode", lambda *_: text)
+    monkeypatch.setattr(chat, "decode", lambda *_: text)
     evaluate(home, "said", problems=3)
-    table = artifacts.read(schemas.Generations, home / "said" / "generations.parquet")
-    golds = artifacts.read(schemas.Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
+    table = tables.read(Generations, home / "said" / "generations.parquet")
+    golds = tables.read(Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
     with Verifier() as verifier:
         expected = [
             verdict == 1.0 for verdict in verifier([golds[one] for one in table["problem_id"]], [text] * len(table))
@@ -175,7 +180,7 @@ def test_same_seed_same_bytes(home, table):
 def test_wrong_use(home):
     with pytest.raises(SystemExit, match=r"evaluate\.pass_at: 9 is not within 1 and evaluate\.samples, 4"):
         evaluate(home, "wrong", pass_at=[1, 9])
-    words = artifacts.load_tokenizer(home / "tokenizer")
+    words = models.load_tokenizer(home / "tokenizer")
     words.add_tokens(["<|more|>"])
     save_tiny(LlamaForCausalLM, words, home / "stranger", seed=1)
     with pytest.raises(SystemExit, match="the tokenizers differ"):
@@ -239,7 +244,7 @@ def test_greedy_answers_may_be_best_and_are_drawn_once(home, monkeypatch, table)
     assert found["best_temperature"] == 0.0, "of equals the lowest: this policy is never right"
     assert found["length_sampled_tbest"]["mean"] == found["length_greedy"]["mean"]
     assert found["strict_mean_at_4_tbest"] == found["strict_greedy"]
-    again = artifacts.read(schemas.Generations, home / "greedy" / "generations.parquet")
+    again = tables.read(Generations, home / "greedy" / "generations.parquet")
     assert again.equals(table[table["temperature"].isin([0.0, 0.5, 1.0])].reset_index(drop=True))
 
 
@@ -257,11 +262,11 @@ def test_the_choice_finds_the_temperature_that_is_best(home):
 
     Cold it is always wrong, hot it says anything; in between it is right most often, as softmax says.
     """
-    words = artifacts.load_tokenizer(home / "tokenizer")
-    marks, right, end = prompts.encode_response(words, "#### 4")
-    _, wrong, _ = prompts.encode_response(words, "#### 3")
+    words = models.load_tokenizer(home / "tokenizer")
+    marks, right, end = chat.encode_response(words, "#### 4")
+    _, wrong, _ = chat.encode_response(words, "#### 3")
     table = np.zeros((len(words), len(words)))
-    table[prompts.encode_prompt(words, "Why?")[-1], marks] = 1
+    table[chat.encode_prompt(words, "Why?")[-1], marks] = 1
     table[marks] = 1
     table[marks, [wrong, right, end]] = np.exp(6), np.exp(5.5), 0
     table[table.sum(axis=1) == 0, end] = 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks import artifacts
+from tasks.common import models
 from tests.tasks.language.training_to_kill import STAGES, UPDATES
 from tests.tasks.tiny import gpt2
 
@@ -21,9 +21,9 @@ def with_dropout(ready, preferences, tmp_path):
     for made_before in ready.iterdir():
         if made_before.name != "pretrained":
             (folder / made_before.name).symlink_to(made_before)
-    words = artifacts.load_tokenizer(ready / "pretrained")
+    words = models.load_tokenizer(ready / "pretrained")
     model = gpt2(vocab_size=len(words), n_positions=256, resid_pdrop=0.3, pad_token_id=words.pad_token_id)
-    artifacts.save_model(model, words, folder / "pretrained")
+    models.save_model(model, words, folder / "pretrained")
     return folder
 
 

@@ -3,9 +3,10 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from flows.validation import ParameterError, validate
-from tasks import artifacts, schemas
+from flows.params.checking import ParameterError, validate
+from tasks.common import tables
 from tasks.language.mixture import MixtureConfig, run
+from tasks.language.tables.problems import Problems, Prompts
 from tests.conftest import PARAMS
 
 ROWS = [{"question": f"How many are {n} and 1?", "answer": f"{n} + 1 = {n + 1}\n#### {n + 1}"} for n in range(30)]
@@ -30,7 +31,7 @@ def of(name, source, weight=1.0, reward="policy", location="sums.jsonl", hub=(No
 def mixed(made, raw, out, *datasets, **changes):
     config = {**PARAMS["mixture"], "prompts": 20, "skip": 30, "datasets": [*datasets], **changes}
     metrics = run(MixtureConfig.model_validate(config), made / "problems", raw, out)
-    return metrics, artifacts.read(schemas.Prompts, out / "prompts.parquet")
+    return metrics, tables.read(Prompts, out / "prompts.parquet")
 
 
 BOTH = (of("own", "problems", 3.0, location=""), of("sums", "file", 1.0, "rubric"))
@@ -71,7 +72,7 @@ def test_rounded_shares_add_up_to_the_prompts(made, raw, tmp_path, weights, prom
 
 def test_nothing_that_is_judged_elsewhere_and_nothing_twice(made, raw, tmp_path):
     """A file with the validation and test problems, and with each of the others twice; and a set with the same file again."""
-    held_out = [artifacts.read(schemas.Problems, made / f"problems/{name}.parquet") for name in ("validation", "test")]
+    held_out = [tables.read(Problems, made / f"problems/{name}.parquet") for name in ("validation", "test")]
     judged = {row.question: row.solution for table in held_out for row in table.itertuples()}
     rows = [{"question": question, "answer": solution} for question, solution in judged.items()]
     folder = raw([*ROWS, *rows, *ROWS])
@@ -131,7 +132,7 @@ def test_a_hub_sets_keys_are_asked_for_and_of_no_other_set(entry, line):
 
 def test_problems_that_sft_has_seen_are_passed_over(made, raw, tmp_path):
     _, table = mixed(made, raw(), tmp_path / "out", BOTH[0], skip=45, prompts=100)
-    train = artifacts.read(schemas.Problems, made / "problems/train.parquet")
+    train = tables.read(Problems, made / "problems/train.parquet")
     assert sorted(table["question"]) == sorted(train["question"].iloc[45:])
     assert set(table["prompt_id"]) == {f"own/{name}" for name in train["problem_id"].iloc[45:]}
 

@@ -3,7 +3,10 @@
 import pandas as pd
 import pytest
 
-from tasks import artifacts, prompts, schemas
+from tasks.common import tables
+from tasks.language.data import chat
+from tasks.language.tables.preferences import Comparisons
+from tasks.language.tables.problems import Demonstrations, Problems
 from tests.tasks import policies
 from tests.tasks.language import test_dpo, test_responses, test_reward_model, test_sft
 from tests.tasks.tiny import llama
@@ -25,16 +28,16 @@ def told(train, home):
 
 def test_by_hand():
     model = llama(max_position_embeddings=8)
-    prompts.check_positions(model, [3, 8, 1], "the prompts")
-    prompts.check_positions(model, [3, 5], "the prompts", 3, "max_new_tokens")
+    chat.check_positions(model, [3, 8, 1], "the prompts")
+    chat.check_positions(model, [3, 5], "the prompts", 3, "max_new_tokens")
     for lengths, more, line in (
         ([3, 9, 1], 0, "the prompts has 9 tokens; expected at most 8"),
         ([3, 6], 3, "the prompts has 6 tokens and max_new_tokens = 3 make 9; expected at most 8"),
     ):
         with pytest.raises(SystemExit, match=f"the longest of {line}$"):
-            prompts.check_positions(model, lengths, "the prompts", more, "max_new_tokens")
+            chat.check_positions(model, lengths, "the prompts", more, "max_new_tokens")
     del model.config.max_position_embeddings
-    prompts.check_positions(model, [900], "a model without a limit's prompts")
+    chat.check_positions(model, [900], "a model without a limit's prompts")
 
 
 @pytest.mark.parametrize("stage", policies.STAGES)
@@ -52,13 +55,13 @@ def test_sampled_responses(made, tmp_path):
 
 def test_demonstrations(made, tmp_path):
     for file in ("demonstrations", "validation"):
-        schema = schemas.Demonstrations if file == "demonstrations" else schemas.Problems
-        artifacts.write(
-            schema, artifacts.read(schema, made / f"problems/{file}.parquet"), tmp_path / f"problems/{file}.parquet"
+        schema = Demonstrations if file == "demonstrations" else Problems
+        tables.write(
+            schema, tables.read(schema, made / f"problems/{file}.parquet"), tmp_path / f"problems/{file}.parquet"
         )
-    table = artifacts.read(schemas.Demonstrations, tmp_path / "problems/demonstrations.parquet")
+    table = tables.read(Demonstrations, tmp_path / "problems/demonstrations.parquet")
     table.loc[3, "response"] = LONG
-    artifacts.write(schemas.Demonstrations, table, tmp_path / "problems/demonstrations.parquet")
+    tables.write(Demonstrations, table, tmp_path / "problems/demonstrations.parquet")
     config, out = test_sft.CONFIG, tmp_path / "out"
     line = told(
         lambda: test_sft.run(config, made / "pretrained", tmp_path / "problems", out / "model", out / "curve.csv"),
@@ -73,7 +76,7 @@ def test_comparisons(made, preferences, tmp_path, stage):
     for split in ("train", "test"):
         table = pd.read_parquet(preferences / f"{split}.parquet")
         table.loc[0, "rejected"] = LONG
-        artifacts.write(schemas.Comparisons, table, tmp_path / f"preferences/{split}.parquet")
+        tables.write(Comparisons, table, tmp_path / f"preferences/{split}.parquet")
     line = told(lambda: stage.fit(made, tmp_path / "preferences", tmp_path / "out"), made / "pretrained")
     assert "the prompts with their responses has" in line
     assert not (tmp_path / "out").exists()

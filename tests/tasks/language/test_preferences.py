@@ -1,8 +1,11 @@
 import pandas as pd
 import pytest
 
-from tasks import artifacts, schemas
+from tasks.common import tables
 from tasks.language.preferences import PreferencesConfig, _metrics, run
+from tasks.language.tables.preferences import Annotations, Comparisons
+from tasks.language.tables.problems import Problems
+from tasks.language.tables.responses import Responses
 
 CONFIG = PreferencesConfig(seed=3, temperature=0.0, tie_margin=0.0, strong_margin=5.0, test_share=0.25)
 RIGHT, SLIP, WRONG, CUT = "3 + {n} = {s}\n#### {s}", "3 + {n} = {s}\n#### 99", "#### 99", "3 + {n} = {s}\n#### {s}"
@@ -31,8 +34,8 @@ def stage(tmp_path):
                     "ended": sample != 3,
                 }
             )
-    artifacts.write(schemas.Problems, pd.DataFrame(problems), tmp_path / "problems" / "train.parquet")
-    artifacts.write(schemas.Responses, pd.DataFrame(responses), tmp_path / "responses" / "responses.parquet")
+    tables.write(Problems, pd.DataFrame(problems), tmp_path / "problems" / "train.parquet")
+    tables.write(Responses, pd.DataFrame(responses), tmp_path / "responses" / "responses.parquet")
 
     def go(name="out", **changes):
         out = tmp_path / name
@@ -43,13 +46,13 @@ def stage(tmp_path):
 
 
 def comparisons(out):
-    tables = [artifacts.read(schemas.Comparisons, out / f"{name}.parquet") for name in ("train", "test")]
-    return pd.concat(tables, ignore_index=True)
+    frames = [tables.read(Comparisons, out / f"{name}.parquet") for name in ("train", "test")]
+    return pd.concat(frames, ignore_index=True)
 
 
 def test_scores_ranks_and_pairs_of_a_perfect_annotator(stage):
     metrics, out = stage()
-    annotations = artifacts.read(schemas.Annotations, out / "annotations.parquet")
+    annotations = tables.read(Annotations, out / "annotations.parquet")
     one = annotations[annotations["prompt_id"] == "train-5"].sort_values("sample")
     assert one["total"].tolist() == [2, 10, 7, 9]
     assert one["rank"].tolist() == [4, 1, 3, 2]
@@ -82,9 +85,7 @@ def test_strength_follows_the_presented_order(stage):
 
 def test_no_prompt_is_in_both_splits(stage):
     metrics, out = stage()
-    train, test = (
-        set(artifacts.read(schemas.Comparisons, out / f"{n}.parquet")["prompt_id"]) for n in ("train", "test")
-    )
+    train, test = (set(tables.read(Comparisons, out / f"{n}.parquet")["prompt_id"]) for n in ("train", "test"))
     assert not train & test
     assert (len(train), len(test)) == (15, 5)
     assert metrics["pairs"] == {"train": 75, "test": 25}

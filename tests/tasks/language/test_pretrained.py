@@ -7,8 +7,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tasks import artifacts, prompts, schemas
+from tasks.common import models, tables
+from tasks.language.data import chat
 from tasks.language.pretrained import PretrainedConfig, packed, run
+from tasks.common.documents import Documents
 from tests.conftest import tiny
 from tests.tasks.tiny import llama
 
@@ -23,7 +25,7 @@ def pretrain(made, out, raw=None, **changes):
 
 @pytest.fixture(scope="module")
 def words(made):
-    return artifacts.load_tokenizer(made / "tokenizer")
+    return models.load_tokenizer(made / "tokenizer")
 
 
 def test_rows_hold_every_document_end_to_end(words):
@@ -62,12 +64,12 @@ def test_a_corpus_too_short_is_named(words):
 
 def test_a_new_model_has_the_sizes_asked_for(made):
     model = AutoModelForCausalLM.from_pretrained(made / "pretrained")
-    words = artifacts.load_tokenizer(made / "pretrained")
+    words = models.load_tokenizer(made / "pretrained")
     config = model.config
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (32, 2, 2)
     assert config.vocab_size == len(words)
     assert (config.eos_token_id, config.pad_token_id) == (words.eos_token_id, words.pad_token_id)
-    assert prompts.end_tokens(model, words) == {words.eos_token_id}
+    assert chat.end_tokens(model, words) == {words.eos_token_id}
     curve = pd.read_csv(made / "pretrained.csv")
     assert curve["step"].tolist() == [1, 2, 3, 4, 5, 6]
     assert curve["loss"].iloc[-1] < curve["loss"].iloc[0]
@@ -85,8 +87,8 @@ def test_the_same_seed_gives_the_same_bytes(made, tmp_path):
 def test_it_learns_the_text(made, tmp_path):
     """Better than the best guess that does not read what precedes: the corpus's own token frequencies."""
     pretrain(made, tmp_path, steps=60, learning_rate=0.01)
-    words = artifacts.load_tokenizer(made / "tokenizer")
-    texts = artifacts.read(schemas.Documents, made / "corpus" / "corpus.parquet")["text"].tolist()
+    words = models.load_tokenizer(made / "tokenizer")
+    texts = tables.read(Documents, made / "corpus" / "corpus.parquet")["text"].tolist()
     counts = torch.bincount(torch.tensor([token for text in texts for token in words(text)["input_ids"]])).double()
     share = counts[counts > 0] / counts.sum()
     entropy = -(share * share.log()).sum().item()
@@ -97,17 +99,17 @@ def test_it_learns_the_text(made, tmp_path):
 @pytest.fixture
 def base(words, tmp_path):
     """A base model as someone may have it: no chat template, no padding token."""
-    words = artifacts.load_tokenizer(words.name_or_path)
+    words = models.load_tokenizer(words.name_or_path)
     words.chat_template = None
     words.pad_token = None
-    artifacts.save_model(llama(vocab_size=len(words)), words, tmp_path / "base")
+    models.save_model(llama(vocab_size=len(words)), words, tmp_path / "base")
     return tmp_path / "base"
 
 
 def test_an_existing_model_gets_what_it_lacks(made, base, tmp_path):
     metrics = pretrain(made, tmp_path, init="directory", raw=base)
-    words = artifacts.load_tokenizer(tmp_path / "model")
-    assert words.chat_template == prompts.PLAIN_TEMPLATE
+    words = models.load_tokenizer(tmp_path / "model")
+    assert words.chat_template == chat.PLAIN_TEMPLATE
     assert words.pad_token == words.eos_token
     model, given = (AutoModelForCausalLM.from_pretrained(path) for path in (tmp_path / "model", base))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), given.parameters(), strict=True))
@@ -125,7 +127,7 @@ def test_a_directory_without_a_model_is_named(made, tmp_path):
 @pytest.mark.skipif(not STORIES.is_dir(), reason=f"{STORIES} is not there")
 def test_a_real_model(made, tmp_path):
     pretrain(made, tmp_path, init="directory", raw=STORIES)
-    model, words = artifacts.load_model(tmp_path / "model"), artifacts.load_tokenizer(tmp_path / "model")
+    model, words = models.load_model(tmp_path / "model"), models.load_tokenizer(tmp_path / "model")
     tokens = words("Once upon a time, there was a little", return_tensors="pt", add_special_tokens=True)
     with torch.no_grad():
         out = model.generate(**tokens, max_new_tokens=4, do_sample=False, pad_token_id=words.pad_token_id)

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import artifacts, schemas
-from tasks.algorithms import word_problems
+from tasks.common import tables
+from tasks.language.data import word_problems
 from tasks.language.problems import SPLITS, ProblemsConfig, generated, run
+from tasks.language.tables.problems import Demonstrations, Problems
 from tests.conftest import tiny
 
 CONFIG = tiny(ProblemsConfig, "problems")
@@ -63,8 +64,8 @@ def test_the_stage_writes_the_same_bytes_for_the_same_seed(tmp_path):
 def test_demonstrations_are_of_the_training_problems(files, tmp_path, source):
     """Careless ones are made up of generated solutions only: what people bring is theirs."""
     config = (files() if source == "files" else CONFIG).model_copy(update={"shortcut": 0.9, "rambling": 0.1})
-    train = tables(config, tmp_path)["train"]
-    shown = artifacts.read(schemas.Demonstrations, tmp_path / "out" / "demonstrations.parquet")
+    train = made(config, tmp_path)["train"]
+    shown = tables.read(Demonstrations, tmp_path / "out" / "demonstrations.parquet")
     assert shown["problem_id"].tolist() == train["problem_id"].tolist()
     assert shown["prompt"].tolist() == train["question"].tolist()
     assert all(map(str.endswith, shown["response"], "#### " + train["answer"]))
@@ -83,13 +84,13 @@ def files(tmp_path):
     return write
 
 
-def tables(config, tmp_path):
+def made(config, tmp_path):
     run(config, tmp_path, tmp_path / "out")
-    return {name: artifacts.read(schemas.Problems, tmp_path / "out" / f"{name}.parquet") for name in SPLITS}
+    return {name: tables.read(Problems, tmp_path / "out" / f"{name}.parquet") for name in SPLITS}
 
 
 def test_files_are_read_and_split(files, tmp_path):
-    found = tables(files(), tmp_path)
+    found = made(files(), tmp_path)
     assert {name: len(table) for name, table in found.items()} == {"train": 22, "validation": 8, "test": 8}
     assert found["test"]["question"].tolist() == [row["question"] for row in ROWS[30:38]]
     assert found["test"]["solution"].tolist() == [row["answer"] for row in ROWS[30:38]]
@@ -99,14 +100,14 @@ def test_files_are_read_and_split(files, tmp_path):
 
 def test_repeated_questions_stay_in_one_split_only(files, tmp_path):
     """A test question that is asked in training too, also beyond the test problems that are kept, and one asked twice."""
-    found = tables(files(train=[*ROWS[:30], *ROWS[:30], *ROWS[30:]]), tmp_path)
+    found = made(files(train=[*ROWS[:30], *ROWS[:30], *ROWS[30:]]), tmp_path)
     assert len(found["train"]) + len(found["validation"]) == 30
     assert not {*found["train"]["question"], *found["validation"]["question"]} & {row["question"] for row in ROWS[30:]}
 
 
 def test_a_line_separator_inside_a_text_ends_no_line(files, tmp_path):
     odd = {"question": "Why\u2028not\u0085?", "answer": "#### 3"}
-    assert odd["question"] in tables(files(test=[odd]), tmp_path)["test"]["question"].tolist()
+    assert odd["question"] in made(files(test=[odd]), tmp_path)["test"]["question"].tolist()
 
 
 def test_files_that_do_not_suffice(files, tmp_path):
@@ -127,7 +128,7 @@ def test_real_gsm8k(tmp_path):
     assert metrics["train"] + 500 <= 7473
     assert metrics["test"] <= 1319
     assert metrics["train"] > 6900
-    found = {name: artifacts.read(schemas.Problems, tmp_path / f"{name}.parquet") for name in SPLITS}
+    found = {name: tables.read(Problems, tmp_path / f"{name}.parquet") for name in SPLITS}
     first = found["test"].iloc[0]
     assert first["question"].startswith("Janet\u2019s ducks lay 16 eggs per day.")
     assert (first["answer"], first["steps"]) == ("18", 2)

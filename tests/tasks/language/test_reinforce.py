@@ -3,8 +3,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tasks.algorithms.advantages import at_last_token
-from tasks.environment import Environment
+from tasks.algorithms.language.advantages import at_last_token
+from tasks.language.training.environment import Environment
 from tests.tasks.policies import train
 
 

@@ -3,9 +3,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tasks import artifacts, prompts, schemas
-from tasks.algorithms.rewards import Rewards
-from tasks.environment import Judge
+from tasks.common import tables
+from tasks.language.data import chat
+from tasks.language.rewards.rewards import Rewards
+from tasks.language.tables.problems import Demonstrations, Prompts
+from tasks.language.training.environment import Judge
 from tests.tasks.policies import judge_that_fails_at, train
 
 
@@ -17,8 +19,8 @@ def tuned(ready, tmp_path_factory):
 
 def test_the_answers_it_learned_from_are_to_the_first_prompts(ready, tuned):
     metrics, out = tuned
-    chosen = artifacts.read(schemas.Demonstrations, out / "model/selected.parquet")
-    mixture = artifacts.read(schemas.Prompts, ready / "mixture/prompts.parquet").head(8)
+    chosen = tables.read(Demonstrations, out / "model/selected.parquet")
+    mixture = tables.read(Prompts, ready / "mixture/prompts.parquet").head(8)
     assert chosen["problem_id"].tolist() == mixture["prompt_id"].tolist()
     assert chosen["prompt"].tolist() == mixture["question"].tolist()
     assert (metrics["prompts"], metrics["selected"]) == (8, 8)
@@ -46,7 +48,7 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
 
     def by_shortness(self, asked, responses, ended):
         texts = [
-            prompts.decode(self.tokenizer, row[kept], done)
+            chat.decode(self.tokenizer, row[kept], done)
             for row, kept, done in zip(responses.tokens, responses.mask, ended, strict=True)
         ]
         answers.extend(texts)
@@ -55,7 +57,7 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
     monkeypatch.setattr(Judge, "__call__", by_shortness)
     metrics = train("rejection_sft", ready, tmp_path, minimum_reward=-1e9, samples=64, max_new_tokens=2)
     said = [[text for text in answers[start : start + 64] if text] for start in range(0, len(answers), 64)]
-    chosen = artifacts.read(schemas.Demonstrations, tmp_path / "model/selected.parquet")
+    chosen = tables.read(Demonstrations, tmp_path / "model/selected.parquet")
     assert "" in answers
     assert chosen["response"].tolist() == [min(texts, key=len) for texts in said if texts]
     assert metrics["reward_of_best"] > -chosen["response"].str.len().mean()

@@ -8,8 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks import artifacts, measures, schemas
+from tasks.common import tables
 from tasks.language.report import ReportConfig, run, warnings, win_rates
+from tasks.language.reporting import measures
+from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.problems import Problems
 
 CONFIG = ReportConfig(seed=2, policies=["pretrained", "sft", "dpo"], baseline="sft", samples=2, bootstrap=200)
 RIGHT = {"pretrained": 0.02, "sft": 0.5, "dpo": 0.8}
@@ -47,9 +50,9 @@ def write(table, references, best, out):
     """What the evaluation writes of a table of answers; its metrics."""
     named = {"t0.5": 0.5, "t1.0": 1.0, "tbest": best}
     values = measures.per_problem(table, references, named, [2, 4])
-    artifacts.write(schemas.Generations, table, out / "generations.parquet")
+    tables.write(Generations, table, out / "generations.parquet")
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
-    artifacts.write(schemas.Measures, long, out / "measures.parquet")
+    tables.write(Measures, long, out / "measures.parquet")
     found = measures.summary(values, 0, 100) | measures.accuracy_by_stratum(table, named, 0, 100)
     chosen = {f"strict_validation_t{t}": {"mean": 0.5, "low": 0.4, "high": 0.6} for t in (0.3, 0.5)}
     return {"best_temperature": best, **{key: vars(value) for key, value in found.items()}, **chosen}
@@ -69,7 +72,7 @@ def home(tmp_path_factory):
         }
         for n in range(30)
     ]
-    artifacts.write(schemas.Problems, pd.DataFrame(problems), home / "problems" / "test.parquet")
+    tables.write(Problems, pd.DataFrame(problems), home / "problems" / "test.parquet")
     (home / "metrics").mkdir()
     for name, metrics in STAGES.items():
         (home / "metrics" / f"{name}.json").write_text(json.dumps(metrics))
@@ -90,11 +93,11 @@ def home(tmp_path_factory):
             "logps/chosen_change": falling,
         },
     }.items():
-        artifacts.write_curves(
+        tables.write_curves(
             pd.DataFrame({"loss": falling + 1 + rng.normal(0, 0.1, 40), **extra}).to_dict("records"),
             home / "curves" / f"{name}.csv",
         )
-    artifacts.write_curves([], home / "curves" / "pretrained.csv")
+    tables.write_curves([], home / "curves" / "pretrained.csv")
     calibration = pd.DataFrame({"predicted": [0.1, 0.5, 0.9], "observed": [0.15, 0.5, 0.8], "pairs": [9.0, 5.0, 20.0]})
     (home / "reward_model").mkdir()
     calibration.to_csv(home / "reward_model" / "calibration.csv", index=False)
@@ -201,12 +204,12 @@ def test_the_warning_is_given_only_when_the_chosen_answers_fell():
 
 
 def test_markdown_tables_are_whole_and_plots_exist(pages, home):
-    tables = re.findall(r"(?:^\|.*\n)+", pages[2] + "\n", re.MULTILINE)
+    shown = re.findall(r"(?:^\|.*\n)+", pages[2] + "\n", re.MULTILINE)
     titles = re.findall("^### (.*)", pages[2], re.MULTILINE)
-    assert len(tables) == 12, "eleven of policies, one of stages"
+    assert len(shown) == 12, "eleven of policies, one of stages"
     assert titles[0] == "At a glance"
     assert "Answers with and without steps, sampled at temperature 1.0" in titles
-    for table in tables:
+    for table in shown:
         head, *rows = table.splitlines()
         assert len(rows) > 1
         assert {row.count("|") for row in rows} == {head.count("|")}
@@ -238,7 +241,7 @@ def test_differences_are_paired_by_problem_whatever_the_order(home, pages, tmp_p
     """The table's rows may stand in any order, and a problem that one policy lacks counts for neither."""
     metrics, *_ = pages
     sft, dpo = (
-        artifacts.read(schemas.Generations, home / "evaluate" / name / "generations.parquet").query("temperature == 0")
+        tables.read(Generations, home / "evaluate" / name / "generations.parquet").query("temperature == 0")
         for name in ("sft", "dpo")
     )
     both = sft.merge(dpo, on="problem_id")
@@ -248,8 +251,8 @@ def test_differences_are_paired_by_problem_whatever_the_order(home, pages, tmp_p
     assert change["lost"] == (both["strict_x"] & ~both["strict_y"]).sum()
     shutil.copytree(home, tmp_path / "home")
     path = tmp_path / "home/evaluate/dpo/measures.parquet"
-    shuffled = artifacts.read(schemas.Measures, path).sample(frac=1, random_state=0)
-    artifacts.write(schemas.Measures, shuffled, path)
+    shuffled = tables.read(Measures, path).sample(frac=1, random_state=0)
+    tables.write(Measures, shuffled, path)
     assert report(tmp_path / "home", tmp_path / "out") == metrics
 
 
@@ -283,8 +286,8 @@ def test_untrained_controls_and_what_a_change_is_owed_to_are_told(home, pages):
 def test_a_baseline_that_is_best_greedily_is_no_control_of_itself(home, tmp_path):
     shutil.copytree(home, tmp_path / "home")
     folder = tmp_path / "home/evaluate/sft"
-    table = artifacts.read(schemas.Generations, folder / "generations.parquet")
-    asked = artifacts.read(schemas.Problems, home / "problems/test.parquet")
+    table = tables.read(Generations, folder / "generations.parquet")
+    asked = tables.read(Problems, home / "problems/test.parquet")
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
     metrics = write(table, references, 0.0, folder)
     (tmp_path / "home/metrics/evaluate@sft.json").write_text(json.dumps(metrics))
@@ -297,10 +300,10 @@ def test_a_baseline_that_is_best_greedily_is_no_control_of_itself(home, tmp_path
 def test_a_flow_without_a_reward_model_has_a_report(home, tmp_path):
     shutil.copytree(home, tmp_path / "home")
     (tmp_path / "home/reward_model/calibration.csv").unlink()
-    references = artifacts.read(schemas.Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
+    references = tables.read(Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
     for name in RIGHT:
         folder = tmp_path / "home/evaluate" / name
-        table = artifacts.read(schemas.Generations, folder / "generations.parquet").drop(columns="reward")
+        table = tables.read(Generations, folder / "generations.parquet").drop(columns="reward")
         metrics = write(table, references, BEST[name], folder)
         (tmp_path / "home/metrics" / f"evaluate@{name}.json").write_text(json.dumps(metrics))
     found = report(tmp_path / "home", tmp_path / "out")

@@ -1,16 +1,19 @@
 import pytest
 import torch
 
-from tasks import artifacts, prompts, schemas
-from tasks.algorithms.completions import make_completions, token_logps
+from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.common import models, tables
+from tasks.language.data import chat
 from tasks.language.responses import ResponsesConfig, run
+from tasks.language.tables.problems import Problems
+from tasks.language.tables.responses import Responses
 
 CONFIG = ResponsesConfig(seed=0, skip=50, prompts=6, samples=3, temperature=0.8, max_new_tokens=10, batch_size=4)
 
 
 def respond(made, out, **changes):
     metrics = run(CONFIG.model_copy(update=changes), made / "pretrained", made / "problems", out)
-    return metrics, artifacts.read(schemas.Responses, out / "responses.parquet")
+    return metrics, tables.read(Responses, out / "responses.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +23,7 @@ def drawn(made, tmp_path_factory):
 
 def test_k_responses_for_each_prompt_behind_those_that_are_skipped(made, drawn):
     _, table = drawn
-    problems = artifacts.read(schemas.Problems, made / "problems" / "train.parquet").iloc[50:56]
+    problems = tables.read(Problems, made / "problems" / "train.parquet").iloc[50:56]
     assert table["prompt_id"].tolist() == [name for name in problems["problem_id"] for _ in range(3)]
     assert table["prompt"].tolist() == [question for question in problems["question"] for _ in range(3)]
     assert table["sample"].tolist() == [0, 1, 2] * 6
@@ -28,14 +31,14 @@ def test_k_responses_for_each_prompt_behind_those_that_are_skipped(made, drawn):
 
 def test_texts_and_log_probabilities_belong_to_the_tokens(made, drawn):
     _, table = drawn
-    model, words = artifacts.load_model(made / "pretrained"), artifacts.load_tokenizer(made / "pretrained")
+    model, words = models.load_model(made / "pretrained"), models.load_tokenizer(made / "pretrained")
     for row in table.itertuples():
-        asked, tokens = prompts.encode_prompt(words, row.prompt), list(row.tokens)
+        asked, tokens = chat.encode_prompt(words, row.prompt), list(row.tokens)
         batch = make_completions([asked], [0], [tokens], pad=0)
         with torch.no_grad():
             logps = token_logps(model, batch, CONFIG.temperature)[0]
         assert list(row.logps) == pytest.approx(logps.tolist(), abs=1e-4)
-        assert row.response == prompts.decode(words, tokens, row.ended)
+        assert row.response == chat.decode(words, tokens, row.ended)
         assert row.ended == (tokens[-1] == words.eos_token_id)
         assert row.ended or len(tokens) == CONFIG.max_new_tokens
 

@@ -7,11 +7,14 @@ import torch
 from torch.nn.functional import softplus
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GraniteConfig, GraniteForCausalLM
 
-from tasks import artifacts, prompts, reward_models, schemas
-from tasks.algorithms import reward_model
-from tasks.architectures import check_model
-from tasks.comparisons import ComparisonSet
+from tasks.algorithms.language import reward_model
+from tasks.common import models, tables
+from tasks.language.data import chat
+from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.reward_model import RewardModelConfig, accuracies, run, with_rejected
+from tasks.language.rewards import reward_model_files
+from tasks.language.tables.preferences import Comparisons
+from tasks.language.training.architectures import check_model
 
 CONFIG = RewardModelConfig(
     seed=0,
@@ -42,11 +45,11 @@ def fitted(made, preferences, tmp_path_factory):
 
 def scores(path, table):
     """As a person would score: one conversation at a time, no padding, through Transformers' own class."""
-    model, words = AutoModelForSequenceClassification.from_pretrained(path), artifacts.load_tokenizer(path)
+    model, words = AutoModelForSequenceClassification.from_pretrained(path), models.load_tokenizer(path)
     with torch.no_grad():
         return [
             [
-                model(torch.tensor([prompts.encode_prompt(words, row.prompt) + prompts.encode_response(words, text)]))
+                model(torch.tensor([chat.encode_prompt(words, row.prompt) + chat.encode_response(words, text)]))
                 .logits[0, 0]
                 .item()
                 for text in (row.chosen, row.rejected)
@@ -69,7 +72,7 @@ def test_it_learns_what_a_fresh_head_does_not_know(made, preferences, fitted, tm
 
 def test_metrics_are_those_of_the_saved_model_over_all_test_pairs(preferences, fitted):
     metrics, out = fitted
-    found = scores(out / "model", artifacts.read(schemas.Comparisons, preferences / "test.parquet"))
+    found = scores(out / "model", tables.read(Comparisons, preferences / "test.parquet"))
     margins = torch.tensor([chosen - rejected for chosen, rejected in found])
     assert metrics["accuracy"] == pytest.approx((margins > 0).float().mean().item())
     assert metrics["margin"] == pytest.approx(margins.mean().item(), rel=1e-3)
@@ -101,8 +104,8 @@ def test_the_config_says_what_padding_is(made, preferences, tmp_path):
     (policy / "config.json").write_text(json.dumps({**config, "pad_token_id": None}))
     fit(tmp_path, preferences, tmp_path, epochs=1)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
-    words = artifacts.load_tokenizer(tmp_path / "model")
-    ids = prompts.encode_prompt(words, "Why?") + prompts.encode_response(words, "7")
+    words = models.load_tokenizer(tmp_path / "model")
+    ids = chat.encode_prompt(words, "Why?") + chat.encode_response(words, "7")
     padded = [*ids, *[words.pad_token_id] * 5]
     with torch.no_grad():
         alone, wide = model(torch.tensor([ids])).logits.item(), model(torch.tensor([padded] * 2)).logits[0].item()
@@ -147,8 +150,8 @@ def test_a_stratum_without_pairs_is_left_out(fitted):
 def test_margins_belong_to_their_rows(made, preferences, fitted, tmp_path):
     """The held-out table in another order says the same of each stratum."""
     other = shutil.copytree(preferences, tmp_path / "preferences")
-    table = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
-    artifacts.write(schemas.Comparisons, table.sample(frac=1, random_state=3), other / "test.parquet")
+    table = tables.read(Comparisons, preferences / "test.parquet")
+    tables.write(Comparisons, table.sample(frac=1, random_state=3), other / "test.parquet")
     metrics = fit(made, other, tmp_path)
     for name in ("against_rubric", "against_labels", "pairs"):
         assert metrics[name] == pytest.approx(fitted[0][name])
@@ -157,16 +160,16 @@ def test_margins_belong_to_their_rows(made, preferences, fitted, tmp_path):
 def test_log_probabilities_score_as_a_person_would(made, preferences, tmp_path):
     """What is saved is a language model as any other; before training the scores are the policy's own."""
     metrics = fit(made, preferences, tmp_path, kind="log_probability", learning_rate=0.003, centering=0.0)
-    table = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
-    words = artifacts.load_tokenizer(tmp_path / "model")
+    table = tables.read(Comparisons, preferences / "test.parquet")
+    words = models.load_tokenizer(tmp_path / "model")
 
     def likely(path):
         model = AutoModelForCausalLM.from_pretrained(path)
         found = []
         for row in table.itertuples():
-            asked = prompts.encode_prompt(words, row.prompt)
+            asked = chat.encode_prompt(words, row.prompt)
             for text in (row.chosen, row.rejected):
-                answer = prompts.encode_response(words, text)
+                answer = chat.encode_response(words, text)
                 with torch.no_grad():
                     logps = model(torch.tensor([asked + answer])).logits[0].log_softmax(-1)
                 picked = [logps[len(asked) + at - 1, token].item() for at, token in enumerate(answer)]
@@ -178,21 +181,21 @@ def test_log_probabilities_score_as_a_person_would(made, preferences, tmp_path):
         assert found["loss"] == pytest.approx(softplus(-margins).mean().item(), rel=1e-3)
     assert metrics["accuracy"] > 0.9
     assert metrics["loss"] < metrics["untrained"]["loss"] - 0.1
-    scorer = reward_models.load(tmp_path / "model")
+    scorer = reward_model_files.load(tmp_path / "model")
     assert scorer.config.reward_beta == 2.5
     assert not hasattr(scorer, "score"), "a language model"
 
 
 def test_likelihood_holds_the_language_model_where_it_was(made, preferences, tmp_path):
     """Preferences alone are met by making both answers of a pair unlikely."""
-    rows = artifacts.read(schemas.Comparisons, preferences / "test.parquet")
-    words = artifacts.load_tokenizer(made / "pretrained")
+    rows = tables.read(Comparisons, preferences / "test.parquet")
+    words = models.load_tokenizer(made / "pretrained")
     answers = list(ComparisonSet(rows, words).responses(8))
     likely = {}
     for likelihood in (0.0, 1.0):
         path = tmp_path / str(likelihood)
         fit(made, preferences, path, kind="log_probability", learning_rate=0.003, centering=0.0, likelihood=likelihood)
-        model = reward_models.load(path / "model")
+        model = reward_model_files.load(path / "model")
         likely[likelihood] = reward_model.scores(model, answers).mean().item() / 2.5
     assert likely[1.0] > likely[0.0] + 0.5
 
@@ -202,7 +205,7 @@ def test_a_head_on_a_reward_model_of_the_other_kind_is_read_as_a_head(made, pref
     config = json.loads((policy / "config.json").read_text())
     (policy / "config.json").write_text(json.dumps(config | {"reward_beta": 2.0}))
     fit(tmp_path, preferences, tmp_path, epochs=1)
-    assert hasattr(reward_models.load(tmp_path / "model"), "score")
+    assert hasattr(reward_model_files.load(tmp_path / "model"), "score")
 
 
 @pytest.mark.parametrize("beta", [0, -1.0, "much"])
@@ -211,7 +214,7 @@ def test_a_bad_beta_in_a_config_is_one_line(made, tmp_path, beta):
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"reward_beta": beta}))
     with pytest.raises(SystemExit) as stopped:
-        reward_models.load(model)
+        reward_model_files.load(model)
     assert str(stopped.value) == f"{model}: config.json: reward_beta: expected a number above 0, got {beta!r}"
 
 
@@ -223,8 +226,8 @@ def test_corrupted_answers_are_learnt_to_be_worse(made, preferences, fitted, tmp
 
 
 def test_a_resumed_training_draws_the_same_corruptions(made, preferences):
-    words = artifacts.load_tokenizer(made / "pretrained")
-    pairs = ComparisonSet(artifacts.read(schemas.Comparisons, preferences / "train.parquet"), words)
+    words = models.load_tokenizer(made / "pretrained")
+    pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), words)
     config = CONFIG.model_copy(update={"corrupted": 0.5})
 
     def drawn(start):
@@ -243,18 +246,18 @@ def test_margin_and_centring_are_used(made, preferences, fitted, tmp_path):
 
 def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(made, preferences, tmp_path):
     """Granite has none in transformers. What is trained and saved loads again, and scores as before."""
-    words = artifacts.load_tokenizer(made / "pretrained")
+    words = models.load_tokenizer(made / "pretrained")
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     granite = GraniteForCausalLM(GraniteConfig(vocab_size=len(words), pad_token_id=words.pad_token_id, **sizes))
-    artifacts.save_model(granite, words, tmp_path / "pretrained")
+    models.save_model(granite, words, tmp_path / "pretrained")
     check_model("granite", granite.eval())
     metrics = fit(tmp_path, preferences, tmp_path, epochs=2)
     assert metrics["accuracy"] > 0.5
-    scorer = reward_models.load(tmp_path / "model")
+    scorer = reward_model_files.load(tmp_path / "model")
     assert scorer.score.weight.shape == (1, 32)
     assert not torch.equal(scorer.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), "trained"
-    fresh = reward_models.load_classifier(tmp_path / "pretrained", new=["score.weight"])
+    fresh = reward_model_files.load_classifier(tmp_path / "pretrained", new=["score.weight"])
     assert torch.equal(fresh.model.embed_tokens.weight.cpu(), granite.model.embed_tokens.weight), (
         "the body is the policy's"
     )

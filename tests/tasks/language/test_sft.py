@@ -4,11 +4,13 @@ import pandas as pd
 import pytest
 from transformers import AutoModelForCausalLM
 
-from tasks import artifacts, prompts, schemas
-from tasks.algorithms import sft
+from tasks.algorithms.language import sft
+from tasks.common import models, tables
+from tasks.language.data import chat
 from tasks.language.sft import Encoded, SftConfig, run
+from tasks.language.tables.problems import Demonstrations, Problems
 from tests.conftest import tiny
-from tests.tasks.chats import CHATS, chat
+from tests.tasks.chats import CHATS, chat_tokenizer
 
 CONFIG = tiny(SftConfig, "sft")
 
@@ -19,12 +21,12 @@ def tune(made, out, **changes):
 
 
 def validation(made):
-    table = artifacts.read(schemas.Problems, made / "problems" / "validation.parquet")
+    table = tables.read(Problems, made / "problems" / "validation.parquet")
     return table.rename(columns={"question": "prompt", "solution": "response"})
 
 
 def test_the_loss_is_on_the_solution_and_its_end_token(made):
-    words = artifacts.load_tokenizer(made / "pretrained")
+    words = models.load_tokenizer(made / "pretrained")
     table = validation(made)
     seen = {}
     for batch in Encoded(table, words).batches(3, 1, seed=0):
@@ -36,7 +38,7 @@ def test_the_loss_is_on_the_solution_and_its_end_token(made):
 
 @pytest.mark.parametrize("name", CHATS)
 def test_the_loss_has_the_token_by_which_the_template_ends_an_answer(made, name):
-    words, end = chat(name), CHATS[name][2]
+    words, end = chat_tokenizer(name), CHATS[name][2]
     for batch in Encoded(validation(made), words).batches(3, 1, seed=0):
         for tokens, attention, response in zip(batch.tokens, batch.attention, batch.response, strict=True):
             assert words.convert_ids_to_tokens(int(tokens[response][-1])) == end
@@ -45,8 +47,8 @@ def test_the_loss_has_the_token_by_which_the_template_ends_an_answer(made, name)
 
 def test_it_beats_the_model_it_started_from(made, tmp_path):
     """On problems it was not trained on."""
-    words, table = artifacts.load_tokenizer(made / "pretrained"), validation(made)
-    before = sft.evaluate(artifacts.load_model(made / "pretrained"), Encoded(table, words).batches(8, 1, 0))
+    words, table = models.load_tokenizer(made / "pretrained"), validation(made)
+    before = sft.evaluate(models.load_model(made / "pretrained"), Encoded(table, words).batches(8, 1, 0))
     after = tune(made, tmp_path, demonstrations=60, epochs=5, learning_rate=0.02)
     assert after["eval_loss"] < before["eval_loss"] - 1
     assert after["eval_mean_token_accuracy"] > before["eval_mean_token_accuracy"] + 0.2
@@ -68,8 +70,8 @@ def test_steps_and_bytes(made, tmp_path):
 def test_no_more_demonstrations_than_asked_for(made, tmp_path):
     """The first ones, of the first training problems: those that `responses.skip` passes over later."""
     problems = tmp_path / "problems"
-    table = artifacts.read(schemas.Demonstrations, made / "problems" / "demonstrations.parquet")
-    artifacts.write(schemas.Demonstrations, table.head(32), problems / "demonstrations.parquet")
+    table = tables.read(Demonstrations, made / "problems" / "demonstrations.parquet")
+    tables.write(Demonstrations, table.head(32), problems / "demonstrations.parquet")
     shutil.copy(made / "problems" / "validation.parquet", problems)
     tune(made, tmp_path / "all")
     run(CONFIG, made / "pretrained", problems, tmp_path / "few/model", tmp_path / "few/curve.csv")
@@ -79,7 +81,5 @@ def test_no_more_demonstrations_than_asked_for(made, tmp_path):
 
 def test_the_template_travels_with_the_model(made, tmp_path):
     tune(made, tmp_path)
-    words = artifacts.load_tokenizer(tmp_path / "model")
-    assert prompts.encode_prompt(words, "Why?") == prompts.encode_prompt(
-        artifacts.load_tokenizer(made / "tokenizer"), "Why?"
-    )
+    words = models.load_tokenizer(tmp_path / "model")
+    assert chat.encode_prompt(words, "Why?") == chat.encode_prompt(models.load_tokenizer(made / "tokenizer"), "Why?")

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import artifacts, prompts, schemas
+from tasks.common import models, tables
+from tasks.language.data import chat
+from tasks.language.tables.problems import Problems
 from tasks.language.tokenizer import TokenizerConfig, run
 
 SPECIAL = ("<|pad|>", "<|start|>", "<|user|>", "<|assistant|>", "<|end|>")
@@ -14,7 +16,7 @@ PLAIN_TEXT = ANY_TEXT.filter(lambda text: not any(mark in text for mark in SPECI
 
 @pytest.fixture(scope="module")
 def words(made):
-    return artifacts.load_tokenizer(made / "tokenizer")
+    return models.load_tokenizer(made / "tokenizer")
 
 
 def test_no_token_holds_two_digits(words):
@@ -36,11 +38,11 @@ def test_any_text_comes_back(words, text):
 def test_prompt_and_response_are_the_template_of_the_whole(words, question, answer):
     """So a prompt is always a prefix of the conversation, and the end token belongs to the response.
 
-    Text of special tokens is text to us, while the template makes tokens of it: tests/tasks/test_prompts.py.
+    Text of special tokens is text to us, while the template makes tokens of it: tests/tasks/language/data/test_chat.py.
     """
     conversation = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     whole = words.apply_chat_template(conversation, tokenize=False)
-    prompt, response = prompts.encode_prompt(words, question), prompts.encode_response(words, answer)
+    prompt, response = chat.encode_prompt(words, question), chat.encode_response(words, answer)
     assert prompt + response == words(whole, add_special_tokens=False)["input_ids"]
     assert response[-1] == words.eos_token_id
     assert response.count(words.eos_token_id) == 1
@@ -54,9 +56,9 @@ def test_special_tokens(words):
 
 def test_size_and_metrics(made, tmp_path):
     metrics = run(TokenizerConfig(vocabulary=400), *folders(made), tmp_path)
-    assert metrics["vocabulary"] == len(artifacts.load_tokenizer(tmp_path)) <= 400
-    solutions = artifacts.read(schemas.Problems, made / "problems" / "train.parquet")["solution"]
-    lengths = [len(artifacts.load_tokenizer(tmp_path)(text)["input_ids"]) for text in solutions]
+    assert metrics["vocabulary"] == len(models.load_tokenizer(tmp_path)) <= 400
+    solutions = tables.read(Problems, made / "problems" / "train.parquet")["solution"]
+    lengths = [len(models.load_tokenizer(tmp_path)(text)["input_ids"]) for text in solutions]
     assert metrics["tokens_per_solution"] == pytest.approx(sum(lengths) / len(lengths))
     assert metrics["characters_per_token"] == pytest.approx(sum(map(len, solutions)) / sum(lengths))
     assert metrics["characters_per_token"] > 1.2

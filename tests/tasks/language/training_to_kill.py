@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from tasks import training
-from tasks.algorithms.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.common import checkpoints
 from tests.tasks import policies
 from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_sft
 
@@ -37,7 +37,7 @@ UPDATES = {"reinforce": 5, "ppo": 8, "grpo": 2}  # of optimizers in a step, wher
 
 
 def arrange(kill):
-    training.EVERY_SECONDS, training.SHARE = 0.0, float("inf")  # a checkpoint after every step
+    checkpoints.EVERY_SECONDS, checkpoints.SHARE = 0.0, float("inf")  # a checkpoint after every step
     if kill == "writing":
         Path.replace = die
     elif kill:

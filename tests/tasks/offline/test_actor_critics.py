@@ -6,8 +6,10 @@ import pandas as pd
 import pytest
 import torch
 
-from tasks import learning, players, recordings
 from tasks.offline import awr, bear, brac, cql
+from tasks.offline.datasets import stored
+from tasks.offline.policies import kinds
+from tasks.offline.training import learners
 from tests.tasks.offline.worlds import record
 
 LEARNER = {
@@ -87,9 +89,9 @@ def test_every_seed_leaves_a_policy_that_plays_and_its_curve(stage, actions, dat
     assert curves.groupby("seed")["step"].apply(list).to_dict() == {0: [3, 6, 7], 1: [3, 6, 7]}
     assert curves.notna().all(axis=None)
     assert set(metrics) == set(curves["variant"]) == {variant}
-    recording = recordings.read(data / actions)
+    recording = stored.read(data / actions)
     for seed in (0, 1):
-        policy = players.load(tmp_path / "out" / variant / f"seed-{seed}")
+        policy = kinds.load(tmp_path / "out" / variant / f"seed-{seed}")
         acted = policy.act(recording.transitions.observations)
         assert acted.shape == recording.transitions.actions.shape
         if actions == "continuous":
@@ -105,9 +107,9 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions
     """Cut between two valuations of the data set (AWR) and after the warm-up (BEAR, BRAC)."""
     run, _, _, variant = STAGES[stage]
     builders = {}
-    monkeypatch.setattr(learning, "run", lambda name, config, transitions, out, variants: builders.update(variants))
+    monkeypatch.setattr(learners, "run", lambda name, config, transitions, out, variants: builders.update(variants))
     run(config(stage), data / actions, data / "out")
-    recording = recordings.read(data / actions)
+    recording = stored.read(data / actions)
 
     def started(seed):
         torch.manual_seed(seed)

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from tasks import players, recordings
-from tasks.episodes import Episode
 from tasks.offline import bc
-from tasks.recordings import Reference
+from tasks.offline.datasets import stored
+from tasks.offline.datasets.episodes import Episode
+from tasks.offline.datasets.stored import Reference
+from tasks.offline.policies import kinds
 from tests.tasks.offline.worlds import record
 
 CONFIG = bc.BcConfig(
@@ -46,9 +47,9 @@ def test_the_best_tenth_is_cloned_by_itself(tmp_path):
     """Nine short episodes push to the left, the longest one to the right: most of the data is not the best of it."""
     rng = np.random.default_rng(0)
     played = [pushing(0, 5, rng) for _ in range(9)] + [pushing(1, 20, rng)]
-    recordings.write(tmp_path / "data", "CartPole-v1", played, Reference(5, 20), {})
+    stored.write(tmp_path / "data", "CartPole-v1", played, Reference(5, 20), {})
     metrics = bc.run(CONFIG, tmp_path / "data", tmp_path / "out")
-    acts = {name: players.load(tmp_path / "out" / name / "seed-0").act(STATES) for name in CONFIG.shares}
+    acts = {name: kinds.load(tmp_path / "out" / name / "seed-0").act(STATES) for name in CONFIG.shares}
     assert acts["BC"].float().mean() < 0.3
     assert acts["10%BC"].float().mean() == 1
     assert metrics["10%BC"]["accuracy"] == 1
@@ -58,7 +59,7 @@ def test_the_best_tenth_is_cloned_by_itself(tmp_path):
 def test_continuous_actions_are_cloned_as_their_mean(tmp_path):
     record(tmp_path / "data", "Pendulum-v1", 2)
     metrics = bc.run(CONFIG, tmp_path / "data", tmp_path / "out")
-    actions = players.load(tmp_path / "out/BC/seed-0").act(STATES[:, :3])
+    actions = kinds.load(tmp_path / "out/BC/seed-0").act(STATES[:, :3])
     assert actions.shape == (50, 1)
     assert actions.abs().max() < 1
     uniform = 1 / 3  # the variance of what random play does

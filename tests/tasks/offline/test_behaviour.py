@@ -5,9 +5,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks import behaviours, check, recordings, simulators
+from tasks import check
 from tasks.offline import behaviour
 from tasks.offline.behaviour import BehaviourConfig, Checkpoint, Training, choose, reference_of, run
+from tasks.offline.datasets import stored
+from tasks.offline.environments import simulators
+from tasks.offline.policies import behaviour_folder
 from tasks.offline.transitions import FIRST_SEED
 from tests.conftest import PARAMS
 
@@ -46,9 +49,9 @@ def test_ppo_learns_and_its_way_is_kept(cart):
     assert 0 == metrics["random"]["steps"] < metrics["medium"]["steps"] < metrics["expert"]["steps"] <= CART.steps
     for tier, estimate in metrics.items():
         assert estimate["low"] <= estimate["mean"] <= estimate["high"]
-        second = behaviour._play("CartPole-v1", behaviours.policy(out, tier), 15, behaviour.SECOND_LOOK)
+        second = behaviour._play("CartPole-v1", behaviour_folder.policy(out, tier), 15, behaviour.SECOND_LOOK)
         assert estimate["chosen_at"] == second.mean()
-    reference = behaviours.reference(out)
+    reference = behaviour_folder.reference(out)
     assert (reference.minimum, reference.maximum) == (metrics["random"]["mean"], metrics["expert"]["mean"])
     assert len(pd.read_csv(out / "curve.csv")) == CART.steps // (CONFIG.copies * CONFIG.horizon)
     evaluations = pd.read_csv(out / "evaluations.csv")
@@ -58,11 +61,11 @@ def test_ppo_learns_and_its_way_is_kept(cart):
 def test_the_replay_is_all_of_training_up_to_the_medium_policy(cart):
     """Whole episodes that had ended when PPO stood there; in the 8 copies at most one each had not."""
     out, metrics = cart
-    replay = behaviours.replay(out)
+    replay = behaviour_folder.replay(out)
     missing = metrics["medium"]["steps"] - sum(len(one) for one in replay)
     assert 0 <= missing < CONFIG.copies * 500
     assert all(one.terminations[-1] for one in replay), "a pole that falls"
-    found = recordings.read(out / "replay")
+    found = stored.read(out / "replay")
     assert found.environment == "CartPole-v1"
     early, late = np.array_split([one.rewards.sum() for one in replay], 2)
     assert early[:50].mean() < 35, "it begins as a random policy"
@@ -72,7 +75,7 @@ def test_the_replay_is_all_of_training_up_to_the_medium_policy(cart):
 def test_the_policies_are_those_that_were_measured(cart):
     out, metrics = cart
     for tier in ("random", "medium", "expert"):
-        returns = behaviour._play("CartPole-v1", behaviours.policy(out, tier), 20, behaviour.MEASURED_BY)
+        returns = behaviour._play("CartPole-v1", behaviour_folder.policy(out, tier), 20, behaviour.MEASURED_BY)
         assert returns.mean() == metrics[tier]["mean"]
 
 
@@ -105,17 +108,17 @@ def test_without_steps_there_is_a_random_policy_and_a_known_maximum(environment,
     assert list(check.problems(tmp_path)) == []
     for tier, told in (("expert", "no expert policy"), ("medium", "no medium policy")):
         with pytest.raises(SystemExit, match=rf"{environment}: {told}; .*steps is 0\?"):
-            behaviours.policy(tmp_path / environment, tier)
+            behaviour_folder.policy(tmp_path / environment, tier)
     with pytest.raises(SystemExit, match=r"steps is 0\?"):
-        behaviours.replay(tmp_path / environment)
+        behaviour_folder.replay(tmp_path / environment)
 
 
 def test_a_folder_may_be_named_otherwise_than_its_environment(tmp_path):
     """Not every id can be the name of a branch in DVC, or of a folder."""
     config = CONFIG.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "Hopper-v5"})}})
     run(config, tmp_path / "hop")
-    assert behaviours.environment(tmp_path / "hop") == "Hopper-v5"
-    assert behaviours.reference(tmp_path / "hop").maximum == 3234.3
+    assert behaviour_folder.environment(tmp_path / "hop") == "Hopper-v5"
+    assert behaviour_folder.reference(tmp_path / "hop").maximum == 3234.3
     wrong = config.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "no_such:Hopper-v5"})}})
     with pytest.raises(SystemExit, match=r"^environment no_such:Hopper-v5: no module no_such is installed$"):
         run(wrong, tmp_path / "hop")

@@ -8,9 +8,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tasks import artifacts, learning, players, recordings, training
+from tasks.common import checkpoints, tables
 from tasks.offline import decision_transformer as stage
-from tasks.playing import as_player, play
+from tasks.offline.datasets import stored
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.policies import kinds
+from tasks.offline.training import learners
 from tests.tasks import tiny
 from tests.tasks.offline.worlds import record
 
@@ -71,7 +74,7 @@ def hashes(folder):
 def test_policies_know_what_may_be_asked_of_them(data, tmp_path):
     out, metrics = made(data, tmp_path / "out")
     for seed in (0, 7):
-        policy = players.load(out / "DT" / f"seed-{seed}")
+        policy = kinds.load(out / "DT" / f"seed-{seed}")
         assert policy.targets == [-1.0, -4.0]
         assert (policy.scale, policy.context) == (10.0, 4)
         returns = [play("graph", policy.with_target(target), 3, 0).returns for target in policy.targets]
@@ -84,8 +87,8 @@ def test_policies_know_what_may_be_asked_of_them(data, tmp_path):
 
 def test_the_data_sets_mean_and_deviation_go_with_the_policy(data, tmp_path):
     out, _ = made(data, tmp_path / "out", seeds=[0])
-    seen = recordings.read(data).transitions.observations
-    normaliser = players.load(out / "DT/seed-0").normaliser
+    seen = stored.read(data).transitions.observations
+    normaliser = kinds.load(out / "DT/seed-0").normaliser
     assert torch.allclose(normaliser.mean, seen.mean(0), atol=1e-6)
     assert torch.allclose(normaliser(seen).std(0, correction=0)[seen.std(0) > 0], torch.tensor(1.0), atol=1e-4)
 
@@ -93,7 +96,7 @@ def test_the_data_sets_mean_and_deviation_go_with_the_policy(data, tmp_path):
 def test_continuous_actions(tmp_path):
     data = record(tmp_path / "Reacher-v5-random", "Reacher-v5", 3)
     out, _ = made(data, tmp_path / "out", seeds=[0])
-    policy = players.load(out / "DT/seed-0")
+    policy = kinds.load(out / "DT/seed-0")
     player = policy.with_target(-4.0)
     player.begin(2)
     actions = player.act(torch.arange(2), torch.randn(2, policy.spaces.observation))
@@ -140,7 +143,7 @@ def test_same_seed_same_bytes_for_every_init_with_text_beside(data, tmp_path):
 
 
 def trainable(folder):
-    policy = players.load(folder)
+    policy = kinds.load(folder)
     return sum(p.numel() for p in policy.parameters() if p.requires_grad)
 
 
@@ -149,7 +152,7 @@ def test_all_inits_have_equal_size_and_start_from_different_trunks(data, tmp_pat
     out, _ = made(data, tmp_path / "out", seeds=[0], **options)
     assert len({trainable(out / init / "seed-0") for init in options["inits"]}) == 1
     start = tiny.gpt2(vocab_size=300).transformer.h[0].mlp.c_fc.weight.flatten()
-    ends = {i: players.load(out / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten() for i in options["inits"]}
+    ends = {i: kinds.load(out / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten() for i in options["inits"]}
     like = {init: torch.cosine_similarity(start, end, dim=0).item() for init, end in ends.items()}
     assert like["DT-language"] > 0.95
     assert abs(like["DT"]) < 0.1
@@ -158,7 +161,7 @@ def test_all_inits_have_equal_size_and_start_from_different_trunks(data, tmp_pat
 
 def test_synthetic_text_teaches_our_own_trunk_as_well(data, tmp_path):
     out, _ = made(data, tmp_path / "out", seeds=[0], inits={"DT": "random", "DT-synthetic": "synthetic"})
-    weights = [players.load(out / init / "seed-0").trunk for init in ("DT", "DT-synthetic")]
+    weights = [kinds.load(out / init / "seed-0").trunk for init in ("DT", "DT-synthetic")]
     assert weights[0].sizes == weights[1].sizes
     assert not torch.equal(weights[0].norm.weight, weights[1].norm.weight)
 
@@ -167,19 +170,19 @@ def test_synthetic_text_teaches_our_own_trunk_as_well(data, tmp_path):
 def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monkeypatch, init):
     options = all_inits(tmp_path) | {"text": {**SMALL["text"], "weight": 0.5}, "seeds": [0], "inits": {"DT": init}}
     whole, _ = made(data, tmp_path / "whole/graph-12", **options)
-    monkeypatch.setattr(training, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(training, "SHARE", float("inf"))
-    rows = learning.means.rows
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
+    rows = learners.means.rows
 
     def killed(steps, every):
         yield from islice(rows(steps, every), 2)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(learning.means, "rows", killed)
+        patch.setattr(learners.means, "rows", killed)
         with pytest.raises(KeyboardInterrupt):
             made(data, tmp_path / "killed/graph-12", **options)
-    assert list(training.FOLDER.glob("*.safetensors"))
+    assert list(checkpoints.FOLDER.glob("*.safetensors"))
     resumed, _ = made(data, tmp_path / "resumed/graph-12", **options)
     assert hashes(resumed) == hashes(whole)
 
@@ -193,7 +196,7 @@ def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
 def test_text_from_the_language_flows_corpus(data, tmp_path):
     options = all_inits(tmp_path)
     documents = pd.DataFrame({"kind": ["facts", "stories"], "text": ["one two", "three"]})
-    artifacts.write(stage.Documents, documents, tmp_path / "corpus/corpus.parquet")
+    tables.write(stage.Documents, documents, tmp_path / "corpus/corpus.parquet")
     stream, vocabulary = stage._stream(config(), options["language"], tmp_path / "corpus")
     assert "".join(SIGNS[token] for token in stream) == "oneĠtwothree"
     assert vocabulary == len(SIGNS)

@@ -6,8 +6,10 @@ import pandas as pd
 import pytest
 import torch
 
-from tasks import players, scores, training
+from tasks.common import checkpoints
 from tasks.offline import awr, bc, bear, brac, cql, decision_transformer, dqn, returns
+from tasks.offline.policies import kinds
+from tasks.offline.reporting import measurements
 from tests.conftest import PARAMS
 from tests.tasks import elsewhere
 from tests.tasks.offline.worlds import record
@@ -101,14 +103,14 @@ def learn(method, data, out, device, monkeypatch):
     RUNS[method](small(method), data, out)
     policies = sorted(file.parent for file in out.rglob("*.safetensors"))
     assert policies
-    assert all(players.load(policy) for policy in policies)
+    assert all(kinds.load(policy) for policy in policies)
     return pd.read_csv(out / "curves.csv")
 
 
 @pytest.mark.parametrize(("method", "actions"), CASES)
 def test_all_is_learned_on_the_stage_s_device(method, actions, data, tmp_path, monkeypatch):
     here = learn(method, data / actions, tmp_path / "here", "cpu", monkeypatch)
-    monkeypatch.setattr(training.Training, "_write", lambda *_: None)  # it keeps tensors that have no bytes there
+    monkeypatch.setattr(checkpoints.Training, "_write", lambda *_: None)  # it keeps tensors that have no bytes there
     with elsewhere.Mode() as mode:
         there = learn(method, data / actions, tmp_path / "there", elsewhere.NAME, monkeypatch)
     assert mode.away & STEPS
@@ -122,7 +124,7 @@ def measured(data, policies, out, device, monkeypatch):
         {**PARAMS["returns"], "episodes": 2, "gamma": 0.9, "fitted_q": FITTED}
     )
     returns.run(config, policies, data, out)
-    return scores.read(out)
+    return measurements.read(out)
 
 
 @pytest.mark.parametrize("method", ["cql", "decision_transformer"])

@@ -5,8 +5,11 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 
-from tasks import learning, players, recordings, simulators
 from tasks.offline import cql, dqn
+from tasks.offline.datasets import stored
+from tasks.offline.environments import simulators
+from tasks.offline.policies import kinds
+from tasks.offline.training import learners
 from tests.clone import ROOT
 from tests.conftest import PARAMS
 from tests.tasks.offline.worlds import record
@@ -62,8 +65,8 @@ def made(stage, data, out):
 
 def first_seen(data):
     """The first observations of all its episodes: there are fewer than are watched at most."""
-    transitions = recordings.read(data).transitions
-    assert len(transitions.starts) <= learning.STARTS
+    transitions = stored.read(data).transitions
+    assert len(transitions.starts) <= learners.STARTS
     return transitions.observations[transitions.starts]
 
 
@@ -78,7 +81,7 @@ def test_every_variant_and_seed_has_a_policy_and_a_curve_of_the_same_bytes_each_
     assert curves.notna().all(axis=None)
     for variant in variants:
         for seed in (0, 1):
-            policy = players.load(tmp_path / "one" / variant / f"seed-{seed}")
+            policy = kinds.load(tmp_path / "one" / variant / f"seed-{seed}")
             assert policy.gamma == 0.9
             last = curves[(curves["variant"] == variant) & (curves["seed"] == seed)].iloc[-1]
             assert last["initial_value"] == pytest.approx(policy.values(first_seen(data)).mean().item())
@@ -96,7 +99,7 @@ def test_cql_of_no_weight_is_double_dqn(data, tmp_path):
 
 
 def test_what_it_learns_from_is_normalised_as_what_it_acts_on(data, monkeypatch):
-    recording = recordings.read(data)
+    recording = stored.read(data)
     learner = builders(monkeypatch, data, "dqn")["DQN"](recording, 0, torch.Generator().manual_seed(0))
     seen = []
     learner.policy.layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
@@ -110,7 +113,7 @@ def test_what_it_learns_from_is_normalised_as_what_it_acts_on(data, monkeypatch)
 def builders(monkeypatch, data, stage):
     """What the stage hands to `learning.run`: a builder for each variant."""
     found = {}
-    monkeypatch.setattr(learning, "run", lambda name, config, transitions, out, variants: found.update(variants))
+    monkeypatch.setattr(learners, "run", lambda name, config, transitions, out, variants: found.update(variants))
     made(stage, data, data / "out")
     return found
 
@@ -118,7 +121,7 @@ def builders(monkeypatch, data, stage):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data, monkeypatch):
     """Cut between two updates of the target network, and for `online` in the middle of an episode."""
-    build, recording = builders(monkeypatch, data, "dqn")[variant], recordings.read(data)
+    build, recording = builders(monkeypatch, data, "dqn")[variant], stored.read(data)
 
     def started(seed):
         torch.manual_seed(seed)

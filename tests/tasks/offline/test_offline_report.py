@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from tasks import artifacts, scores
+from tasks.common import tables
 from tasks.offline import offline_report
 from tasks.offline.offline_report import Expectation, OfflineReportConfig, headline, run
-from tasks.results import Verdict
+from tasks.offline.reporting import measurements
+from tasks.offline.reporting.results import Verdict
 from tests.conftest import PARAMS
 
 # dataset -> (environment, reference, D4RL's, mean and best of the data)
@@ -71,28 +72,31 @@ def measure(rng, name, out):
             belief = {"variant": variant, "seed": seed, "gamma": 0.99, "truth": of_seed / 2, "cut": 0.0}
             if not targets:
                 estimate = of_seed / 2 + rng.normal(0, 9)
-                values.append({**belief, "source": scores.FITTED, "value": estimate, "converged": seed != 1})
+                values.append({**belief, "source": measurements.FITTED, "value": estimate, "converged": seed != 1})
                 for step in range(100, 900 + 100 * seed, 100):
                     on_the_way = estimate * (1 - np.exp(-step / 200))
                     fits.append({"variant": variant, "seed": seed, "step": step, "loss": 1.0, "estimate": on_the_way})
             if method in ("tabular_q", "dqn", "cql"):
                 worth = {"tabular_q": -1.5, "dqn": 4000.0 + 90 * seed, "cql": of_seed / 2 + 3 * (seed - 1)}[method]
-                values.append({**belief, "source": scores.CLAIMED, "value": worth, "converged": True})
+                values.append({**belief, "source": measurements.CLAIMED, "value": worth, "converged": True})
             if environment == "graph":
                 for start in range(6):
                     key = {"variant": variant, "seed": seed, "target": np.nan, "start": start, "optimum": -3.0}
                     starts.append(
                         {**key, "recorded": -3.0 if start < 2 else -7.0 if start < 5 else np.nan, "total": -3.0}
                     )
-    artifacts.write(scores.Episodes, pd.DataFrame(episodes), out / scores.EPISODES)
-    for schema, rows, file in ((scores.Values, values, scores.VALUES), (scores.Starts, starts, scores.STARTS)):
+    tables.write(measurements.Episodes, pd.DataFrame(episodes), out / measurements.EPISODES)
+    for schema, rows, file in (
+        (measurements.Values, values, measurements.VALUES),
+        (measurements.Starts, starts, measurements.STARTS),
+    ):
         kinds = {key: column.dtype.type for key, column in schema.to_schema().columns.items()}
-        artifacts.write(schema, pd.DataFrame(rows, columns=list(kinds)).astype(kinds), out / file)
-    pd.DataFrame(progress).to_csv(out / scores.PROGRESS, index=False)
-    pd.DataFrame(progress).assign(loss=0.5).to_csv(out / scores.CURVES, index=False)
+        tables.write(schema, pd.DataFrame(rows, columns=list(kinds)).astype(kinds), out / file)
+    pd.DataFrame(progress).to_csv(out / measurements.PROGRESS, index=False)
+    pd.DataFrame(progress).assign(loss=0.5).to_csv(out / measurements.CURVES, index=False)
     columns = ["variant", "seed", "step", "loss", "estimate"]
-    pd.DataFrame(fits, columns=columns).to_csv(out / scores.FITS, index=False)
-    (out / scores.PICTURE).write_bytes(picture())
+    pd.DataFrame(fits, columns=columns).to_csv(out / measurements.FITS, index=False)
+    (out / measurements.PICTURE).write_bytes(picture())
     described = {
         "method": method,
         "dataset": dataset,
@@ -110,7 +114,7 @@ def measure(rng, name, out):
             "steps": 40,
         },
     }
-    (out / scores.DESCRIPTION).write_text(json.dumps(described))
+    (out / measurements.DESCRIPTION).write_text(json.dumps(described))
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +277,7 @@ def test_the_default_report_marks_what_was_selected():
 
 def test_an_environment_of_another_package_has_a_picture(home, tmp_path):
     """Its id holds a colon and a slash."""
-    described = home / "returns" / "dqn-lander" / scores.DESCRIPTION
+    described = home / "returns" / "dqn-lander" / measurements.DESCRIPTION
     before = described.read_text()
     described.write_text(json.dumps(json.loads(before) | {"environment": "theirs:ns/Lander-v0"}))
     try:

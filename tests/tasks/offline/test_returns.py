@@ -6,17 +6,20 @@ import pandas as pd
 import pytest
 import torch
 
-from tasks import artifacts, players, recordings, saved, scores
-from tasks.algorithms.offline.actors import Behaviour
-from tasks.algorithms.offline.networks import Preferences, QValues, Spaces
-from tasks.beliefs import FittedQConfig
+from tasks.algorithms.offline.networks.actors import Behaviour
+from tasks.algorithms.offline.networks.mlp import Preferences, QValues, Spaces
+from tasks.common import tables
 from tasks.offline import returns
 from tasks.offline.bc import BcConfig
 from tasks.offline.bc import run as clone
+from tasks.offline.datasets import stored
+from tasks.offline.datasets.stored import Reference
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.simulators import GRAPH
+from tasks.offline.policies import files, kinds
+from tasks.offline.reporting import measurements
+from tasks.offline.reporting.value_estimates import FittedQConfig
 from tasks.offline.returns import ReturnsConfig, run
-from tasks.playing import as_player, play
-from tasks.recordings import Reference
-from tasks.simulators import GRAPH
 from tests.tasks.offline.worlds import record
 
 FITTED = FittedQConfig(most_steps=20, tolerance=0.1, batch_size=32, hidden=[8], learning_rate=0.01, target_rate=0.1)
@@ -56,14 +59,14 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(home):
-    return scores.read(home / "returns" / "bc-cart")
+    return measurements.read(home / "returns" / "bc-cart")
 
 
 def test_every_variant_and_seed_plays_whole_episodes(home, found):
     counts = found.episodes.groupby(["variant", "seed"]).size()
     assert counts.to_dict() == {(variant, seed): 6 for variant in BC.shares for seed in BC.seeds}
     assert found.episodes["target"].isna().all()
-    policy = players.load(home / "bc" / "CartPole-v1-random" / "10%BC" / "seed-1")
+    policy = kinds.load(home / "bc" / "CartPole-v1-random" / "10%BC" / "seed-1")
     played = play("CartPole-v1", as_player(policy), 6, 50)
     rows = found.episodes.query("variant == '10%BC' and seed == 1").sort_values("episode")
     assert rows["total"].tolist() == played.returns.tolist()
@@ -79,7 +82,7 @@ def test_metrics_are_means_over_seeds_with_scores(home, found):
 
 
 def test_the_description_tells_of_data_and_cost(home, found):
-    recording = recordings.read(home / "transitions" / "CartPole-v1-random")
+    recording = stored.read(home / "transitions" / "CartPole-v1-random")
     described = found.description
     assert described["method"] == "bc"
     assert described["environment"] == "CartPole-v1"
@@ -108,9 +111,9 @@ def test_same_policies_same_bytes(home, tmp_path):
 
 
 def test_logits_claim_nothing_and_the_estimate_stands_beside_the_discounted_return(home, found):
-    assert set(found.values["source"]) == {scores.FITTED}
+    assert set(found.values["source"]) == {measurements.FITTED}
     assert (found.values["gamma"] == 0.9).all()
-    policy = players.load(home / "bc" / "CartPole-v1-random" / "BC" / "seed-0")
+    policy = kinds.load(home / "bc" / "CartPole-v1-random" / "BC" / "seed-0")
     truth = play("CartPole-v1", as_player(policy), 6, 50).discounted(0.9).mean()
     row = found.values.query("variant == 'BC' and seed == 0").iloc[0]
     assert row["truth"] == pytest.approx(truth)
@@ -130,11 +133,11 @@ def test_the_policy_that_recorded_the_data_is_played_greedily(home, tmp_path):
         policy = Behaviour(Spaces(4, 2, discrete=True), [])
         with torch.no_grad():
             policy.layers[-1].weight.copy_(gain * torch.tensor([[0, 0, -3.0, -1], [0, 0, 3, 1]]))  # against the fall
-        saved.save(policy, data / "behaviour" / tier)
+        files.save(policy, data / "behaviour" / tier)
     best = play("CartPole-v1", as_player(policy), 6, 50).returns.mean()
     assert best > 100
     run(CONFIG, home / "bc" / data.name, data, tmp_path / "bc-cart")
-    assert scores.read(tmp_path / "bc-cart").description["behaviour"] == {"policy": "expert", "return": best}
+    assert measurements.read(tmp_path / "bc-cart").description["behaviour"] == {"policy": "expert", "return": best}
 
 
 def test_what_nobody_recorded_here_has_no_such_policy(found):
@@ -169,11 +172,13 @@ class Leaning:
 def kept(path, policy, monkeypatch, kind=None):
     """The policy as a method's folder of one variant and seed."""
     if kind:
-        monkeypatch.setitem(players.BUILDERS, kind.__name__, kind)
-    saved.save(policy, path / "it" / "seed-0")
-    pd.DataFrame({"variant": ["it"], "seed": [0], "step": [7], "loss": [0.5]}).to_csv(path / scores.CURVES, index=False)
+        monkeypatch.setitem(kinds.BUILDERS, kind.__name__, kind)
+    files.save(policy, path / "it" / "seed-0")
+    pd.DataFrame({"variant": ["it"], "seed": [0], "step": [7], "loss": [0.5]}).to_csv(
+        path / measurements.CURVES, index=False
+    )
     pd.DataFrame({"variant": ["it"], "seed": [0], "step": [7], "return": [1.0]}).to_csv(
-        path / scores.PROGRESS, index=False
+        path / measurements.PROGRESS, index=False
     )
     return path
 
@@ -182,7 +187,7 @@ def test_every_target_is_played_and_nothing_is_believed_of_a_policy_that_remembe
     torch.manual_seed(0)
     made = kept(tmp_path / "dt", Obedient(Spaces(4, 2, discrete=True), [8]), monkeypatch, Obedient)
     metrics = run(CONFIG, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
-    found = scores.read(tmp_path / "bc-cart")
+    found = measurements.read(tmp_path / "bc-cart")
     assert found.episodes.groupby("target").size().to_dict() == {1.0: 6, 3.0: 6}
     assert list(metrics) == ["it asked for 3", "it asked for 1"]
     assert found.values.empty
@@ -208,16 +213,16 @@ def test_the_graph_is_told_by_start(graph, tmp_path, monkeypatch):
     made = kept(tmp_path / "tabular", shortest(), monkeypatch)
     config = CONFIG.model_copy(update={"episodes": 38})
     run(config, made, graph, tmp_path / "q-graph")
-    found = scores.read(tmp_path / "q-graph")
+    found = measurements.read(tmp_path / "q-graph")
     assert sorted(found.starts["start"]) == list(GRAPH.starts)
     assert (found.starts["total"] == found.starts["optimum"]).all()
-    data = recordings.read(graph).transitions
+    data = stored.read(graph).transitions
     first = data.observations[data.starts].argmax(1)
     for row in found.starts.to_dict("records"):
         assert row["optimum"] == -GRAPH.distances[row["start"]]
         walks = data.returns[first == row["start"]]
         assert row["recorded"] == walks.max() if len(walks) else np.isnan(row["recorded"])
-    claimed = found.values[found.values["source"] == scores.CLAIMED].iloc[0]
+    claimed = found.values[found.values["source"] == measurements.CLAIMED].iloc[0]
     assert claimed["value"] == pytest.approx(claimed["truth"])  # the exact Q claims what is reached
     assert claimed["gamma"] == 1.0  # the policy's own
 
@@ -231,7 +236,7 @@ def test_without_a_budget_there_is_no_estimate(home, tmp_path, monkeypatch):
     made = kept(tmp_path / "q", QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9), monkeypatch)
     config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"most_steps": 0})})
     run(config, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
-    assert set(scores.read(tmp_path / "bc-cart").values["source"]) == {scores.CLAIMED}
+    assert set(measurements.read(tmp_path / "bc-cart").values["source"]) == {measurements.CLAIMED}
 
 
 def test_a_policy_that_is_missing_is_one_clear_line(home, tmp_path, monkeypatch):
@@ -253,26 +258,26 @@ BAD = {
 def test_bad_episodes_are_refused(what, found, tmp_path):
     spoil, told = BAD[what]
     with pytest.raises(SystemExit, match=told):
-        artifacts.write(scores.Episodes, spoil(found.episodes), tmp_path / scores.EPISODES)
-    assert not (tmp_path / scores.EPISODES).exists()
+        tables.write(measurements.Episodes, spoil(found.episodes), tmp_path / measurements.EPISODES)
+    assert not (tmp_path / measurements.EPISODES).exists()
 
 
 def test_better_than_optimal_is_refused():
     row = {"variant": ["it"], "seed": [0], "target": [np.nan], "start": [3], "optimum": [-2.0], "recorded": [-2.0]}
     good = pd.DataFrame({**row, "total": [-2.0]})
-    assert len(scores.Starts.validate(good)) == 1
+    assert len(measurements.Starts.validate(good)) == 1
     for bad in (good.assign(total=-1.0), good.assign(recorded=-1.0)):
         with pytest.raises(Exception, match="nothing is better than the optimum"):
-            scores.Starts.validate(bad)
+            measurements.Starts.validate(bad)
 
 
 def test_bad_values_are_refused():
     numbers = {"gamma": [0.9], "value": [1.0], "converged": [True], "truth": [1.0], "cut": [0.0]}
-    good = {"variant": ["it"], "seed": [0], "source": [scores.CLAIMED], **numbers}
-    assert len(scores.Values.validate(pd.DataFrame(good))) == 1
+    good = {"variant": ["it"], "seed": [0], "source": [measurements.CLAIMED], **numbers}
+    assert len(measurements.Values.validate(pd.DataFrame(good))) == 1
     for column, value in (("source", "guessed"), ("gamma", 1.1), ("truth", np.nan), ("cut", 2.0)):
         with pytest.raises(Exception, match=column):
-            scores.Values.validate(pd.DataFrame({**good, column: [value]}))
+            measurements.Values.validate(pd.DataFrame({**good, column: [value]}))
 
 
 def test_the_stage_measures_at_least_one_episode():

@@ -1,9 +1,11 @@
 import pandas as pd
 import pytest
 
-from tasks import check, players, simulators
+from tasks import check
 from tasks.offline import tabular_q
-from tasks.playing import as_player, play
+from tasks.offline.environments import simulators
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.policies import kinds
 from tests.tasks.offline.worlds import record
 
 CONFIG = tabular_q.TabularQConfig(datasets=[], gamma=0.99, tolerance=1e-6, states=100, evaluate_episodes=19)
@@ -12,7 +14,7 @@ CONFIG = tabular_q.TabularQConfig(datasets=[], gamma=0.99, tolerance=1e-6, state
 def test_sixty_random_walks_are_enough_for_the_shortest_path_from_every_start(tmp_path):
     walks = record(tmp_path / "graph-60", "graph", 60)
     metrics = tabular_q.run(CONFIG, walks, tmp_path / "out")
-    policy = players.load(tmp_path / "out" / "Q-learning" / "seed-0")
+    policy = kinds.load(tmp_path / "out" / "Q-learning" / "seed-0")
     starts = simulators.GRAPH.starts
     played = play("graph", as_player(policy), len(starts), seed=0)
     assert (-played.returns).tolist() == simulators.GRAPH.distances[starts].tolist()

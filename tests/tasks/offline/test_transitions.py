@@ -2,9 +2,12 @@ import h5py
 import numpy as np
 import pytest
 
-from tasks import behaviours, check, recordings, saved, simulators
-from tasks.episodes import episode
+from tasks import check
 from tasks.offline import behaviour
+from tasks.offline.datasets import stored
+from tasks.offline.datasets.episodes import episode
+from tasks.offline.environments import simulators
+from tasks.offline.policies import behaviour_folder, files
 from tasks.offline.transitions import FIRST_SEED, Dataset, TransitionsConfig, limited, run
 from tests.tasks.offline.test_behaviour import CONFIG as BEHAVIOUR
 
@@ -27,7 +30,7 @@ def record(home, out, environment, source, *, steps=None, episodes=None, locatio
 
 def test_walks_in_the_graph(home, tmp_path):
     metrics = record(home, tmp_path / "graph-60", "graph", "random", episodes=60)
-    found = recordings.read(tmp_path / "graph-60")
+    found = stored.read(tmp_path / "graph-60")
     assert metrics["episodes"] == len(found.transitions.lengths) == 60
     assert metrics["steps"] == len(found.transitions)
     assert metrics["return"]["mean"] == pytest.approx(found.transitions.returns.mean().item())
@@ -35,7 +38,7 @@ def test_walks_in_the_graph(home, tmp_path):
     assert found.reference.maximum == simulators.OPTIMA["graph"]
     assert found.metadata == {
         "source": "random",
-        "policies": {"random": saved.digest(home / "graph" / "random")},
+        "policies": {"random": files.digest(home / "graph" / "random")},
         "seed": FIRST_SEED,
     }
     assert list(check.problems(tmp_path)) == []
@@ -49,7 +52,7 @@ def test_sixty_walks_leave_something_to_stitch_and_a_thousand_little(home, tmp_p
     optimal = {}
     for walks in (60, 1000):
         record(home, tmp_path / str(walks), "graph", "random", episodes=walks)
-        data = recordings.read(tmp_path / str(walks)).transitions
+        data = stored.read(tmp_path / str(walks)).transitions
         starts = data.observations[data.starts].argmax(1).numpy()
         arrived = data.terminated[data.starts + data.lengths - 1].numpy()
         best = {(s, int(n)) for s, n, there in zip(starts, data.lengths, arrived, strict=True) if there}
@@ -76,7 +79,7 @@ def test_tiers_are_as_good_as_their_policies(home, tmp_path):
         assert 3000 <= metrics["steps"] < 3500
         means[source] = metrics["return"]["mean"]
     assert means["random"] < means["medium"] < means["expert"]
-    reference = behaviours.reference(home / "CartPole-v1")
+    reference = behaviour_folder.reference(home / "CartPole-v1")
     assert means["random"] == pytest.approx(reference.minimum, rel=0.3)
     assert means["expert"] == pytest.approx(reference.maximum, rel=0.3)
 
@@ -86,7 +89,7 @@ def test_medium_expert_is_one_half_each(home, tmp_path):
     record(home, tmp_path / "cart-expert", "CartPole-v1", "expert", steps=1000)
     record(home, tmp_path / "cart-medium-expert", "CartPole-v1", "medium-expert", steps=2000)
     medium, expert, both = (
-        recordings.read(tmp_path / f"cart-{source}") for source in ("medium", "expert", "medium-expert")
+        stored.read(tmp_path / f"cart-{source}") for source in ("medium", "expert", "medium-expert")
     )
     lengths = [*medium.transitions.lengths.tolist(), *expert.transitions.lengths.tolist()]
     assert both.transitions.lengths.tolist() == lengths
@@ -95,7 +98,7 @@ def test_medium_expert_is_one_half_each(home, tmp_path):
 
 def test_medium_replay_is_training_itself(home, tmp_path):
     record(home, tmp_path / "cart-medium-replay", "CartPole-v1", "medium-replay", steps=500)
-    replay, found = behaviours.replay(home / "CartPole-v1"), recordings.read(tmp_path / "cart-medium-replay")
+    replay, found = behaviour_folder.replay(home / "CartPole-v1"), stored.read(tmp_path / "cart-medium-replay")
     lengths = found.transitions.lengths.tolist()
     assert lengths == [len(one) for one in replay][: len(lengths)]
     assert sum(lengths[:-1]) < 500 <= sum(lengths)
@@ -104,8 +107,8 @@ def test_medium_replay_is_training_itself(home, tmp_path):
 def test_policies_act_by_chance(home, tmp_path):
     """Cloning greedy actions would give more than the policy itself had: the data must hold what was sampled."""
     record(home, tmp_path / "cart-medium", "CartPole-v1", "medium", steps=2000)
-    data = recordings.read(tmp_path / "cart-medium").transitions
-    greedy = behaviours.policy(home / "CartPole-v1", "medium").act(data.observations)
+    data = stored.read(tmp_path / "cart-medium").transitions
+    greedy = behaviour_folder.policy(home / "CartPole-v1", "medium").act(data.observations)
     assert 0.6 < (greedy == data.actions).float().mean() < 0.99
 
 
@@ -149,7 +152,7 @@ def test_a_d4rl_file_below_the_raw_folder(home, tmp_path):
     d4rl(tmp_path / "it.hdf5")
     metrics = record(home, tmp_path / "hopper-d4rl", "Hopper-v5", "d4rl", location="it.hdf5", raw=tmp_path)
     assert (metrics["episodes"], metrics["steps"], metrics["terminated"]) == (2, 8, 0.5)
-    found = recordings.read(tmp_path / "hopper-d4rl")
+    found = stored.read(tmp_path / "hopper-d4rl")
     assert found.metadata == {"source": "d4rl", "location": "it.hdf5"}
     assert found.d4rl.score(3234.3) == 100
 
@@ -157,7 +160,7 @@ def test_a_d4rl_file_below_the_raw_folder(home, tmp_path):
 def test_our_own_data_set_can_be_imported_as_minaris(home, tmp_path):
     record(home, tmp_path / "cart-random", "CartPole-v1", "random", episodes=4)
     record(home, tmp_path / "cart-again", "CartPole-v1", "minari", location="cart-random", raw=tmp_path)
-    one, same = (recordings.read(tmp_path / name) for name in ("cart-random", "cart-again"))
+    one, same = (stored.read(tmp_path / name) for name in ("cart-random", "cart-again"))
     assert one.transitions.rewards.tolist() == same.transitions.rewards.tolist()
     assert (one.transitions.observations == same.transitions.observations).all()
 
@@ -196,8 +199,8 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
 def test_a_data_set_is_handed_on_with_the_policies_that_recorded_it(home, tmp_path, source, tiers):
     """The same weights: what learns from the data can be held against them."""
     record(home, tmp_path / "set", "CartPole-v1", source, episodes=4)
-    kept = tmp_path / "set" / behaviours.RECORDERS
+    kept = tmp_path / "set" / behaviour_folder.RECORDERS
     assert sorted(folder.name for folder in kept.glob("*")) == tiers
     for tier in tiers:
-        assert saved.digest(kept / tier) == saved.digest(home / "CartPole-v1" / tier)
+        assert files.digest(kept / tier) == files.digest(home / "CartPole-v1" / tier)
     assert list(check.problems(tmp_path)) == []

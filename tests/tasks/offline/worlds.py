@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from tasks import recordings, simulators
-from tasks.episodes import Episode
-from tasks.recordings import Reference
+from tasks.offline.datasets import stored
+from tasks.offline.datasets.episodes import Episode
+from tasks.offline.datasets.stored import Reference
+from tasks.offline.environments import simulators
 
 
 def episode(environment, rng, seed):
@@ -35,5 +36,5 @@ def record(path, environment, episodes, reference=None):
     rng = np.random.default_rng(0)
     played = [episode(environment, rng, seed) for seed in range(episodes)]
     lowest = float(np.mean([one.rewards.sum() for one in played]))
-    recordings.write(path, environment, played, reference or Reference(lowest, lowest + 100), {})
+    stored.write(path, environment, played, reference or Reference(lowest, lowest + 100), {})
     return path

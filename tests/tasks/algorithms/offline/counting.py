@@ -10,8 +10,8 @@ import torch
 
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import AdamW
-from tasks.algorithms.offline.networks import Spaces
-from tasks.algorithms.offline.transformer import Transformer
+from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.transitions import Transitions
 from tasks.algorithms.offline.windows import Episodes
 

@@ -6,7 +6,7 @@ import torch
 
 from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks import MeanAction, Preferences, Spaces
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, Spaces
 from tasks.algorithms.offline.transitions import Transitions
 
 STEPS, EPISODES, GAMMA = 10, 60, 0.9

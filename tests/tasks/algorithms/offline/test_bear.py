@@ -6,8 +6,8 @@ import torch
 
 from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.vae import ActionModel, gaussian_kl
 from tasks.algorithms.offline.transitions import Batch
-from tasks.algorithms.offline.vae import ActionModel, gaussian_kl
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = bear.Settings(

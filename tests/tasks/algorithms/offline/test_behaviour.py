@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tasks.algorithms.offline import behaviour
-from tasks.algorithms.offline.actors import BOUND, Behaviour, Tanh
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import Rollout, Running, Settings, advantages, fit, loss
-from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
+from tasks.algorithms.offline.networks.mlp import Spaces
 
 GAMMA, LAM = 0.5, 0.5
 SPACES = Spaces(2, 3, discrete=True)

@@ -6,7 +6,7 @@ import torch
 
 from tasks.algorithms.offline import cql_continuous as cql
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Batch
 from tests.tasks.algorithms.offline import point
 

@@ -5,14 +5,14 @@ from math import exp, log
 import pytest
 import torch
 
-from tasks import simulators
 from tasks.algorithms.offline import cql, dqn
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks import QValues, Spaces
-from tasks.algorithms.offline.target import Target
+from tasks.algorithms.offline.networks.mlp import QValues, Spaces
+from tasks.algorithms.offline.networks.target import Target
 from tasks.algorithms.offline.transitions import Batch, Transitions
-from tasks.playing import as_player, play
-from tasks.recordings import read
+from tasks.offline.datasets.stored import read
+from tasks.offline.environments import simulators
+from tasks.offline.environments.rollouts import as_player, play
 from tests.tasks.offline import worlds
 
 # Two states, one-hot, and two actions. Online and target network disagree about the better action in state 1.

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tasks.algorithms.offline import fitted_q
-from tasks.algorithms.offline.critics import Critics
-from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.networks.critics import Critics
+from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
 from tests.tasks.algorithms.offline.chains import dynamics, evaluated, recorded, sampled
 

@@ -1,6 +1,6 @@
 import torch
 
-from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.replay import Replay
 
 

@@ -3,10 +3,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import players, saved
 from tasks.algorithms.offline import tabular_q
-from tasks.algorithms.offline.networks import Spaces
+from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
+from tasks.offline.policies import files, kinds
 from tests.tasks.algorithms.offline.chains import dynamics, optimal, recorded, sampled
 
 
@@ -98,8 +98,8 @@ def test_too_many_states_are_counted():
 
 def test_a_saved_table_acts_the_same(tmp_path):
     policy, _ = learnt(sampled(dynamics(states=5, actions=3, seed=1)), 3, gamma=0.9)
-    saved.save(policy, tmp_path)
-    again = players.load(tmp_path)
+    files.save(policy, tmp_path)
+    again = kinds.load(tmp_path)
     seen = torch.cat([torch.eye(5), torch.zeros(1, 5)])
     assert torch.equal(again.act(seen), policy.act(seen))
     assert torch.equal(again.values(seen), policy.values(seen))

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from tasks.algorithms.offline import text
 from tasks.algorithms.offline.adam import AdamW
-from tasks.algorithms.offline.transformer import Transformer
+from tasks.algorithms.offline.networks.transformer import Transformer
 
 
 def test_each_token_is_predicted_from_those_before_it():

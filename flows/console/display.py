@@ -1,0 +1,229 @@
+"""What a person sees while stages run: a live table on a terminal, plain lines where output is piped.
+
+Both are watchers: they are called with each Event, from whichever thread made it.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from flows.console.summary import STYLES, WORDS, duration, relative, tally
+from flows.engine.state import Event, PlannedStage
+
+PROGRESS_SECONDS = 10.0  # how often a piped run says how far a stage is
+FIXED = 29  # columns that state and time take in the table, with the space around them
+DETAIL = 22  # that `1200/7500, 12 min left` takes
+BAR = 9  # and the bar before it, where there is room
+
+
+@dataclass
+class Row:
+    """What is known of one stage, and since when it runs and reports steps."""
+
+    name: str
+    last: Event
+    began: float = 0.0
+    first_step: tuple[int, float] | None = None
+
+    def update(self, event: Event, now: float) -> None:
+        """Take a new event; what an earlier one said of its log and steps stays."""
+        if event.state == "running" and self.last.state != "running":
+            self.began = now
+        if event.step is None and event.state == "running":
+            event = replace(event, step=self.last.step, total=self.last.total)
+        if event.step is not None and self.first_step is None:
+            self.first_step = (event.step, now)
+        reason = event.reason or (self.last.reason if event.state == "running" else "")
+        self.last = replace(event, reason=reason, log=event.log or self.last.log)
+
+    def seconds(self, now: float) -> float:
+        """How long the stage has run, or ran."""
+        return now - self.began if self.last.state == "running" else self.last.seconds
+
+    def left(self, now: float) -> float | None:
+        """Seconds until the last step at the rate so far; None while that is anyone's guess, and at the end."""
+        step, total = self.last.step, self.last.total
+        if step is None or total is None or self.first_step is None or step >= total:
+            return None
+        done, since = step - self.first_step[0], now - self.first_step[1]
+        return since / done * (total - step) if done > 0 and since >= 1 else None
+
+
+class Lines:
+    """One line for each change of state, and now and then for progress; no control characters."""
+
+    def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
+        self.console, self.root = console, root
+        self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned}
+        self.width = max((len(name) for name in self.rows), default=0)
+        self.late = sum(stage.reason is not None for stage in planned)
+        self.told: dict[str, float] = {}
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.console.print(f"{self.late} of {len(self.rows)} stages to run")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        now = time.monotonic()
+        with self.lock:
+            row = self.rows[event.stage]
+            changed = event.state != row.last.state
+            row.update(event, now)
+            progress = row.last.state == "running" and event.step is not None
+            if changed:
+                self.told[event.stage] = now
+                self.line(row, self.about(row))
+            elif progress and now - self.told.get(event.stage, now) >= PROGRESS_SECONDS:
+                self.told[event.stage] = now
+                self.line(row, steps(row, now))
+
+    def line(self, row: Row, about: str) -> None:
+        """Print one line about a stage."""
+        text = f"{row.name:<{self.width}}  {WORDS[row.last.state]:<10}  {about}".rstrip()
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def about(self, row: Row) -> str:
+        """What the change of state needs beside its name."""
+        last = row.last
+        if last.state in ("running", "failed"):
+            taken = duration(last.seconds) if last.state == "failed" else ""
+            log = f"log: {relative(last.log, self.root)}" if last.log else ""
+            return "  ".join(filter(None, (taken, last.reason, log)))
+        return duration(last.seconds) if last.state in ("ran", "restored") else last.reason
+
+
+def steps(row: Row, now: float) -> str:
+    """`120/400, 35 s left`, in whole minutes from one minute on: it is an estimate."""
+    left = row.left(now)
+    if left is None:
+        return f"{row.last.step}/{row.last.total}"
+    rough = duration(left) if left < 60 or left >= 3600 else f"{round(left / 60)} min"
+    return f"{row.last.step}/{row.last.total}, {rough} left"
+
+
+class LiveTable(Lines):
+    """A table of all stages that redraws itself; each running or failed stage shows where its log is."""
+
+    def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
+        super().__init__(console, planned, root)
+        self.began, self.over = time.monotonic(), False
+        self.live = Live(console=console, get_renderable=self.table, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        self.live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.over = True  # what stays on the screen is the whole table
+        self.live.__exit__(kind, error, trace)
+
+    def __call__(self, event: Event) -> None:
+        """Take an event; the next redraw shows it."""
+        with self.lock:
+            self.rows[event.stage].update(event, time.monotonic())
+
+    def table(self) -> RenderableType:
+        """The table as it is now, cut to what fits on the screen, with the logs of interest under it."""
+        now = time.monotonic()
+        with self.lock:
+            logs = [
+                row.last.log for row in self.rows.values() if row.last.log and row.last.state in ("running", "failed")
+            ]
+            entries = self.fitting(self.console.height - 2 - len(logs))
+            table = self.grid(entries, now)
+            if self.over:
+                return table
+            more = len(self.rows) - sum(map(len, entries))
+            hidden = f"{more} more · " if more else ""
+            states = [row.last.state for row in self.rows.values()]
+            doing = "starting" if set(states) == {"waiting"} else tally(states)
+            notes = [f"log: {relative(log, self.root)}" for log in logs]
+            return Group(
+                table, *(Text(note, "dim") for note in (*notes, f"{hidden}{doing} · {duration(now - self.began)}"))
+            )
+
+    def grid(self, entries: Sequence[Sequence[Row]], now: float) -> Table:
+        """A line for each entry: a stage, or several branches of one, of which it says how many are in which state."""
+        labels = [rows[0].name if len(rows) == 1 else f"{_stage(rows[0])} ({len(rows)})" for rows in entries]
+        room = self.console.width - FIXED - (0 if self.over else DETAIL)
+        width = min(max(map(len, labels), default=0), max(room, 24))
+        table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        table.add_column(width=width, no_wrap=True)
+        table.add_column(width=10, no_wrap=True)
+        table.add_column(width=11, no_wrap=True, justify="right")
+        table.add_column(ratio=1, no_wrap=True)
+        for label, rows in zip(labels, entries, strict=True):
+            states = [row.last.state for row in rows]
+            same = states[0] if len(set(states)) == 1 else None
+            taken = [row.seconds(now) for row in rows if row.last.state in ("running", "ran", "restored", "failed")]
+            detail = (
+                self.detail(rows[0], now, room - width)
+                if len(rows) == 1
+                else Text("" if same else tally(states), "dim")
+            )
+            state = Text(WORDS[same], STYLES[same]) if same else Text()
+            table.add_row(shortened(label, width), state, duration(sum(taken)) if taken else "", detail)
+        return table
+
+    def fitting(self, space: int) -> list[list[Row]]:
+        """All rows if there is space; else branches that wait or have ended as one, and of all the most urgent."""
+        rows = list(self.rows.values())
+        if self.over or len(rows) <= space:
+            return [[row] for row in rows]
+        groups: dict[str, list[Row]] = {}
+        for row in rows:
+            alone = row.last.state in ("running", "failed")
+            groups.setdefault(row.name if alone else _stage(row), []).append(row)
+        urgency = {"failed": 0, "running": 0, "waiting": 2, "up-to-date": 3}
+
+        def rank(entry: list[Row]) -> tuple[int, float]:
+            return min(urgency.get(row.last.state, 1) for row in entry), -max(row.began for row in entry)
+
+        chosen = sorted(groups.values(), key=rank)[: max(space, 1)]
+        return [entry for entry in groups.values() if entry in chosen]
+
+    def detail(self, row: Row, now: float, spare: int) -> RenderableType:
+        """How far a running stage is, else why it is in its state."""
+        if row.last.state == "running" and row.last.step is not None and row.last.total:
+            told = Text(steps(row, now))
+            if spare < BAR:
+                return told
+            grid = Table.grid(padding=(0, 1))
+            grid.add_row(ProgressBar(total=row.last.total, completed=row.last.step, width=BAR - 1), told)
+            return grid
+        return Text(row.last.reason, "red" if row.last.state == "failed" else "dim", overflow="ellipsis")
+
+
+def _stage(row: Row) -> str:
+    return row.name.partition("@")[0]
+
+
+def shortened(name: str, width: int) -> str:
+    """A name within a width: stages differ in their first letters, branches in their last."""
+    head = (width - 1) // 2
+    return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+
+def watcher(console: Console, planned: Sequence[PlannedStage], root: Path) -> Lines:
+    """The live table on a terminal, plain lines elsewhere."""
+    live = console.file.isatty() and console.is_interactive
+    return (LiveTable if live else Lines)(console, planned, root)

@@ -1,0 +1,164 @@
+"""The stages that some targets need, and no others: what a plan reads of dvc.yaml and params.yaml.
+
+DVC itself loads every stage, and parses params.yaml several times for each: with a hundred branches of `foreach` that
+takes longer than all else that a plan does.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import TopologicalSorter
+from os.path import normpath
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from flows.engine.dvc_lock import LOCKFILE, text_of
+from flows.engine.dvc_repository import plain_errors
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
+    from dvc.stage import PipelineStage, Stage
+
+
+OUTS = ("outs", "metrics", "plots")
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Some stages and all that they need, in topological order, each with the names of those that it needs itself."""
+
+    stages: "Mapping[str, tuple[PipelineStage, tuple[str, ...]]]"
+    outs: Sequence[Path]  # of these stages, and of .dvc files
+
+
+class Pipeline:
+    """What dvc.yaml defines, with every branch."""
+
+    def __init__(self, repo: "Repo") -> None:
+        from dvc.dvcfile import load_file
+
+        self.repo = repo
+        self._file = load_file(repo, str(Path(repo.root_dir, "dvc.yaml")))
+
+    @cached_property
+    def _definitions(self) -> dict[str, Any]:
+        with plain_errors("dvc.yaml"):
+            return self._file.resolver.resolve().get("stages", {})
+
+    @property
+    def names(self) -> list[str]:
+        """Every stage's name, `stage@branch` for branches, in the order of dvc.yaml."""
+        return list(self._definitions)
+
+    @property
+    def empty(self) -> dict[str, str]:
+        """The stages without any branch, each with the place in params.yaml that would name some."""
+        branched = {
+            name: stage["foreach"] for name, stage in self._file.contents["stages"].items() if "foreach" in stage
+        }
+        having = {name.split("@")[0] for name in self.names}
+        return {name: str(place).strip("${}") for name, place in branched.items() if name not in having}
+
+    def closure(self, wanted: Iterable[str]) -> Closure:
+        """These stages and all that they need, loaded and checked as DVC does."""
+        from dvc.repo.index import Index
+
+        needed = self._needed(wanted)
+        with plain_errors("dvc.yaml"):
+            loaded: list[Stage] = [*self.load(needed)]
+            index = Index(self.repo, [*loaded, *self._data(loaded)])
+            graph = index.graph
+        stages = {stage.name: stage for stage in loaded if stage.cmd}
+        upstream = {
+            name: tuple(sorted(up.name for up in graph.successors(stage) if up.cmd)) for name, stage in stages.items()
+        }
+        order = TopologicalSorter(upstream).static_order()
+        return Closure({name: (stages[name], upstream[name]) for name in order}, [Path(o.fs_path) for o in index.outs])
+
+    def load(self, names: Sequence[str]) -> "list[PipelineStage]":
+        """These stages alone, each with what dvc.lock says of it."""
+        loader = self._file.LOADER(self._file, self._file.contents, self._recorded(names))
+        return [loader[name] for name in names]
+
+    def _needed(self, wanted: Iterable[str]) -> list[str]:
+        """The names of these stages and of all that make what they depend on, in the order of dvc.yaml.
+
+        With them come stages that make the same outs, which DVC then refuses.
+        """
+        outs: dict[PurePosixPath, set[str]] = {}
+        within: dict[PurePosixPath, set[str]] = {}  # folder -> who makes something in it
+        for name, definition in self._definitions.items():
+            for out in _paths(definition, *OUTS):
+                outs.setdefault(out, set()).add(name)
+                for folder in out.parents:
+                    within.setdefault(folder, set()).add(name)
+        found, todo = set[str](), list(wanted)
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found.add(name)
+                for path in _paths(self._definitions[name], "deps", *OUTS):
+                    todo += within.get(path, ())
+                    todo += [maker for place in (path, *path.parents) for maker in outs.get(place, ())]
+        return [name for name in self._definitions if name in found]
+
+    def _recorded(self, names: Sequence[str]) -> dict[str, Any]:
+        """What dvc.lock says of these stages, or all of it, as DVC reads it, where that is not so easily found."""
+        from dvc.dvcfile import Lockfile
+        from dvc.utils.serialize import parse_yaml
+
+        path = Path(self.repo.root_dir, LOCKFILE)
+        try:
+            return Lockfile.SCHEMA(parse_yaml(text_of(path.read_text(), names), str(path)))
+        except Exception:
+            return self._file.lockfile_contents  # or the error that DVC has for it
+
+    def _data(self, stages: "Sequence[Stage]") -> "list[Stage]":
+        """What stands in .dvc files beside deps of these stages: data that `dvc add` or `dvc import` keeps."""
+        from dvc.dvcfile import load_file
+
+        root = Path(self.repo.root_dir)
+        deps = {Path(dep.fs_path) for stage in stages for dep in stage.deps}
+        places = {place for dep in deps for place in (dep, *dep.parents) if root in place.parents}
+        files = [file for place in sorted(places) if (file := place.with_name(f"{place.name}.dvc")).is_file()]
+        return [stage for file in files for stage in load_file(self.repo, str(file)).stages.values()]
+
+
+def _paths(definition: Mapping[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
+    """The paths of a stage's outs or deps as dvc.yaml has them: a text, or a key with options."""
+    for kind in kinds:
+        for entry in definition.get(kind, []):
+            path = entry if isinstance(entry, str) else next(iter(entry))
+            yield PurePosixPath(normpath(PurePosixPath(definition.get("wdir", "."), path)))
+
+
+@contextmanager
+def params_read_once() -> Iterator[None]:
+    """Let DVC parse params.yaml once for all stages, while no one writes it, and find a key without a search."""
+    from dvc.dependency import param
+
+    load, read, parsed = param.load_path, param.read_param_file, dict[str, Any]()
+
+    def load_once(path: str, *arguments: Any, **options: Any) -> Any:
+        if path not in parsed:
+            parsed[path] = load(path, *arguments, **options)
+        return parsed[path]
+
+    def find(fs: Any, path: str, keys: Sequence[str] | None = None, flatten: bool = False, **options: Any) -> Any:
+        found = {key: _at(load_once(path, fs, **options), key) for key in keys or () if flatten}
+        straight = {key: value for key, value in found.items() if value is not None}
+        rest = [key for key in keys or () if key not in straight]
+        return {**straight, **read(fs, path, rest, flatten, **options)} if rest or not keys else straight
+
+    param.load_path, param.read_param_file = load_once, find
+    try:
+        yield
+    finally:
+        param.load_path, param.read_param_file = load, read
+
+
+def _at(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values

@@ -1,0 +1,131 @@
+"""Where MLflow's records are, and the names under which the engine writes what lineage is read from.
+
+A run of a stage has the tags `posttrain.stage`, `posttrain.key` (DVC's run-cache key), `posttrain.dep.<path>` and
+`posttrain.out.<path>` (hashes as in dvc.lock) and `posttrain.outs` (all hashes of its outs, in the order of the paths).
+"""
+
+import ast
+import copy
+import json
+import re
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.engine import mlflow_runs
+from flows.engine.dvc_repository import open_repo
+from flows.engine.mlflow_runs import PREFIX
+from tasks.common import mlflow_database
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+BATCH = 100  # MLflow's limit of tags in one call
+Entry = Mapping[str, Any]  # of one stage in dvc.lock: cmd, deps, params, outs
+
+
+def open_store(root: Path) -> "MlflowClient":
+    """A client of the store, which is made if it is missing; PlanError if it cannot be read or written."""
+    with mlflow_runs.one_line():
+        return mlflow_database.open_client(root)
+
+
+def experiment(client: "MlflowClient", root: Path, name: str) -> str:
+    """The id of the experiment of a flow."""
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return found.experiment_id
+    return client.create_experiment(name, artifact_location=str(root / mlflow_database.ARTIFACTS))
+
+
+def tag_name(kind: str, path: str) -> str:
+    """The tag (without the prefix) for a path or stage: MLflow takes letters, digits and `_-./ :`."""
+    return f"{kind}.{re.sub(r'[^A-Za-z0-9_./ :-]', ':', path)}"
+
+
+def run_cache_key(entry: Entry) -> str:
+    """DVC's own key of the run cache: of the command, deps, params and the paths of the outs."""
+    from dvc.stage.cache import _get_cache_hash
+
+    return _get_cache_hash(copy.deepcopy(dict(entry)), key=True)
+
+
+def in_run_cache(root: Path, tags: Mapping[str, str]) -> bool:
+    """Whether DVC's run cache has what the run with these tags made: from there it may be restored."""
+    from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
+
+    key, outs = tags.get(PREFIX + "key"), tags.get(PREFIX + "outs")
+    if not key or not outs:
+        return False
+    with closing(open_repo(root)) as repo:
+        records = Path(repo.stage_cache.cache_dir, key[:2], key).glob("*")
+    for record in records:
+        with suppress(OSError, YAMLFileCorruptedError, AttributeError, KeyError):  # torn by a kill: DVC passes over it
+            if joined(load_yaml(record)) == outs:
+                return True
+    return False
+
+
+def hashes(entry: Entry, kind: str) -> dict[str, str]:
+    """Path and hash of each of an entry's `deps` or `outs`."""
+    return {item["path"]: item.get("md5") or "" for item in entry.get(kind, [])}
+
+
+def out_tags(entry: Entry) -> dict[str, str]:
+    """The tags that say what a run made."""
+    outs = hashes(entry, "outs")
+    by_path = {PREFIX + tag_name("out", path): value for path, value in outs.items()}
+    return {**by_path, PREFIX + "outs": joined(entry)}
+
+
+def in_tags(stage: str, entry: Entry) -> dict[str, str]:
+    """The tags that say what a run was made from."""
+    deps = {PREFIX + tag_name("dep", path): value for path, value in hashes(entry, "deps").items()}
+    return {**deps, PREFIX + "stage": stage, PREFIX + "key": run_cache_key(entry)}
+
+
+def joined(entry: Entry) -> str:
+    """The hashes of all outs as one text."""
+    return " ".join(value for _, value in sorted(hashes(entry, "outs").items()))
+
+
+def set_tags(client: "MlflowClient", run_id: str, tags: Mapping[str, str]) -> None:
+    """Set several tags at once: one by one they cost 20 ms each."""
+    from mlflow.entities import RunTag
+
+    batch = [RunTag(name, value) for name, value in tags.items()]
+    for begin in range(0, len(batch), BATCH):
+        client.log_batch(run_id, tags=batch[begin : begin + BATCH])
+
+
+def find(root: Path, stage: str, entry: Entry) -> str | None:
+    """The newest finished run that made exactly these outs by this key, adopted from plain `dvc repro` if need be."""
+    for run in mlflow_runs.finished(root, {"key": run_cache_key(entry), "outs": joined(entry)}):
+        return run.id
+    for md5 in filter(None, hashes(entry, "outs").values()):
+        for run in mlflow_runs.finished(root, {"metrics_md5": md5}):
+            ours = run.tags.get(PREFIX + "stage") in (stage, stage.split("@")[0])
+            if ours and PREFIX + "key" not in run.tags and _same_params(run.params, entry):
+                adopted = {**in_tags(stage, entry), **out_tags(entry), PREFIX + "adopted": "true"}
+                set_tags(open_store(root), run.id, adopted)
+                return run.id
+    return None
+
+
+def _same_params(logged: Mapping[str, str], entry: Entry) -> bool:
+    """Whether no parameter that a run logged as section.key differs from the entry's."""
+    recorded: dict[str, str] = {}
+    for values in entry.get("params", {}).values():
+        for section, content in values.items():
+            for key, value in content.items() if isinstance(content, Mapping) else [("", content)]:
+                recorded[f"{section}.{key}".rstrip(".")] = str(value)
+    return all(_value(recorded.get(key, value)) == _value(value) for key, value in logged.items())
+
+
+def _value(text: str) -> Any:
+    """A logged value as data: 1 and 1.0 are the same, and so are a tuple and a list."""
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text)))
+    except (ValueError, SyntaxError, TypeError):
+        return text

@@ -1,0 +1,313 @@
+"""params.yaml as a person edits it: read as DVC reads it, checked against params.schema.json, changed value by value.
+
+An edit replaces the text of one value and nothing else, so comments, order and the spelling of every other number
+stay. It is written, atomically, only if the whole file is valid afterwards.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
+
+from flows.params import rules
+from flows.params.checking import (
+    PARAMS,
+    Key,
+    ParameterError,
+    free,
+    idle,
+    outside,
+    shortened,
+    shown,
+    suggestion,
+    validate,
+)
+from flows.params.reading import parse, read_text
+
+SCHEMA, PRESETS = "params.schema.json", "presets"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One value to set: `text` as it will stand in the file, `source` as an error names where it came from."""
+
+    key: Key
+    value: Any
+    text: str
+    source: str
+
+
+def check(root: Path) -> None:
+    """Raise ParameterError unless every value of params.yaml is one that the stages accept."""
+    validate(parse(read_text(root / PARAMS), PARAMS), _schema(root), {})
+
+
+def check_together(root: Path, stages: Collection[str]) -> None:
+    """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files there are."""
+    rules.check(rules.Given(parse(read_text(root / PARAMS), PARAMS), stages, root))
+
+
+def check_outside(root: Path, stages: set[str]) -> None:
+    """Raise ParameterError if one of these stages needs a file or an environment that params.yaml names and there is not."""
+    for key, kind, name, value in outside(parse(read_text(root / PARAMS), PARAMS), _schema(root)):
+        if stages.isdisjoint((key[0], *(f"{key[0]}@{part}" for part in key[1:]))):
+            continue
+        if kind == "existsBelow" and not (root / name).exists():
+            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} does not exist")
+        if kind == "modelNotOf" and (fault := _model_fault(root / name, value)):
+            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} {fault}")
+        if kind == "environmentsOr" and (fault := _unknown(name)):
+            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {fault}")
+
+
+def _unknown(environment: str) -> str:
+    """What speaks against an environment that another process will make; empty if nothing. No module of others is imported.
+
+    What a module, or a package with an entry point for Gymnasium, registers is known to that process alone.
+    """
+    from gymnasium import registry
+
+    module, _, name = environment.rpartition(":")
+    top = module.partition(".")[0]
+    if top:
+        found = None
+        with suppress(ValueError):  # of __main__
+            found = find_spec(top)
+        return "" if found else f"{environment}: no module {top} is installed"
+    if name in registry or entry_points(group="gymnasium.envs"):
+        return ""
+    return f"Gymnasium has no such environment{suggestion(name, list(registry))}"
+
+
+def _model_fault(folder: Path, refused: Sequence[str]) -> str:
+    """What is wrong with a model in Hugging Face layout, as far as its config.json tells; empty if nothing is."""
+    config = folder / "config.json"
+    if not config.is_file():
+        return "holds no config.json; expected a model in Hugging Face layout"
+    try:
+        kind = json.loads(config.read_text())["model_type"]
+    except (ValueError, TypeError, KeyError):
+        return "holds a config.json without a model_type; expected a model in Hugging Face layout"
+    wanted = "expected an attention model, whose key-value cache has a place for each token of a row"
+    return (
+        f"holds a model of type {kind}, which is stateful (recurrent, or of linear attention); {wanted}"
+        if kind in refused
+        else ""
+    )
+
+
+def without_effect(root: Path, sections: Collection[str]) -> list[str]:
+    """One line for each group of parameters of these sections that do nothing at the file's values."""
+    found = idle(parse(read_text(root / PARAMS), PARAMS), _schema(root))
+    return [_said(keys, why) for keys, why in found if keys[0][0] in sections]
+
+
+def read(root: Path) -> bytes:
+    """The file as it is, for `write` to put it back."""
+    return read_text(root / PARAMS).encode()
+
+
+def setting(argument: str) -> Edit:
+    """The edit that `--set section.key=value` asks for; the value is YAML, as in the file."""
+    key, equals, text = argument.partition("=")
+    parts = tuple(key.strip().split("."))
+    if not equals or len(parts) < 2 or not all(parts):
+        raise ParameterError(f"--set {shortened(argument)}: expected section.key=value, such as dpo.beta=0.2")
+    return Edit(parts, parse(text, f"--set {key.strip()}"), text.strip(), "--set")
+
+
+def preset(root: Path, name: str) -> list[Edit]:
+    """The edits that lay presets/NAME.yaml over params.yaml: dictionaries whose keys the user chooses as a whole."""
+    path = root / PRESETS / f"{name}.yaml"
+    if path.name != f"{name}.yaml" or not path.is_file():  # of that folder alone
+        names = sorted(file.stem for file in path.parent.glob("*.yaml"))
+        there = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
+        raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {there}")
+    laid = _Laid(f"{PRESETS}/{name}.yaml", read_text(path), _schema(root))
+    values = parse(laid.text, laid.source)
+    if not isinstance(values, dict) or not values:
+        raise ParameterError(f"{laid.source}: expected sections of params.yaml with the values to change")
+    return list(laid.edits(YAML(typ="safe").compose(laid.text), values))
+
+
+def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
+    """Write the edits to params.yaml; returns one line `dpo.beta: 0.1 -> 0.2` for each value that really changed.
+
+    More lines say which parameters do nothing now, of those that changed or did something before.
+    """
+    path = root / PARAMS
+    before = text = read_text(path)
+    data = parse(text, PARAMS)
+    if not isinstance(data, dict):
+        raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
+    wanted, changes, schema = deepcopy(data), {}, _schema(root)
+    for change in edits:
+        _has_entry(wanted, change, schema)
+        _put(wanted, change)
+    validate(wanted, schema, {change.key: change.source for change in edits})
+    known = {key for keys, _ in idle(data, schema) for key in keys}
+    for change in edits:
+        old = _get(data, change.key)
+        text, data = _replace(text, data, change)
+        if _json(old) != _json(change.value):
+            changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
+    if changes and text != before:
+        write(path, text.encode())
+    return [*changes.values(), *_newly_idle(data, known, changes, schema)]
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace a file at once: whoever reads it sees all of the old content or all of the new."""
+    path = path.resolve()
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise ParameterError(f"{path.name}: cannot be written ({error.strerror})") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _schema(root: Path) -> dict[str, Any]:
+    try:
+        return json.loads(read_text(root / SCHEMA))
+    except json.JSONDecodeError as error:
+        raise ParameterError(f"{SCHEMA}: line {error.lineno}: not valid JSON; `make contract` writes it") from None
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """A preset's text, and what is needed to cut it into edits."""
+
+    source: str
+    text: str
+    schema: dict[str, Any]
+
+    def edits(self, node: Node, data: Any, key: Key = ()) -> Iterator[Edit]:
+        if isinstance(node, MappingNode) and data and not free(self.schema, key):
+            for name, value in node.value:
+                yield from self.edits(value, data[name.value], (*key, str(name.value)))
+        elif isinstance(node, ScalarNode) or (isinstance(node, MappingNode) and data):
+            margin = "\n" + " " * node.start_mark.column
+            yield Edit(key, data, self.text[slice(*_span(node))].replace(margin, "\n"), self.source)
+        else:
+            yield Edit(key, data, _json(data), self.source)
+
+
+def _newly_idle(data: Any, known: Collection[Key], changed: Iterable[Key], schema: dict[str, Any]) -> Iterator[str]:
+    """What is to be said of an edit: the keys that do nothing now, of those that have changed or that were not `known` to."""
+    for keys, why in idle(data, schema):
+        touched = [key for key in keys if key not in known or any(one[: len(key)] == key for one in changed)]
+        if touched:
+            yield _said(touched, why)
+
+
+def _said(keys: Sequence[Key], why: str) -> str:
+    verb = "does" if len(keys) == 1 else "do"
+    return f"{', '.join('.'.join(key) for key in keys)} {verb} nothing with {why}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _has_entry(data: Any, change: Edit, schema: dict[str, Any]) -> None:
+    """Raise ParameterError where a change is to a part of an entry that is not there: a misspelling of one that is."""
+    for depth in range(1, len(change.key) - 1):
+        entries, name = _get(data, change.key[:depth]), change.key[depth]
+        if isinstance(entries, dict) and name not in entries and free(schema, change.key[:depth]):
+            key = ".".join(change.key[: depth + 1])
+            raise ParameterError(f"{change.source} {key}: no such entry{suggestion(name, list(entries))}")
+
+
+def _put(data: Any, change: Edit) -> None:
+    for part in change.key[:-1]:
+        below = data.get(part)
+        if not isinstance(below, dict):
+            below = data[part] = {}
+        data = below
+    data[change.key[-1]] = change.value
+
+
+def _get(data: Any, key: Iterable[str]) -> Any:
+    for part in key:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
+    """Put the new value where the old one stands, and prove by reading it back that nothing else has changed."""
+    wanted = deepcopy(data)
+    _put(wanted, change)
+    if wanted == data and _json(_get(data, change.key)) == _json(change.value):
+        return text, data
+    for start, end, spelt in _spellings(text, change):
+        edited = f"{text[:start]}{spelt}{text[end:]}"
+        try:
+            if parse(edited, PARAMS) == wanted:
+                return edited, wanted
+        except ParameterError:
+            continue
+    raise ParameterError(f"{PARAMS}: {'.'.join(change.key)}: cannot be changed from here; edit the file")
+
+
+def _spellings(text: str, change: Edit) -> Iterator[tuple[int, int, str]]:
+    """What could be written where to make a change, the likeliest first: in place of the old value, or as a new entry."""
+    span, above = _locate(text, change.key), _locate(text, change.key[:-1])
+    for spelt in (change.text, _json(change.value)):
+        if span:
+            colon = text.rindex(":", 0, span[0]) + 1
+            if "\n" in (between := text[colon : span[0]]) and not between.strip() and "\n" not in spelt:
+                yield colon, span[1], f" {spelt}"  # what had lines of its own now stands in the key's
+            yield *span, " " * (span[0] == span[1]) + _indented(spelt, text, span[0])
+        elif above:
+            line = text.find("\n", above[1])
+            margin = "\n" + " " * _column(text, above[0])
+            yield line, line, f"{margin}{change.key[-1]}: {spelt}"
+            yield above[1] - 1, above[1] - 1, f", {change.key[-1]}: {spelt}"
+
+
+def _indented(spelt: str, text: str, at: int) -> str:
+    return spelt.replace("\n", "\n" + " " * _column(text, at))
+
+
+def _column(text: str, at: int) -> int:
+    return at - text.rfind("\n", 0, at) - 1
+
+
+def _locate(text: str, key: Key) -> tuple[int, int] | None:
+    """Where the value of a key stands in the text; None if the key has none there."""
+    node, after = YAML(typ="safe").compose(text), 0
+    for part in key:
+        pairs = node.value if isinstance(node, MappingNode) else []
+        name, node = next((pair for pair in pairs if str(pair[0].value) == part), (None, None))
+        if name is None:
+            return None
+        after = text.index(":", name.end_mark.index) + 1
+    start, end = _span(node)
+    return (start, end) if start < end else (after, after)  # an empty value's mark is that of what follows it
+
+
+def _span(node: Any) -> tuple[int, int]:
+    """Where a value's text begins and ends; a block collection ends with its last value, before any comment."""
+    last = node
+    while not isinstance(last, ScalarNode) and not last.flow_style and last.value:
+        last = last.value[-1][1] if isinstance(last, MappingNode) else last.value[-1]
+    return node.start_mark.index, last.end_mark.index

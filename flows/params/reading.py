@@ -1,0 +1,60 @@
+"""YAML that a person wrote or was given: text, and plain data of a size that a file of parameters can have."""
+
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from flows.params.checking import ParameterError
+
+DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # levels, a number, values
+
+
+def read_text(path: Path) -> str:
+    """The file as text; ParameterError if it cannot be read."""
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        raise ParameterError(f"{path.name}: not found in {path.parent}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParameterError(f"{path.name}: cannot be read as text ({error})") from None
+
+
+def parse(text: str, name: str) -> Any:
+    """The data; ParameterError, which names the file or option, if it is no YAML or could be no parameters."""
+    try:
+        data = YAML(typ="safe").load(text)  # as DVC does: YAML 1.2, so 1e-3 is a number
+        size(data, {})
+        return data
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark and not name.startswith("--set") else ""
+        raise ParameterError(f"{name}: {where}not valid YAML ({' '.join(str(error.problem).split())})") from None
+    except RecursionError:
+        raise ParameterError(f"{name}: nested deeper than {DEEPEST} levels") from None
+    except ParameterError as error:
+        raise ParameterError(f"{name}: {error}") from None
+    except (YAMLError, ValueError) as error:
+        raise ParameterError(f"{name}: not valid YAML ({' '.join(str(error).split())})") from None
+
+
+def size(data: Any, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
+    """How many values it has when aliases are written out; ParameterError where no parameters can be so.
+
+    `known` has the sizes of what was seen, so that an alias of an alias of an alias is counted and not walked through.
+    """
+    if isinstance(data, int) and abs(data) > LARGEST:
+        raise ParameterError("a number of more than 300 digits")
+    if not isinstance(data, dict | list):
+        return 1
+    if id(data) in above:
+        raise ParameterError("a value that holds itself")
+    if len(above) == DEEPEST:
+        raise ParameterError(f"nested deeper than {DEEPEST} levels")
+    if id(data) not in known:
+        below = data.values() if isinstance(data, dict) else data
+        known[id(data)] = 1 + sum(size(value, known, (*above, id(data))) for value in below)
+        if known[id(data)] > MOST:
+            raise ParameterError(f"more than {MOST} values")
+    return known[id(data)]

@@ -1,0 +1,216 @@
+"""How a report was made: the part of its pages that differs from run to run.
+
+A report stage writes deterministic pages, data/<stage>/<stage>.html and .md, since nothing in an out may vary. After a
+run they are copied to the repository's root, and the marker in them becomes the graph, the runs, the exact params and
+the versions.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from graphlib import TopologicalSorter
+from html import escape
+from pathlib import Path
+
+from flows.console.summary import WORDS, duration, tally
+from flows.engine import environment
+from flows.engine.state import PlannedStage, StageResult, State
+from flows.params.editing import write
+from flows.web.stage_graph import Graph, Look, mermaid, svg
+
+MARKER = "<!-- posttrain:run -->"
+WRITTEN = Path(".dvc/tmp/posttrain/pages.json")
+REPORTS = ("report", "offline_report")  # the stages that write pages, one a flow
+COLOURS: dict[State, tuple[str, str]] = {  # fill, border
+    "failed": ("#fbe0de", "#c62f26"),
+    "skipped": ("#fff3d6", "#b7800d"),
+    "ran": ("#dff3e3", "#1f8a3b"),
+    "restored": ("#e0ecfb", "#2a6fc9"),
+    "up-to-date": ("#f1f1f1", "#888888"),
+}
+DRAWN = 30  # stages at most, each with a place of its own in the picture
+STYLE = """
+.pt-run table {border-collapse: collapse; font-size: .86em}
+.pt-run th, .pt-run td {text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top}
+.pt-run td:nth-child(2), .pt-run td:nth-child(3) {white-space: nowrap}
+.pt-run code {font-size: .82em; overflow-wrap: anywhere}
+.pt-run pre {background: #f6f6f6; color: #111; padding: .8em; font-size: .8em; white-space: pre-wrap; overflow-wrap: anywhere}
+.pt-run svg {display: block; margin: 1em auto; print-color-adjust: exact; -webkit-print-color-adjust: exact; break-inside: avoid}
+.pt-run tr {break-inside: avoid}
+@media print {.pt-run table {font-size: .68em}}
+"""
+
+
+def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> list[Path]:
+    """Write the pages of each report that the run brought up to date to the root; returns what it wrote."""
+    good = {result.stage for result in results if result.state in ("ran", "restored", "up-to-date")}
+    written = []
+    for report in good.intersection(REPORTS):
+        needed = _needed(planned, report)
+        ended = [result for result in results if any(result.stage == stage.name for stage in needed)]
+        params = (root / "params.yaml").read_text()
+        for kind, section in (("html", _html), ("md", _markdown)):
+            source, target = _pages(root, report, kind)
+            if source.is_file():
+                before, marked, after = source.read_text().rpartition(MARKER)  # any other is in a text that is shown
+                box = section(needed, ended, params, provenance(root)) if marked else ""
+                write(target, f"{before}{box}{after}".encode())
+                written.append(target)
+    if written:
+        known = {**_written(root), **{page.name: _digest(page) for page in written}}
+        (root / WRITTEN).parent.mkdir(parents=True, exist_ok=True)
+        write(root / WRITTEN, json.dumps(known).encode())
+    return written
+
+
+def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
+    """Whether a report in the root is missing, not as it was written, or older than what plain `dvc repro` has made since."""
+    known = _written(root)
+    pages = [_pages(root, stage.name, kind) for stage in planned if stage.name in REPORTS for kind in ("html", "md")]
+    return any(made.is_file() and not _is_new(made, shown, known.get(shown.name)) for made, shown in pages)
+
+
+def _is_new(made: Path, shown: Path, digest: str | None) -> bool:
+    return shown.is_file() and shown.stat().st_mtime >= made.stat().st_mtime and _digest(shown) == digest
+
+
+def _written(root: Path) -> dict[str, str]:
+    """The digests of the pages in the root as they were written: an edit by hand is not taken for a result."""
+    try:
+        return dict(json.loads((root / WRITTEN).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _digest(page: Path) -> str:
+    return hashlib.sha256(page.read_bytes()).hexdigest()
+
+
+def _pages(root: Path, report: str, kind: str) -> tuple[Path, Path]:
+    """Where a report's page is made, and where it is shown."""
+    return root / f"data/{report}/{report}.{kind}", root / f"{report}.{kind}"
+
+
+def _needed(planned: Sequence[PlannedStage], report: str) -> list[PlannedStage]:
+    """The report's stage and all that it needs, in the plan's order."""
+    needed = {report}
+    for stage in reversed(planned):
+        if stage.name in needed:
+            needed.update(stage.upstream)
+    return [stage for stage in planned if stage.name in needed]
+
+
+def provenance(root: Path) -> dict[str, str]:
+    """The commit, whether files differ from it, and the versions of what computed."""
+    commit, dirty = environment.code(root)
+    differs = f", with uncommitted changes in {dirty}" if dirty not in ("no", "unknown") else ""
+    return {"commit": commit + differs, **environment.versions()}
+
+
+def _grouped(
+    planned: Sequence[PlannedStage], results: Sequence[StageResult]
+) -> tuple[Graph, dict[str, list[StageResult]]]:
+    """The graph to draw, and the results in each of its nodes: a stage, or where these are many, all branches of one."""
+    known, many = {result.stage: result for result in results}, len(planned) > DRAWN
+    node = {stage.name: stage.name.partition("@")[0] if many else stage.name for stage in planned}
+    groups: dict[str, list[StageResult]] = {}
+    needs: dict[str, set[str]] = {}
+    for stage in planned:
+        groups.setdefault(node[stage.name], []).append(known[stage.name])
+        needs.setdefault(node[stage.name], set()).update(node[name] for name in stage.upstream)
+    order = TopologicalSorter(needs).static_order() if many else groups
+    return {name: sorted(needs[name]) for name in order}, groups
+
+
+def _lines(results: Sequence[StageResult]) -> list[str]:
+    """What a node of the graph says under its name: how it ended, and the run that made its output; of many, how many."""
+    if len(results) > 1:
+        return [tally(result.state for result in results), duration(sum(result.seconds for result in results))]
+    [result] = results
+    run = [f"run {result.mlflow_run_id[:8]}"] if result.mlflow_run_id else []
+    return [" · ".join(filter(None, (WORDS[result.state], _taken(result)))), *run]
+
+
+def _look(results: Sequence[StageResult]) -> Look:
+    """How a node is drawn: coloured by the state that asks most for attention."""
+    states = {result.state for result in results}
+    colours = next((colours for state, colours in COLOURS.items() if state in states), COLOURS["up-to-date"])
+    return Look(_lines(results), *colours)
+
+
+def _taken(result: StageResult) -> str:
+    return duration(result.seconds) if result.state in ("ran", "failed", "restored") else ""
+
+
+def _row(result: StageResult) -> tuple[str, str, str, str, list[str]]:
+    """A stage's row in the table: name, state, time, run, outs with their hashes."""
+    outs = [f"{path} {digest[:12]}" for path, digest in result.outs.items()]
+    return result.stage, WORDS[result.state], _taken(result), result.mlflow_run_id or "", outs
+
+
+HEADINGS = ("Stage", "State", "Time", "MLflow run", "Outs and their hashes")
+SAYING = (
+    "Each stage is one DVC stage and one MLflow run. A stage that is up to date or restored shows the run that made its "
+    "output. Arrows that follow from others are left out."
+)
+
+
+def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]) -> str:
+    graph, groups = _grouped(planned, results)
+    looks = {name: _look(ended) for name, ended in groups.items()}
+    rows = "\n".join(
+        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{taken}</td><td><code>{escape(run)}</code></td>"
+        f"<td>{'<br>'.join(f'<code>{escape(out)}</code>' for out in outs)}</td></tr>"
+        for name, state, taken, run, outs in map(_row, results)
+    )
+    heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
+    versions = " · ".join(f"{escape(name)} <code>{escape(fact)}</code>" for name, fact in facts.items())
+    return f"""<section class="pt-run"><style>{STYLE}</style>
+<h2>How it was made</h2>
+<p>{_counts(results)}. {SAYING}</p>
+{svg(graph, looks)}
+<table><thead><tr>{heads}</tr></thead><tbody>
+{rows}
+</tbody></table>
+<h3>Code and versions</h3>
+<p>{versions}</p>
+<h3>The exact params</h3>
+<pre>{escape(params)}</pre>
+</section>"""
+
+
+def _markdown(
+    planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]
+) -> str:
+    graph, groups = _grouped(planned, results)
+    picture = mermaid(graph, {name: _lines(ended) for name, ended in groups.items()})
+    rows = [
+        f"| {name} | {state} | {taken} | `{run}` | {'<br>'.join(f'`{out}`' for out in outs)} |"
+        for name, state, taken, run, outs in map(_row, results)
+    ]
+    table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|", *rows])
+    versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())
+    return f"""## How it was made
+
+{_counts(results)}. {SAYING}
+
+```mermaid
+{picture}
+```
+
+{table}
+
+### Code and versions
+
+{versions}
+
+### The exact params
+
+```yaml
+{params.rstrip()}
+```
+"""
+
+
+def _counts(results: Sequence[StageResult]) -> str:
+    return f"{len(results)} stages: {tally(result.state for result in results)}"

@@ -1,0 +1,38 @@
+"""The value of a state: what reward is to be expected of a response, read off before each of its tokens."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.language.completions import Completions, states
+
+
+class Critic(torch.nn.Module):
+    """A copy of a policy's body with a linear head that starts at 0, trained apart from the policy."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        self.body = copy.deepcopy(policy.base_model)
+        first = next(self.body.parameters())
+        self.head = torch.nn.Linear(policy.config.hidden_size, 1, device=first.device)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+        self.eval()  # dropout off
+
+    def forward(self, responses: Completions) -> Tensor:
+        """V(s_t), s_t being the prompt and the tokens before t: (N, L), zero where masked out."""
+        values = self.head(states(self.body, responses)[:, :-1].float()).squeeze(-1)
+        return values * responses.mask.to(values.device)
+
+    def get_output_embeddings(self) -> torch.nn.Linear:
+        """The head, as the optimizer asks for it."""
+        return self.head
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
+    """1 - Var(returns - values) / Var(returns) over masked-in tokens: 1 is a perfect critic, 0 one that knows the mean."""
+    truth, error = returns[mask], (returns - values)[mask]
+    variance = truth.var(correction=0).item()
+    return 1 - error.var(correction=0).item() / variance if variance > 0 else 0.0

@@ -1,0 +1,94 @@
+"""Answers gone wrong on purpose: what a reward model has to score below an answer, and never sees among honest samples.
+
+A policy that is trained against a reward model finds what that model was never shown. Each kind here is made of a good
+answer's own tokens or of none, so that no token of it is out of the ordinary by itself.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.language.completions import Completions
+from tasks.algorithms.language.pairs import Pairs
+
+
+def cut_off(answer: Tensor, _vocabulary: int, _longest: int, _generator: torch.Generator) -> Tensor:
+    """Its first half, rounded up: stopped in the middle."""
+    return answer[: (len(answer) + 1) // 2]
+
+
+def unending(answer: Tensor, _vocabulary: int, longest: int, _generator: torch.Generator) -> Tensor:
+    """Itself without its last token, over and over, to the length `longest`."""
+    body = answer[: max(1, len(answer) - 1)]
+    return body.repeat(-(-longest // len(body)))[:longest]
+
+
+def shuffled(answer: Tensor, _vocabulary: int, _longest: int, generator: torch.Generator) -> Tensor:
+    """Its tokens in another order, the last one where it was."""
+    order = torch.randperm(max(0, len(answer) - 1), generator=generator)
+    return torch.cat([answer[order], answer[-1:]])
+
+
+def random_tokens(answer: Tensor, vocabulary: int, longest: int, generator: torch.Generator) -> Tensor:
+    """Any tokens of the `vocabulary`, to the length `longest`."""
+    return torch.randint(vocabulary, (longest,), generator=generator, dtype=answer.dtype)
+
+
+Corruption = Callable[[Tensor, int, int, torch.Generator], Tensor]
+KINDS: dict[str, Corruption] = {
+    "cut_off": cut_off,
+    "unending": unending,
+    "shuffled": shuffled,
+    "random_tokens": random_tokens,
+}
+
+
+def corrupted(
+    responses: Completions, rows: Sequence[int], kinds: Sequence[str], vocabulary: int, generator: torch.Generator
+) -> Completions:
+    """One corrupted answer for each of `rows` (answers may come more than once), to the same prompts; kind by kind.
+
+    None is longer than the longest of `responses`.
+    """
+    longest = responses.mask.shape[1]
+    tokens = torch.zeros(len(rows), longest, dtype=torch.long)
+    mask = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for place, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
+        made = KINDS[kind](responses.tokens[row][responses.mask[row]], vocabulary, longest, generator)
+        tokens[place, : len(made)], mask[place, : len(made)] = made, True
+    return Completions(responses.prompts, responses.prompt_mask, responses.owner[list(rows)], tokens, mask)
+
+
+def best_answers(pairs: Pairs) -> list[int]:
+    """The row of each prompt's best answer: the first that a pair chooses and none rejects. (Rankings always have one.)"""
+    rejected = set(pairs.rejected.tolist())
+    best: dict[int, int] = {}
+    for row in pairs.chosen.tolist():
+        if row not in rejected:
+            best.setdefault(int(pairs.responses.owner[row]), row)
+    return list(best.values())
+
+
+def with_corrupted(pairs: Pairs, weight: float, vocabulary: int, generator: torch.Generator) -> Pairs:
+    """The same pairs and, for each prompt, one more: its best answer against a corruption of it, of a kind drawn at random.
+
+    The new pair weighs `weight`, where all of a prompt's own together weigh 1.
+    """
+    rows, names, old = best_answers(pairs), list(KINDS), pairs.responses
+    drawn = torch.randint(len(names), (len(rows),), generator=generator).tolist()
+    made = corrupted(old, rows, [names[kind] for kind in drawn], vocabulary, generator)
+    whole = Completions(
+        old.prompts,
+        old.prompt_mask,
+        *(torch.cat([getattr(old, part), getattr(made, part)]) for part in ("owner", "tokens", "mask")),
+    )
+    added = len(rows)
+    return Pairs(
+        whole,
+        torch.cat([pairs.index, torch.full((added,), -1)]),
+        torch.cat([pairs.chosen, torch.tensor(rows, dtype=torch.long)]),
+        torch.cat([pairs.rejected, torch.arange(len(old), len(whole))]),
+        torch.cat([pairs.weight, torch.full((added,), weight)]),
+        torch.cat([pairs.strong, torch.zeros(added, dtype=torch.bool)]),
+    )

@@ -1,0 +1,95 @@
+"""Direct preference optimisation: fit the policy to pairs without a reward model (arXiv:2305.18290, eq. 7), and its kin.
+
+A response is scored by log pi - log pi_ref, and beta times that is its implicit reward. Only the difference of a pair's
+two scores is trained, so the chosen log-probability may fall with the rejected one: both are logged.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.completions import Completions, response_logps
+from tasks.algorithms.language.pairs import Pairs
+
+Loss = Literal["sigmoid", "ipo", "simpo"]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is asked of d, the score of the chosen response less that of the rejected one.
+
+    sigmoid  -(1 - e) log sigmoid(beta d) - e log sigmoid(-beta d), e the label smoothing: DPO, and conservative DPO
+             where a share e of the labels is taken to be wrong (Mitchell 2023, ericmitchell.ai/cdpo.pdf)
+    ipo      (d - 1 / (2 beta))^2: a difference to reach and not to exceed (arXiv:2310.12036, eq. 17)
+    simpo    -log sigmoid(beta d - gamma), with no reference in the scores (arXiv:2405.14734, eq. 6)
+    """
+
+    loss: Loss
+    beta: float
+    label_smoothing: float
+    gamma: float
+    length_normalised: bool  # scores are means over response tokens: SimPO's are, and IPO's by its authors' word
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether log pi_ref enters the scores."""
+        return self.loss != "simpo"
+
+    def scores(self, logps: Tensor, reference: Tensor | None, lengths: Tensor) -> Tensor:
+        """The score of each response (N,) from log pi (N,), log pi_ref (N,) and the number of its tokens (N,)."""
+        change = logps if reference is None else logps - reference
+        return change / lengths if self.length_normalised else change
+
+    def losses(self, difference: Tensor) -> Tensor:
+        """The loss of each pair (P,) from d (P,)."""
+        if self.loss == "ipo":
+            return (difference - 1 / (2 * self.beta)).square()
+        margin = self.beta * difference
+        if self.loss == "simpo":
+            return -logsigmoid(margin - self.gamma)
+        return -(1 - self.label_smoothing) * logsigmoid(margin) - self.label_smoothing * logsigmoid(-margin)
+
+
+@torch.no_grad()
+def reference_logps(model: Any, batches: Iterable[Completions]) -> Tensor:
+    """log pi_ref of every response, in order: (N,)."""
+    model.eval()
+    return torch.cat([response_logps(model, batch) for batch in batches])
+
+
+def fit(
+    model: Any, batches: Iterable[Pairs], optimizer: Optimizer, *, reference: Tensor | None, objective: Objective
+) -> Iterator[dict[str, float]]:
+    """Train `model` in place, dropout off.
+
+    `reference` (M,) has log pi_ref of every response of the whole set; None where the objective needs none. Yields the
+    metrics of each batch under TRL's names, and with a reference `logps/chosen_change`, negative when the chosen ones fell.
+    """
+    model.eval()
+    for pairs in batches:
+        logps = response_logps(model, pairs.responses)
+        known = None if reference is None else reference[pairs.index]
+        scores = objective.scores(logps, known, pairs.responses.mask.sum(dim=1).to(logps.device))
+        loss = objective.losses(scores[pairs.chosen] - scores[pairs.rejected]).mean()
+        loss.backward()
+        norm = optimizer.step()
+        rewards = objective.beta * scores.detach()
+        chosen, rejected = rewards[pairs.chosen], rewards[pairs.rejected]
+        row = {
+            "loss": loss.item(),
+            "rewards/chosen": chosen.mean().item(),
+            "rewards/rejected": rejected.mean().item(),
+            "rewards/margins": (chosen - rejected).mean().item(),
+            "rewards/accuracies": (chosen > rejected).float().mean().item(),
+            "logps/chosen": logps[pairs.chosen].mean().item(),
+            "logps/rejected": logps[pairs.rejected].mean().item(),
+            "grad_norm": norm,
+        }
+        if known is not None:
+            row["logps/chosen_change"] = (logps.detach() - known)[pairs.chosen].mean().item()
+        yield row

@@ -1,0 +1,76 @@
+"""What a policy gradient learns from: a batch of sampled responses with their rewards.
+
+`Collect` is the environment as the algorithms see it: a step's number in, sampled and judged responses out. It samples from
+the policy as it is then, and draws its randomness from the step's number, so that a resumed training draws the same.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tasks.algorithms.common.optimizer import TrainingError, check_finite
+from tasks.algorithms.language.completions import Completions
+
+
+@dataclass(frozen=True)
+class Experience:
+    """N responses to B prompts, on the CPU."""
+
+    completions: Completions
+    logps: Tensor  # (N, L) under the distribution sampled from, zero where masked out
+    rewards: Tensor  # (N,)
+    ended: Tensor  # (N,) bool, False where the length limit cut the response off
+    logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
+    paid: Tensor | None = None  # (N, L) the same rewards as paid at tokens on the way; None: all at the last token
+
+
+Collect = Callable[[int], Experience]
+
+
+def check_rewards(experience: Experience) -> None:
+    """TrainingError where a reward is not finite, or a log-probability: then the policy has diverged."""
+    bad = (~experience.rewards.isfinite()).nonzero().flatten().tolist()
+    if bad:
+        raise TrainingError(
+            f"the reward of response {bad[0]} is {experience.rewards[bad[0]]:g} "
+            f"({len(bad)} of {len(experience.rewards)} are no finite numbers)"
+        )
+    check_finite("log-probability of a batch's samples", experience.logps.sum().item())
+
+
+def summary(experience: Experience) -> dict[str, float]:
+    """What every policy-gradient method logs of its samples, under TRL's names.
+
+    `entropy` is estimated from the samples (the mean of -log pi of the sampled tokens), so that it costs no pass.
+    """
+    rewards, mask = experience.rewards, experience.completions.mask
+    return {
+        "reward": rewards.mean().item(),
+        "reward_std": rewards.std().item() if len(rewards) > 1 else 0.0,
+        "entropy": (-experience.logps.sum() / mask.sum()).item(),
+        "completions/mean_length": mask.sum(1).float().mean().item(),
+        "completions/clipped_ratio": (~experience.ended).float().mean().item(),
+        **experience.logged,
+    }
+
+
+def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
+    """The responses `rows` (long) in parts of at most `size`, cut so that little is padded and read twice.
+
+    A prompt is read once in each part that has a response of its own: with short prompts responses of like length belong
+    together, with long ones a prompt's own. Whichever cut has fewer tokens is taken.
+    """
+    if not len(rows):
+        return ()
+    lengths, owner = completions.mask.sum(1), completions.owner
+    asked = completions.prompt_mask.sum(1)
+
+    def tokens(parts: tuple[Tensor, ...]) -> int:
+        prompts = [owner[part].unique() for part in parts]
+        read = sum(len(some) * int(asked[some].max()) for some in prompts)
+        return read + sum(len(part) * int(lengths[part].max()) for part in parts)
+
+    like = rows[lengths[rows].argsort(stable=True)].split(size)
+    together = rows[owner[rows].argsort(stable=True)].split(size)
+    return min(like, together, key=tokens)

@@ -1,0 +1,134 @@
+"""Group-relative policy optimisation (arXiv:2402.03300, eq. 3): each response against the others to its prompt.
+
+No critic: the advantage of a response is its reward less the mean of its group's, over the group's standard deviation
+(Dr. GRPO, arXiv:2503.20783, leaves that out). Groups without spread have no gradient and are not passed through the model.
+
+With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref): the policy does not end
+at ref exp(r / beta) / Z, as with a KL penalty in the reward, but at beta ref / (beta + m - r), m being its own expected reward.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.advantages import group_advantages, has_spread
+from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.experience import (
+    Collect,
+    Experience,
+    check_finite,
+    check_rewards,
+    micro_batches,
+    summary,
+)
+from tasks.algorithms.language.kl import k3
+from tasks.algorithms.language.surrogate import Aggregation, Totals, aggregate, policy_loss
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices; `Totals` and aggregate say what the names of `aggregation` mean."""
+
+    advantage: Literal["standardized", "centered"]
+    aggregation: Aggregation
+    updates: int  # optimizer steps on each batch
+    clip_low: float  # the ratio is clipped to 1 - clip_low ... 1 + clip_high
+    clip_high: float
+    beta: float  # weight of k3 to the reference; 0 costs no reference pass
+    temperature: float  # of the sampling
+    max_new_tokens: int  # the longest a response can be: dr_grpo's constant
+    mask_truncated: bool  # leave responses that the length limit cut off out of the loss
+    micro_batch: int  # responses in one pass; changes memory, not the gradient (but see bnpo)
+
+
+def grpo_loss(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    aggregation: Aggregation,
+    totals: Totals,
+    reference_logps: Tensor | None = None,
+    beta: float = 0.0,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of a part of a batch, and sums over its tokens of `clip_ratio` and (with a reference) `kl`.
+
+    Log-probabilities are (n, L), advantages (n,). The loss is that of eq. 3 with k3 of eq. 4, aggregated as asked.
+    """
+    values, acts = policy_loss(logps, old_logps, advantages.unsqueeze(1), clip_low, clip_high)
+    sums = {"clip_ratio": (acts & mask).sum()}
+    if reference_logps is not None:
+        penalty = k3(logps, reference_logps)
+        values = values + beta * penalty
+        sums["kl"] = (penalty.detach() * mask).sum()
+    return aggregate(values, mask, aggregation, totals), sums
+
+
+def fit(
+    policy: Any, collect: Collect, optimizer: Optimizer, settings: Settings, *, start: int, steps: int, reference: Any
+) -> Iterator[dict[str, float]]:
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at.
+
+    Yields a step's metrics under TRL's names: the samples' (`experience.summary`), `frac_reward_zero_std` (groups without
+    spread), `clip_ratio`, `kl` (k3 to the reference, where there is one), `loss` (of the last update), `grad_norm`.
+    """
+    policy.eval()
+    if settings.beta:
+        reference.eval()
+    for step in range(start + 1, steps + 1):
+        experience = collect(step)
+        check_rewards(experience)
+        trained = _update(policy, experience, optimizer, settings, reference)
+        spread = has_spread(experience.rewards, experience.completions.owner)
+        yield {**summary(experience), "frac_reward_zero_std": 1 - spread.float().mean().item(), **trained}
+
+
+def _update(
+    policy: Any, experience: Experience, optimizer: Optimizer, settings: Settings, reference: Any
+) -> dict[str, float]:
+    batch = experience.completions
+    advantages = group_advantages(experience.rewards, batch.owner, settings.advantage)
+    counted = experience.ended if settings.mask_truncated else torch.ones_like(experience.ended)
+    # Without a KL term a response whose advantage is 0 adds nothing but time; bnpo counts its tokens all the same.
+    bnpo = settings.aggregation == "bnpo"
+    rows = (counted & ((advantages != 0) | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
+    totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[counted].sum()), settings.max_new_tokens)
+    parts = micro_batches(batch, rows, settings.micro_batch)
+    known = [_reference_logps(reference, batch.rows(part), settings) for part in parts]
+    metrics = {"learning_rate": optimizer.learning_rate}
+    for _ in range(settings.updates):
+        loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
+        for part, reference_logps in zip(parts, known, strict=True):
+            here = batch.rows(part).on(policy)
+            width = here.mask.shape[1]
+            share, counts = grpo_loss(
+                token_logps(policy, here, settings.temperature),
+                experience.logps[part, :width].to(here.mask.device),
+                advantages[part].to(here.mask.device),
+                here.mask,
+                clip_low=settings.clip_low,
+                clip_high=settings.clip_high,
+                aggregation=settings.aggregation,
+                totals=totals,
+                reference_logps=reference_logps,
+                beta=settings.beta,
+            )
+            share.backward()
+            loss = loss + share.detach().cpu()
+            sums = {name: sums[name] + counts[name].item() for name in sums}
+        check_finite("loss", loss.item())
+        metrics["grad_norm"] = optimizer.step()
+        metrics |= {"loss": loss.item(), **{name: value / max(1, totals.tokens) for name, value in sums.items()}}
+    return metrics
+
+
+@torch.no_grad()
+def _reference_logps(reference: Any, part: Any, settings: Settings) -> Tensor | None:
+    return token_logps(reference, part, settings.temperature) if settings.beta else None

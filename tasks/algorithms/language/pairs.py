@@ -1,0 +1,23 @@
+"""Preference pairs as reward models and DPO train on them: each distinct response stands in a batch once.
+
+K ranked responses give up to K (K - 1) / 2 pairs; passing K responses through the model instead of two for each pair is the
+same loss at a fraction of the cost, and keeps all pairs of a prompt together (arXiv:2203.02155, section 3.5).
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tasks.algorithms.language.completions import Completions
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """P pairs over N distinct responses."""
+
+    responses: Completions  # N of them
+    index: Tensor  # (N,) long, each response's place in the whole set
+    chosen: Tensor  # (P,) long, rows of `responses`
+    rejected: Tensor  # (P,) long
+    weight: Tensor  # (P,) 1 / (pairs of the same prompt)
+    strong: Tensor  # (P,) bool, better rather than slightly better

@@ -1,0 +1,166 @@
+"""Proximal policy optimisation for language models (arXiv:1707.06347, eqs. 7 and 9; details as in arXiv:2203.02155).
+
+The reward of a token is -beta k1 to the reference; the last real token also gets the response's score. Advantages come from
+GAE, are whitened over the whole batch, and serve several epochs of minibatches with clipped ratio and clipped value.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
+from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.critic import Critic, explained_variance
+from tasks.algorithms.language.experience import Collect, Experience, check_finite, check_rewards, summary
+from tasks.algorithms.language.kl import AdaptiveKl, k1
+from tasks.algorithms.language.surrogate import policy_loss
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices."""
+
+    gamma: float
+    lam: float
+    clip_ratio: float
+    clip_value: float  # how far a value may move from the one sampled with; 0 does not clip
+    epochs: int
+    minibatches: int  # in an epoch
+    missing_end_penalty: float  # subtracted from the score of a response that the length limit cut off
+    whiten: bool  # advantages, over the batch
+    temperature: float  # of the sampling
+    seed: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch with what stays fixed over its epochs, all (N, L)."""
+
+    old_logps: Tensor
+    old_values: Tensor
+    advantages: Tensor
+    returns: Tensor  # lambda-returns, which the critic is fitted to; with lambda below 1 they hold its own values
+    reward_to_go: Tensor  # what followed in truth, which the critic is judged by
+
+
+def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
+    """Half the larger of the squared errors of a value and of that value held within `clip` of the old one: (N, L)."""
+    errors = (values - returns).square()
+    if clip:
+        held = old_values + (values - old_values).clamp(-clip, clip)
+        errors = torch.max(errors, (held - returns).square())
+    return errors / 2
+
+
+@torch.no_grad()
+def prepare(
+    experience: Experience, reference_logps: Tensor, values: Tensor, settings: Settings, kl_coefficient: float
+) -> Prepared:
+    """Token rewards, GAE and returns, in that order; whitening comes last and leaves the returns alone."""
+    mask = experience.completions.mask
+    scores = experience.rewards - settings.missing_end_penalty * ~experience.ended
+    rewards = at_last_token(scores, mask) - kl_coefficient * k1(experience.logps, reference_logps) * mask
+    advantages, returns = gae(rewards, values, mask, settings.gamma, settings.lam)
+    if settings.whiten:
+        advantages = whiten(advantages, mask)
+    return Prepared(experience.logps, values, advantages, returns, reward_to_go(rewards, mask, settings.gamma))
+
+
+def fit(
+    policy: Any,
+    critic: Critic,
+    reference: Any,
+    collect: Collect,
+    optimizers: tuple[Optimizer, Optimizer],
+    settings: Settings,
+    kl: AdaptiveKl,
+    *,
+    start: int,
+    steps: int,
+) -> Iterator[dict[str, float]]:
+    """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off.
+
+    `optimizers` are the policy's and the critic's. Yields TRL's names: `objective/kl` (k1 summed over a response, mean),
+    `objective/scores`, `objective/kl_coef`, `policy/approxkl` (k2 to the sampling policy), `policy/clipfrac`, `loss/policy`,
+    `loss/value`, `val/ratio`, `val/explained_variance` (of the reward-to-go by the values sampled with; against the
+    lambda-returns a critic would agree with itself), and the samples' `experience.summary`,
+    their entropy as `policy/entropy`.
+    """
+    for model in (policy, critic, reference):
+        model.eval()
+    for step in range(start + 1, steps + 1):
+        experience = collect(step)
+        check_rewards(experience)
+        batch = experience.completions
+        with torch.no_grad():
+            reference_logps = token_logps(reference, batch, settings.temperature).cpu()
+            values = critic(batch).cpu()
+        coefficient = kl.coefficient
+        prepared = prepare(experience, reference_logps, values, settings, coefficient)
+        measured = (k1(experience.logps, reference_logps) * batch.mask).sum(1).mean().item()
+        rate = optimizers[0].learning_rate
+        trained = _epochs(policy, critic, experience, prepared, optimizers, settings, step)
+        kl.update(measured)
+        sampled = summary(experience)
+        yield {
+            "policy/entropy": sampled.pop("entropy"),
+            **sampled,
+            "objective/kl": measured,
+            "objective/scores": experience.rewards.mean().item(),
+            "objective/kl_coef": coefficient,
+            "val/explained_variance": explained_variance(values, prepared.reward_to_go, batch.mask),
+            **trained,
+            "learning_rate": rate,
+        }
+
+
+def _epochs(
+    policy: Any,
+    critic: Critic,
+    experience: Experience,
+    prepared: Prepared,
+    optimizers: tuple[Optimizer, Optimizer],
+    settings: Settings,
+    step: int,
+) -> dict[str, float]:
+    """All updates on one batch; the means of their metrics."""
+    shuffle = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+    found = []
+    for _ in range(settings.epochs):
+        order = torch.randperm(len(experience.rewards), generator=shuffle)
+        for rows in order.tensor_split(settings.minibatches):
+            losses, metrics = _losses(policy, critic, experience, prepared, settings, rows)
+            check_finite("loss", (losses[0] + losses[1]).item())
+            for loss in losses:
+                loss.backward()
+            norms = [optimizer.step() for optimizer in optimizers]
+            found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
+    return {name: sum(row[name] for row in found) / len(found) for name in found[0]}
+
+
+def _losses(
+    policy: Any, critic: Critic, experience: Experience, prepared: Prepared, settings: Settings, rows: Tensor
+) -> tuple[tuple[Tensor, Tensor], dict[str, float]]:
+    """The policy's and the critic's loss on one minibatch, each a mean over its tokens."""
+    here = experience.completions.rows(rows).on(policy)
+    mask, width = here.mask, here.mask.shape[1]
+    old_logps, old_values, advantages, returns = (
+        part[rows, :width].to(mask.device)
+        for part in (prepared.old_logps, prepared.old_values, prepared.advantages, prepared.returns)
+    )
+    logps = token_logps(policy, here, settings.temperature)
+    per_token, acts = policy_loss(logps, old_logps, advantages, settings.clip_ratio, settings.clip_ratio)
+    policy_part = masked_mean(per_token, mask)
+    value_part = masked_mean(value_loss(critic(here), old_values, returns, settings.clip_value), mask)
+    ratio = (logps.detach() - old_logps) * mask
+    return (policy_part, value_part), {
+        "loss/policy": policy_part.item(),
+        "loss/value": value_part.item(),
+        "policy/approxkl": masked_mean(ratio.square() / 2, mask).item(),
+        "policy/clipfrac": masked_mean(acts.float(), mask).item(),
+        "val/ratio": masked_mean(ratio.exp(), mask).item(),
+    }

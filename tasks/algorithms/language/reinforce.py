@@ -1,0 +1,146 @@
+"""REINFORCE with reward-to-go (Williams 1992; Sutton et al. 1999), with a baseline or a critic (advantage actor-critic).
+
+The gradient is the mean over responses of sum_t A_t grad log pi(a_t | s_t), with A_t = G_t - b: b is nothing, a running mean
+of earlier returns, or a critic's V(s_t). None of them biases the gradient; they differ in its variance, which is measured.
+
+G_t counts what is paid from token t on, not what was paid before it, which t did not cause. So it says more than the response's
+total only where rewards are paid on the way (`Experience.paid`); that total in its place is measured beside the baselines.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.advantages import at_last_token, masked_mean, reward_to_go
+from tasks.algorithms.language.completions import Completions, token_logps
+from tasks.algorithms.language.critic import Critic, explained_variance
+from tasks.algorithms.language.experience import (
+    Collect,
+    Experience,
+    check_finite,
+    check_rewards,
+    micro_batches,
+    summary,
+)
+from tasks.algorithms.language.policy_gradient import gradient_variance, policy_gradient_loss
+
+Baseline = Literal["none", "running_mean", "critic"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The algorithm's choices."""
+
+    baseline: Baseline
+    gamma: float
+    mean_rate: float  # of the running mean: mean += rate * (batch's mean return - mean)
+    critic_updates: int  # steps of the critic towards each batch's returns, after the batch has been used
+    variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
+    variance_parts: int  # the batch is cut into so many for it
+    temperature: float  # of the sampling
+    micro_batch: int  # responses in one pass; changes memory, not the gradient
+
+
+class RunningMean:
+    """The running mean of returns; 0 until the first batch, which it then starts from."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.value, self.batches = rate, 0.0, 0
+
+    def update(self, batch: float) -> None:
+        """Take a batch's mean return into account, after it has been used."""
+        self.value += (self.rate if self.batches else 1.0) * (batch - self.value)
+        self.batches += 1
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The mean and how many batches it has seen."""
+        return {"value": torch.tensor([self.value, self.batches], dtype=torch.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Take up what `state_dict` gave."""
+        self.value, self.batches = state["value"][0].item(), int(state["value"][1])
+
+
+def fit(
+    policy: Any,
+    critic: Critic | None,
+    collect: Collect,
+    optimizers: tuple[Optimizer, Optimizer | None],
+    settings: Settings,
+    mean: RunningMean,
+    *,
+    start: int,
+    steps: int,
+) -> Iterator[dict[str, float]]:
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
+
+    Yields the samples' metrics (`experience.summary`), `loss`, `grad_norm`, `baseline` (the running mean used), `return_to_go` (mean of G_t over tokens), with a critic
+    `loss/value` (before its first update) and `val/explained_variance`, and at the first and each `variance_every`-th step `grad_variance/<name>`:
+    the trace of the covariance of the batch's gradient on the same samples, for every baseline there is and for `total_return`, which
+    has no baseline and multiplies every token by the whole response's return.
+    """
+    for model in (policy, critic):
+        if model is not None:
+            model.eval()
+    for step in range(start + 1, steps + 1):
+        experience = collect(step)
+        check_rewards(experience)
+        batch = experience.completions
+        paid = at_last_token(experience.rewards, batch.mask) if experience.paid is None else experience.paid
+        returns = reward_to_go(paid, batch.mask, settings.gamma)
+        baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
+        if critic is not None:
+            with torch.no_grad():
+                baselines["critic"] = critic(batch).cpu()
+        advantages = {name: returns - value for name, value in baselines.items()}
+        to_go = masked_mean(returns, batch.mask).item()
+        row = {"baseline": mean.value, "return_to_go": to_go, "learning_rate": optimizers[0].learning_rate}
+        if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
+            compared = {"total_return": returns[:, :1].expand_as(returns), **advantages}
+            variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
+            row |= {f"grad_variance/{name}": value for name, value in variances.items()}
+        row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings)
+        if critic is not None and optimizers[1] is not None:
+            row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)
+            losses = [
+                _fit_critic(critic, batch, returns, optimizers[1], settings) for _ in range(settings.critic_updates)
+            ]
+            row["loss/value"] = losses[0]
+        mean.update(to_go)
+        yield {**summary(experience), **row}
+
+
+def _update(
+    policy: Any, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: Settings
+) -> dict[str, float]:
+    batch = experience.completions
+    loss = torch.zeros(())
+    for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
+        here = batch.rows(rows).on(policy)
+        part = advantages[rows, : here.mask.shape[1]].to(here.mask.device)
+        share = policy_gradient_loss(token_logps(policy, here, settings.temperature), part, here.mask, len(batch))
+        share.backward()
+        loss = loss + share.detach().cpu()
+    return {"loss": loss.item(), "grad_norm": _step(optimizer, loss)}
+
+
+def _fit_critic(critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: Settings) -> float:
+    """One step of the critic towards the returns: half the mean squared error over tokens."""
+    tokens, loss = batch.mask.sum(), torch.zeros(())
+    for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
+        here = batch.rows(rows).on(critic)
+        errors = (critic(here) - returns[rows, : here.mask.shape[1]].to(here.mask.device)) * here.mask
+        share = masked_mean(errors.square(), here.mask) * (here.mask.sum() / tokens.to(here.mask.device)) / 2
+        share.backward()
+        loss = loss + share.detach().cpu()
+    _step(optimizer, loss)
+    return loss.item()
+
+
+def _step(optimizer: Optimizer, loss: Tensor) -> float:
+    check_finite("loss", loss.item())
+    return optimizer.step()

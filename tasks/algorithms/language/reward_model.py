@@ -1,0 +1,124 @@
+"""A reward model from preferences: Bradley-Terry likelihood of pairs (InstructGPT, arXiv:2203.02155, eq. 1).
+
+A response is scored in one of two ways. A model with a head `score` reads it off the state of the last real token, found from
+lengths. A language model whose config has `reward_beta` gives beta times the mean log-probability of the response's tokens
+(SimPO's reward, arXiv:2405.14734): each token is held against what the model expected, which a head on states of the
+policy's own depth has no layer left to do.
+
+All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
+once and is not fitted as many times over.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.completions import Completions, states, token_logps
+from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
+from tasks.algorithms.language.pairs import Pairs
+
+BETA = "reward_beta"  # in the config of a language model that is a reward model
+
+
+def initialise_head(model: Any, generator: torch.Generator) -> None:
+    """Draw the scalar head with standard deviation 1 / sqrt(width + 1) (arXiv:2009.01325, as open-instruct does)."""
+    weight = model.score.weight
+    with torch.no_grad():
+        weight.copy_(torch.randn(weight.shape, generator=generator) / math.sqrt(weight.shape[1] + 1))
+
+
+def score(model: Any, responses: Completions) -> Tensor:
+    """The scalar score of each response: (N,). A head reads it at the last real token, the end token where there is one."""
+    length = responses.mask.sum(dim=1)
+    if beta := getattr(model.config, BETA, None):
+        logps = token_logps(model, responses)
+        return beta * logps.sum(dim=1) / length.to(logps.device)
+    hidden = states(model.base_model, responses)
+    here = length.to(hidden.device)
+    return model.score(hidden[torch.arange(len(here), device=here.device), here]).squeeze(-1).float()
+
+
+def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, centering: float) -> Tensor:
+    """-log sigmoid(r_w - r_l - m), a weighted mean over P pairs, plus `centering` * mean((r_w + r_l)^2).
+
+    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) asks more of clear preferences; 0 for none.
+    """
+    likelihood = -(weight * logsigmoid(chosen - rejected - margin)).sum() / weight.sum()
+    return likelihood + centering * (chosen + rejected).square().mean()
+
+
+def fit(
+    model: Any, batches: Iterable[Pairs], optimizer: Optimizer, *, margin: float, centering: float, likelihood: float
+) -> Iterator[dict[str, float]]:
+    """Train `model` in place; `margin` is asked of strong preferences only.
+
+    `likelihood` weighs the chosen responses' mean negative log-likelihood a token, for a model that scores by log-probability:
+    preferences say nothing of how likely both answers of a pair are, and without it both become unlikely (Yang et al. 2024,
+    arXiv:2406.10216, have such a term for reward models that keep their language head).
+
+    Yields `loss`, `accuracy`, `margin` (mean r_w - r_l) of each batch, and `grad_norm`.
+    """
+    model.train()
+    for pairs in batches:
+        scores = score(model, pairs.responses)
+        chosen, rejected = scores[pairs.chosen], scores[pairs.rejected]
+        weight, asked = pairs.weight.to(scores.device), margin * pairs.strong.to(scores.device)
+        loss = pair_loss(chosen, rejected, weight, asked, centering)
+        if likelihood:
+            loss = loss - likelihood * (weight * chosen).sum() / weight.sum() / model.config.reward_beta
+        loss.backward()
+        norm = optimizer.step()
+        yield {
+            "loss": loss.item(),
+            "accuracy": (chosen > rejected).float().mean().item(),
+            "margin": (chosen - rejected).mean().item(),
+            "grad_norm": norm,
+        }
+    model.eval()
+
+
+@torch.no_grad()
+def scores(model: Any, batches: Iterable[Completions]) -> Tensor:
+    """The score of every response of all batches, in order: (N,), on the CPU."""
+    model.eval()
+    return torch.cat([score(model, responses).cpu() for responses in batches])
+
+
+@torch.no_grad()
+def beats_corrupted(
+    model: Any, batches: Iterable[Pairs], vocabulary: int, generator: torch.Generator
+) -> dict[str, float]:
+    """By kind of corruption: the share of prompts whose best answer scores above a corruption of that very answer."""
+    model.eval()
+    won: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
+    for pairs in batches:
+        best = best_answers(pairs)
+        good = score(model, pairs.responses)[best]
+        for kind in KINDS:
+            made = corrupted(pairs.responses, best, [kind] * len(best), vocabulary, generator)
+            won[kind].append((good > score(model, made)).double().cpu())
+    return {kind: torch.cat(values).mean().item() for kind, values in won.items()}
+
+
+def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:
+    """Predicted against observed preference, in `bins` of equal count.
+
+    Each pair (margin d) is seen from its higher-scored side: the model predicts sigmoid(|d|), and is right if d > 0.
+    """
+    order = differences.abs().argsort()
+    rows = []
+    for part in order.chunk(bins):
+        d = differences[part]
+        rows.append(
+            {
+                "predicted": torch.sigmoid(d.abs()).mean().item(),
+                "observed": (d > 0).float().mean().item(),
+                "pairs": float(len(part)),
+            }
+        )
+    return rows

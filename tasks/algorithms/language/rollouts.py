@@ -1,0 +1,139 @@
+"""Sampling from a causal language model, with the log-probability of every sampled token.
+
+Each prompt is prefilled once for all its samples; rows that have ended leave the batch. Sampling is
+from the full softmax at `temperature` (no top-k, no top-p), so that log-probabilities recomputed in training are
+those of the distribution sampled from.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.language.completions import Completions, make_completions, pad_left
+from tasks.algorithms.language.shared_prompts import shared_prompts
+
+FULL = 0.8  # below this share of rows still running the others are dropped; each time copies the cache
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Responses to one batch of prompts, on the CPU: N = prompts x samples rows, a prompt's samples adjacent."""
+
+    tokens: Tensor  # (N, T) long, zero where masked out
+    mask: Tensor  # (N, T) bool, True on response tokens, the end token included
+    logps: Tensor  # (N, T) log-probability under the distribution sampled from (greedy: at temperature 1)
+    ended: Tensor  # (N,) bool, False where the length limit cut the response off
+
+    def responses(self) -> list[list[int]]:
+        """Each row's tokens as a list, the end token included."""
+        return [row[mask].tolist() for row, mask in zip(self.tokens, self.mask, strict=True)]
+
+    def completions(self, prompts: Sequence[Sequence[int]], pad: int) -> Completions:
+        """The same with the prompts that were sampled for, as models read them in training."""
+        samples = len(self.ended) // len(prompts)
+        owner = [row // samples for row in range(len(self.ended))]
+        return make_completions(prompts, owner, self.responses(), pad)
+
+
+def sample(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    *,
+    samples: int,
+    max_new_tokens: int,
+    temperature: float,
+    end_tokens: Collection[int],
+    seed: int,
+    batch_size: int,
+) -> Iterator[Rollouts]:
+    """Yield the rollouts of `batch_size` prompts at a time, in order; temperature 0 is greedy.
+
+    Every batch draws from a generator of its own, seeded by `seed` and its place, so that a batch's samples do not
+    depend on how many were drawn before it.
+    """
+    device = next(model.parameters()).device
+    for start in range(0, len(prompts), batch_size):
+        generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + start)
+        batch = prompts[start : start + batch_size]
+        with shared_prompts(model, samples) as lay_out:
+            drawn = _sample_batch(
+                model, batch, samples, max_new_tokens, temperature, set(end_tokens), generator, lay_out
+            )
+        yield drawn
+
+
+@torch.no_grad()
+def _sample_batch(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    samples: int,
+    max_new_tokens: int,
+    temperature: float,
+    end_tokens: set[int],
+    generator: torch.Generator,
+    lay_out: Callable[[Any, Tensor, int], None],
+) -> Rollouts:
+    device = generator.device
+    padded, real = (part.to(device) for part in pad_left(prompts, 0))
+    positions = (real.cumsum(1) - 1).clamp(min=0)
+    first = model(
+        input_ids=padded, attention_mask=real.long(), position_ids=positions, use_cache=True, logits_to_keep=1
+    )
+    owner = torch.arange(len(prompts), device=device).repeat_interleave(samples)
+    cache = first.past_key_values
+    lay_out(cache, owner, max_new_tokens)
+    logits = first.logits[:, -1][owner]  # (N, V)
+    # One mask with a column for every token to come: what a row has not reached yet, causality hides.
+    attention = torch.cat([real[owner].long(), real.new_ones(len(owner), max_new_tokens).long()], dim=1)
+    position = positions[owner, -1:]
+
+    rows = len(owner)
+    tokens = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
+    logps = torch.zeros(rows, max_new_tokens, device=device)
+    lengths = torch.full((rows,), max_new_tokens, device=device)
+    ended = torch.zeros(rows, dtype=torch.bool, device=device)
+    ends = torch.tensor(sorted(end_tokens), device=device)
+    place = torch.arange(rows, device=device)  # which row of the result each row of the running batch is
+    going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
+    for t in range(max_new_tokens):
+        chosen, logp = _choose(logits, temperature, generator)
+        tokens[place[going], t], logps[place[going], t] = chosen[going], logp[going]
+        stopped = going & torch.isin(chosen, ends)
+        lengths[place[stopped]], ended[place[stopped]] = t + 1, True
+        going &= ~stopped
+        left = int(going.sum())
+        if t + 1 == max_new_tokens or not left:
+            break
+        if left < FULL * len(going):  # rows that have ended leave the batch
+            cache.batch_select_indices(going.nonzero().squeeze(1))
+            place, chosen, attention, position = place[going], chosen[going], attention[going], position[going]
+            going = going[going]
+        position = position + 1
+        step = model(
+            input_ids=chosen.unsqueeze(1),
+            attention_mask=attention[:, : padded.shape[1] + t + 1],
+            position_ids=position,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        logits = step.logits[:, -1]
+    mask = torch.arange(max_new_tokens, device=device) < lengths.unsqueeze(1)
+    longest = int(lengths.max())
+    return Rollouts(tokens[:, :longest].cpu(), mask[:, :longest].cpu(), logps[:, :longest].cpu(), ended.cpu())
+
+
+def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """One token a row of `logits` (N, V), and its log-probability: (N,), (N,)."""
+    distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
+    if temperature == 0:
+        chosen = distribution.argmax(dim=-1)
+    else:
+        # The inverse of the cumulative distribution at one uniform number a row; torch.multinomial draws one a token.
+        cumulative = distribution.double().exp().cumsum(dim=-1)
+        uniform = torch.rand(len(logits), 1, generator=generator, device=logits.device, dtype=torch.float64)
+        chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(1)
+        chosen = chosen.clamp(max=logits.shape[1] - 1)  # where weights have overflowed; its log-probability is nan
+    return chosen, distribution.gather(1, chosen.unsqueeze(1)).squeeze(1)

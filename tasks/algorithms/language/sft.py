@@ -1,0 +1,60 @@
+"""Maximum likelihood: next-token cross-entropy over the tokens that a mask names.
+
+Pretraining masks in every token, supervised fine-tuning the response and its end token only. The loss is a mean over
+the tokens of the whole batch, so a long example weighs more than a short one (as in TRL and open-instruct).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.sequences import Batch
+
+
+def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Mean negative log-likelihood of the masked-in tokens, and the share of them that are the model's first choice.
+
+    Token t + 1 is predicted at position t: logits (B, T - 1, V) against tokens (B, T - 1).
+    """
+    batch = batch.on(model)
+    logits = model(input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False).logits
+    wanted = batch.response[:, 1:]
+    picked, targets = logits[:, :-1][wanted].float(), batch.tokens[:, 1:][wanted]
+    loss = torch.nn.functional.cross_entropy(picked, targets)
+    return loss, (picked.argmax(dim=-1) == targets).float().mean()
+
+
+def fit(model: Any, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[dict[str, float]]:
+    """Train `model` in place, one step a batch. Yields `loss`, `mean_token_accuracy`, `grad_norm`, `learning_rate`."""
+    model.train()
+    for batch in batches:
+        rate = optimizer.learning_rate
+        loss, accuracy = cross_entropy(model, batch)
+        loss.backward()
+        norm = optimizer.step()
+        yield {
+            "loss": loss.item(),
+            "mean_token_accuracy": accuracy.item(),
+            "grad_norm": norm,
+            "learning_rate": rate,
+        }
+    model.eval()
+
+
+@torch.no_grad()
+def evaluate(model: Any, batches: Iterable[Batch]) -> dict[str, float]:
+    """Loss and token accuracy over all tokens of all batches, not a mean of batch means."""
+    model.eval()
+    loss = accuracy = count = 0.0
+    for batch in batches:
+        tokens = batch.response[:, 1:].sum().item()
+        batch_loss, batch_accuracy = cross_entropy(model, batch)
+        loss, accuracy, count = (
+            loss + batch_loss.item() * tokens,
+            accuracy + batch_accuracy.item() * tokens,
+            count + tokens,
+        )
+    return {"eval_loss": loss / count, "eval_mean_token_accuracy": accuracy / count}

@@ -1,0 +1,126 @@
+"""Attention in which the samples of a prompt read one copy of its keys and values while they are decoded.
+
+A row's queries, one to each token, stand as further queries of its prompt: one matrix product for all samples of a prompt
+instead of a pass over memory for each. The softmax is taken over the prompt's and the row's own scores together, so that
+the numbers are those of attention over whole rows. Registered with transformers' attention interface while a batch is drawn.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import DynamicLayer
+
+from tasks.algorithms.language.cache import RoomyLayer, make_room
+
+NAME = "shared_prompts"
+
+
+class SharedLayer(DynamicLayer):
+    """One layer's keys and values of P prompts (P, heads, length, size), and of the N rows behind them."""
+
+    def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, room: int) -> None:
+        super().__init__()
+        self.is_initialized = True
+        self.keys, self.values = keys, values
+        self.own = RoomyLayer(keys[:, :, :0], values[:, :, :0], rows, room)
+        self._place(rows)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Any, Any]:
+        """Write the new tokens'. What attention is given is the layer: a model that reads keys itself fails aloud."""
+        self.own.update(key_states, value_states)
+        return self, self
+
+    def get_seq_length(self) -> int:
+        """Tokens of a row, its prompt's included."""
+        return self.keys.shape[-2] + self.own.get_seq_length()
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows only, and the prompts they have."""
+        self.own.batch_select_indices(indices)
+        self._place(self.owner[indices])
+
+    def attend(self, query: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
+        """Attention of one token a row, query (N, heads, 1, size) and mask (N, 1, 1, length): (N, 1, heads, size)."""
+        rows, heads, size = len(query), query.shape[1], query.shape[3]
+        # Query heads that share a key head are further queries of it: (N, key heads, queries, size).
+        query = query.reshape(rows, self.keys.shape[1], -1, size) * (size**-0.5 if scaling is None else scaling)
+        prompt, own = self._unfold(self._fold(query) @ self.keys.mT), query @ self.own.keys.mT
+        scores = torch.cat([prompt, own], dim=-1)  # (N, key heads, queries, length)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+        prompt, own = weights.tensor_split([self.keys.shape[-2]], dim=-1)
+        out = self._unfold(self._fold(prompt) @ self.values) + own @ self.own.values
+        return out.reshape(rows, 1, heads, -1)
+
+    def _place(self, rows: Tensor) -> None:
+        """Row n stands at `slots[n]` of a grid of prompts by samples, with gaps where fewer than the most are left."""
+        kept, self.owner, counts = rows.unique(return_inverse=True, return_counts=True)
+        self.keys, self.values = (part if len(kept) == len(part) else part[kept] for part in (self.keys, self.values))
+        order, before = self.owner.argsort(stable=True), counts.cumsum(0) - counts
+        rank = torch.empty_like(rows)
+        rank[order] = torch.arange(len(rows), device=rows.device) - before[self.owner[order]]
+        self.samples = int(counts.max())
+        self.slots = self.owner * self.samples + rank
+        self.full = torch.equal(self.slots, torch.arange(len(kept) * self.samples, device=rows.device))
+
+    def _fold(self, rows: Tensor) -> Tensor:
+        """(N, key heads, queries, x) by prompts: (P, key heads, samples x queries, x)."""
+        _, heads, queries, last = rows.shape
+        if not self.full:
+            grid = rows.new_zeros(len(self.keys) * self.samples, heads, queries, last)
+            rows = grid.index_copy_(0, self.slots, rows)
+        grid = rows.view(len(self.keys), self.samples, heads, queries, last).transpose(1, 2)
+        return grid.reshape(len(self.keys), heads, -1, last)
+
+    def _unfold(self, grid: Tensor) -> Tensor:
+        """The inverse of `_fold`."""
+        prompts, heads, _, last = grid.shape
+        rows = grid.view(prompts, heads, self.samples, -1, last).transpose(1, 2).flatten(0, 1)
+        return rows if self.full else rows[self.slots]
+
+
+class _Attention:
+    """Transformers' sdpa, and that of shared layers."""
+
+    def __init__(self) -> None:
+        self.sdpa = AttentionInterface()["sdpa"]
+        self.plain: dict[Any, tuple[Tensor, Tensor]] = {}  # keys and values that each module gave to plain attention
+
+    def __call__(self, module: Any, query: Tensor, key: Any, value: Any, attention_mask: Any, **options: Any) -> Any:
+        """What a model calls. A shared layer's `update` has put itself where keys and values are expected."""
+        if isinstance(key, SharedLayer):
+            return key.attend(query, attention_mask, options.get("scaling")), None
+        if not options.get("dropout") and options.get("position_bias") is None:
+            self.plain[module] = key, value
+        return self.sdpa(module, query, key, value, attention_mask, **options)
+
+    def kind(self, layer: DynamicLayer) -> type[DynamicLayer]:
+        """Shared, where in prefilling keys and values went from the cache to attention as they are."""
+        plain = any(key is layer.keys and value is layer.values for key, value in self.plain.values())
+        return SharedLayer if plain else RoomyLayer
+
+
+@contextmanager
+def shared_prompts(model: Any, samples: int) -> Iterator[Callable[[Any, Tensor, int], None]]:
+    """Give what lays out a prefilled cache for its rows: by shared prompts where that is quicker and the model lets it.
+
+    On a GPU a token's time is that of starting kernels, of which this has more.
+    """
+    before = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if samples == 1 or before != "sdpa" or next(model.parameters()).device.type != "cpu":
+        yield make_room
+        return
+    attention = _Attention()
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, AttentionMaskInterface()["sdpa"])
+    model.set_attn_implementation(NAME)
+    try:
+        yield partial(make_room, kind=attention.kind)
+    finally:
+        model.set_attn_implementation(before)

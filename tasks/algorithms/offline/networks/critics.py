@@ -1,0 +1,49 @@
+"""Several Q-functions of state and action, trained side by side, since the lowest of them over-estimates less."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces, mlp
+from tasks.algorithms.offline.transitions import Batch
+
+
+class Critics(nn.Module):
+    """`count` multilayer perceptrons on normalised observations, and on the action where that is continuous."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], count: int) -> None:
+        super().__init__()
+        self.spaces = spaces
+        self.normaliser = Normaliser(spaces.observation)
+        sizes = (spaces.observation, spaces.action) if spaces.discrete else (spaces.observation + spaces.action, 1)
+        self.members = nn.ModuleList(mlp(sizes[0], hidden, sizes[1]) for _ in range(count))
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Q_i(s, a): (.., O) and (.., A), or (..) long, to (count, ..)."""
+        if self.spaces.discrete:
+            every = self.every(observations)
+            return every.gather(-1, actions.expand(every.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+        inputs = torch.cat([self.normaliser(observations), actions], dim=-1)
+        return torch.stack([member(inputs).squeeze(-1) for member in self.members])
+
+    def every(self, observations: Tensor) -> Tensor:
+        """Q_i(s, .) of all discrete actions: (.., O) to (count, .., A)."""
+        seen = self.normaliser(observations)
+        return torch.stack([member(seen) for member in self.members])
+
+
+def bellman(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
+    """r + gamma V(s'), where V counts unless the episode terminated: a truncated one goes on. (B,)."""
+    return batch.rewards + gamma * ~batch.terminated * next_values
+
+
+def squared_errors(q: Tensor, targets: Tensor) -> Tensor:
+    """The sum over critics (E, B) of their mean squared errors; a scalar."""
+    return (q - targets).square().mean(-1).sum()
+
+
+@torch.no_grad()
+def follow(target: nn.Module, source: nn.Module, rate: float) -> None:
+    """Move the target's weights towards the source's by `rate` of the way (Polyak averaging)."""
+    torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), rate)

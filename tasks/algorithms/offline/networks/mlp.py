@@ -1,0 +1,123 @@
+"""The small networks of the offline methods; each knows how to act, and all that it needs to do so is in its state.
+
+`act` is greedy: the most probable, the highest-valued or the mean action. Observations are normalised inside, by buffers
+that are saved with the weights, so that training and evaluation cannot differ in it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.common.linear import Linear, Rectified
+from tasks.algorithms.offline.transitions import Transitions
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What an environment shows and takes: sizes of its vectors, or the number of discrete actions."""
+
+    observation: int
+    action: int
+    discrete: bool
+
+
+def spaces(transitions: Transitions, actions: int) -> Spaces:
+    """Those of a data set; `actions` is the number of discrete actions or the size of the action vector."""
+    return Spaces(transitions.observations.shape[1], actions, transitions.discrete)
+
+
+def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
+    """Linear layers with rectified linear units between them."""
+    sizes = [inputs, *hidden]
+    return nn.Sequential(*(Rectified(*pair) for pair in pairwise(sizes)), Linear(sizes[-1], outputs))
+
+
+class Normaliser(nn.Module):
+    """(x - mean) / deviation of the data set's observations; (.., O) to (.., O)."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("deviation", torch.ones(size))
+
+    def fit(self, observations: Tensor) -> None:
+        """Take mean and deviation of these (N, O); a constant dimension keeps deviation 1."""
+        self.mean.copy_(observations.double().mean(0))
+        deviation = observations.double().std(0, correction=0)
+        self.deviation.copy_(torch.where(deviation > 1e-6, deviation, 1.0))
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Normalised observations."""
+        return (observations - self.mean) / self.deviation
+
+
+class Network(nn.Module):
+    """A multilayer perceptron on normalised observations: (.., O) to (.., outputs)."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        self.spaces, self.hidden = spaces, tuple(hidden)
+        self.normaliser = Normaliser(spaces.observation)
+        self.layers = mlp(spaces.observation, hidden, outputs)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What it is made from beside its spaces, as JSON has it: all that tasks/offline/policies/files.py needs to load it."""
+        return {"hidden": list(self.hidden)}
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The raw outputs."""
+        return self.layers(self.normaliser(observations))
+
+
+class Preferences(Network):
+    """One number for each discrete action, such as the logits of a policy. Greedy is the highest."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
+        super().__init__(spaces, hidden, spaces.action)
+
+    @torch.no_grad()
+    def act(self, observations: Tensor) -> Tensor:
+        """(M, O) to (M,) long."""
+        return self(observations).argmax(dim=-1)
+
+
+class QValues(Preferences):
+    """The value of each discrete action, future rewards discounted by `gamma`."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], gamma: float) -> None:
+        super().__init__(spaces, hidden)
+        self.gamma = gamma
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """With the discount: it is the unit of the values."""
+        return {**super().sizes, "gamma": self.gamma}
+
+    @torch.no_grad()
+    def values(self, observations: Tensor) -> Tensor:
+        """What it believes to get from here on, max Q: (M, O) to (M,)."""
+        return self(observations).amax(dim=-1)
+
+
+class MeanAction(Network):
+    """A deterministic policy for continuous actions within [-1, 1]."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
+        super().__init__(spaces, hidden, spaces.action)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """The action: (.., O) to (.., A)."""
+        return super().forward(observations).tanh()
+
+    @torch.no_grad()
+    def act(self, observations: Tensor) -> Tensor:
+        """(M, O) to (M, A)."""
+        return self(observations)

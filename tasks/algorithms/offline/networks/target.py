@@ -1,0 +1,34 @@
+"""A network that follows another, so that what is bootstrapped from moves less than what is learned."""
+
+from copy import deepcopy
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.networks.critics import follow
+
+
+class Target(nn.Module):
+    """A copy of `online`, moved towards it by `rate` of the way at every `every`-th update.
+
+    `rate` 1 is the hard update of Mnih et al. 2015, `every` 1 with a small rate is Polyak averaging. The number of updates is
+    part of its state.
+    """
+
+    updates: Tensor  # () long
+
+    def __init__(self, online: nn.Module, *, every: int, rate: float) -> None:
+        super().__init__()
+        self.network = deepcopy(online).requires_grad_(False)
+        self.register_buffer("updates", torch.zeros((), dtype=torch.long))
+        self.every, self.rate = every, rate
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """What the copy says."""
+        return self.network(observations)
+
+    def update(self, online: nn.Module) -> None:
+        """Count one update of `online`, and follow it when it is time."""
+        self.updates += 1
+        if int(self.updates) % self.every == 0:
+            follow(self.network, online, self.rate)

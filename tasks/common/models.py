@@ -1,0 +1,45 @@
+"""Models and tokenizers on disk, in Hugging Face layout: nothing is pickled, and no remote code is run.
+
+transformers is imported by the functions that need it: it costs two seconds, and half the stages handle tables only.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+
+def device() -> str:
+    """Where models go: POSTTRAIN_DEVICE, else a GPU where there is one, else the CPU. It is no parameter."""
+    import torch
+
+    return os.environ.get("POSTTRAIN_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def load_model(path: Path) -> Any:
+    """A causal language model in fp32, in evaluation mode (dropout off)."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
+    return placed(model)
+
+
+def placed(model: Any) -> Any:
+    """The model on the device, in evaluation mode, with the faster products where it has plain linear layers."""
+    from tasks.algorithms.common.linear import with_fast_products
+
+    return with_fast_products(model).eval().to(device())
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer saved beside a model."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path, local_files_only=True)
+
+
+def save_model(model: Any, tokenizer: Any, path: Path) -> None:
+    """Model and tokenizer as one directory that `from_pretrained` loads."""
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    for weights in path.glob("*.safetensors"):  # written for their owner alone, whatever the umask says of the others
+        weights.chmod((path / "config.json").stat().st_mode)

@@ -1,0 +1,225 @@
+"""The report's plots as SVG text: the same numbers give the same bytes, with no date in them.
+
+Text stays text, in the page's own font. Colours are Okabe and Ito's, which people with colour-blindness tell apart.
+"""
+
+import io
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from tasks.common.estimates import Estimate
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+WIDTH, HEIGHT, COLUMNS = 8.6, 1.7, 4  # inches; panels in a row
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "posttrain",
+    "font.family": "sans-serif",
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+}
+DASHES = ("--", ":", "-.")
+PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one quantity: drawn in one panel
+
+
+def curves(frame: pd.DataFrame, name: str) -> str:
+    """Small multiples of a stage's metrics against its step; x/chosen and x/rejected share a panel, and so do baselines."""
+    panels: dict[str, list[str]] = {}
+    for column in frame.columns.drop("step"):
+        stem = next((column.removesuffix(end) for end in PAIRED if column.endswith(end)), column)
+        panels.setdefault(stem, []).append(column)
+    rows = ceil(len(panels) / COLUMNS)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, HEIGHT * rows), layout="constrained")
+        axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
+        for axis, (stem, columns) in zip(axes, panels.items(), strict=False):
+            for colour, column in zip(COLOURS, columns, strict=False):
+                label = column.removeprefix(stem + "/") if len(columns) > 1 else None
+                _curve(axis, frame["step"], frame[column], colour, label)
+            axis.set_title(stem)
+            if stem == "grad_variance":
+                axis.set_yscale("log")
+            if len(columns) > 1:
+                axis.legend(loc="best")
+        for axis in axes[len(panels) :]:
+            axis.axis("off")
+        return _svg(figure, name)
+
+
+def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None) -> None:
+    """Single steps faintly, their running mean over a twentieth of the curve plainly."""
+    window = max(1, len(values) // 20)
+    if window > 1:
+        axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.6)
+    axis.plot(steps, values.rolling(window, min_periods=1).mean(), color=colour, label=label)
+
+
+def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
+    """One labelled point with its two intervals for each policy."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH * 0.6, WIDTH * 0.4), layout="constrained")
+        axis = figure.subplots()
+        for colour, (policy, (across, up)) in zip(_cycle(len(points)), points.items(), strict=True):
+            axis.errorbar(across.mean, up.mean, xerr=_bars(across), yerr=_bars(up), fmt="o", ms=4, lw=0.8, color=colour)
+            axis.annotate(policy, (across.mean, up.mean), xytext=(5, 5), textcoords="offset points", color=colour)
+        axis.set(xlabel=x, ylabel=y)
+        axis.margins(0.15)
+        return _svg(figure, name)
+
+
+def levels(
+    lines: Mapping[str, Sequence[tuple[float, Estimate]]], heights: Mapping[str, float], x: str, y: str, name: str
+) -> str:
+    """One line with intervals for each label, shifted a little so that these stand apart, and dashed heights to reach."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, WIDTH * 0.42), layout="constrained")
+        axis = figure.subplots()
+        reach = max((place for line in lines.values() for place, _ in line), default=1.0)
+        for number, (label, line) in enumerate(lines.items()):
+            places = [place + reach * 0.008 * (number - (len(lines) - 1) / 2) for place, _ in line]
+            bars = np.hstack([_bars(estimate) for _, estimate in line])
+            means = [estimate.mean for _, estimate in line]
+            axis.errorbar(
+                places,
+                means,
+                yerr=bars,
+                fmt="o-",
+                ms=3,
+                lw=1.2,
+                elinewidth=0.7,
+                color=COLOURS[number % len(COLOURS)],
+                label=label,
+            )
+        for (label, height), dash in zip(heights.items(), itertools.cycle(DASHES), strict=False):
+            axis.axhline(height, color="#777777", lw=0.8, ls=dash, zorder=0)
+            axis.annotate(
+                label,
+                (1.0, height),
+                xycoords=("axes fraction", "data"),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                color="#555555",
+                fontsize=6.5,
+            )
+        axis.set(xlabel=x, ylabel=y)
+        axis.legend(loc="best")
+        return _svg(figure, name)
+
+
+def calibration(frame: pd.DataFrame, name: str) -> str:
+    """Predicted against observed share of preferences; a point's area grows with its number of pairs."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH * 0.4, WIDTH * 0.4), layout="constrained")
+        axis = figure.subplots()
+        axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
+        axis.plot(frame["predicted"], frame["observed"], color=COLOURS[0], linewidth=0.8)
+        areas = 8 + 60 * frame["pairs"] / max(frame["pairs"].max(), 1)
+        axis.scatter(frame["predicted"], frame["observed"], s=areas, color=COLOURS[0], zorder=3)
+        axis.set(xlabel="predicted", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        return _svg(figure, name)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several small plots: for each label one line, or cloud of points, a seed."""
+
+    title: str
+    seeds: Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]  # label -> (xs, ys) of each seed
+    levels: Mapping[str, float]  # name -> a height to compare with, drawn across
+
+
+def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: bool = False) -> str:
+    """The panels with one legend: seeds as thin lines, their mean plainly where they share their xs.
+
+    With `diagonal` points are drawn, not lines, and x = y; heights far beyond the widths are shown on a logarithmic
+    scale from there on.
+    """
+    labels = list(dict.fromkeys(label for panel in panels for label in panel.seeds))
+    colours = dict(zip(labels, _cycle(len(labels)), strict=True))
+    levels = dict.fromkeys(named for panel in panels for named in panel.levels)
+    styles: Any = {
+        named: {"color": "#777777", "lw": 0.8, "ls": dash} for named, dash in zip(levels, DASHES, strict=False)
+    }
+    columns = min(3, len(panels))
+    rows = ceil(len(panels) / columns)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, HEIGHT * (1.4 * rows + 0.2)), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axis, panel in zip(axes, panels, strict=False):
+            for label, seeds in panel.seeds.items():
+                _seeds(axis, seeds, colours[label], diagonal)
+            for named, level in panel.levels.items():
+                axis.axhline(level, **styles[named])
+            if diagonal:
+                _diagonal(axis, panel)
+            axis.set(title=panel.title, xlabel=x)
+        for axis in axes[::columns]:
+            axis.set_ylabel(y)
+        for axis in axes[len(panels) :]:
+            axis.axis("off")
+        mark: Any = {"marker": "o", "markersize": 4, "linestyle": ""} if diagonal else {}
+        handles = [Line2D([], [], color=colours[label], label=label, **mark) for label in labels]
+        handles += [Line2D([], [], **style, label=name) for name, style in styles.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
+        return _svg(figure, name)
+
+
+def _seeds(axis: Axes, seeds: Sequence[tuple[Sequence[float], Sequence[float]]], colour: str, points: bool) -> None:
+    if points:
+        for xs, ys in seeds:
+            axis.plot(xs, ys, "o", color=colour, markersize=3.5, alpha=0.7, markeredgewidth=0)
+        return
+    for xs, ys in seeds:
+        axis.plot(xs, ys, color=colour, alpha=0.4, linewidth=0.6)
+    if len({tuple(xs) for xs, _ in seeds}) == 1:
+        axis.plot(seeds[0][0], np.mean([ys for _, ys in seeds], axis=0), color=colour)
+
+
+def _diagonal(axis: Axes, panel: Panel) -> None:
+    across, up = (np.concatenate([one[side] for of in panel.seeds.values() for one in of]) for side in (0, 1))
+    reach = max(np.abs(across).max(), 1e-9)
+    if np.abs(up).max() > 10 * reach:
+        axis.set_yscale("symlog", linthresh=reach)
+    margin = max(0.05 * np.ptp(across), 0.02 * reach)  # room where all agree, too
+    low, high = across.min() - margin, across.max() + margin
+    line = np.linspace(low, high, 50)
+    axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)
+
+
+def _cycle(count: int) -> Sequence[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]
+
+
+def _bars(estimate: Estimate) -> np.ndarray:
+    return np.array([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
+
+
+def _svg(figure: Figure, name: str) -> str:
+    """The figure's <svg> element; its ids carry `name`, so that several may stand in one page."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text[text.index("<svg") :])
+    return text.strip() + "\n"

@@ -1,0 +1,50 @@
+"""Tables on disk (parquet), checked by pandera when written and when read, and curves (csv)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pandera.errors
+import pandera.pandas as pa
+
+
+class Table(pa.DataFrameModel):
+    """Base of all tables: exactly the declared columns, none of them null."""
+
+    class Config:
+        """Pandera's settings."""
+
+        strict = True
+        ordered = False
+
+
+def _validate(schema: type[Table], frame: pd.DataFrame, path: Path) -> pd.DataFrame:
+    try:
+        return schema.validate(frame, lazy=True)
+    except pandera.errors.SchemaErrors as error:
+        cases = error.failure_cases
+        first = cases.iloc[0]
+        where = "" if pd.isna(first["index"]) else f", row {first['index']}"
+        what = f"column {first['column']}{where}: {first['check']} fails for {first['failure_case']!r}"
+        raise SystemExit(f"{path}: not a {schema.__name__} table: {what} ({len(cases)} failures in all)") from None
+
+
+def read(schema: type[Table], path: Path) -> pd.DataFrame:
+    """The table at `path`, validated; SystemExit with one line naming file, column and row."""
+    return _validate(schema, pd.read_parquet(path), path)
+
+
+def write(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:
+    """Validate `frame` and write it; on failure SystemExit with one line, and nothing is written."""
+    frame = _validate(schema, frame.reset_index(drop=True), path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame.to_parquet(path, index=False)
+
+
+def write_curves(rows: Sequence[Any], path: Path) -> None:
+    """Rows of metrics as csv, numbered from step 1, for `dvc plots` and the report; no rows leave only a header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(list(rows), columns=None if rows else ["loss"])
+    frame.insert(0, "step", range(1, len(frame) + 1))
+    frame.to_csv(path, index=False)

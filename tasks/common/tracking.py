@@ -1,0 +1,186 @@
+"""Metrics, parameters and progress of a stage's run; with tasks/common/mlflow_database.py the only module of tasks/ that imports MLflow.
+
+Nothing here can change an out: a stage's rows are the same whether or not anyone records them, and a stage whose record
+fails goes on: the failure is said on standard error.
+The coordinator passes MLFLOW_RUN_ID and MLFLOW_TRACKING_URI (log there; it owns the run's status and tags) and
+POSTTRAIN_PROGRESS (a file for one JSON line `{"step": .., "total": ..}` per report). Without them, as under plain
+`dvc repro`, a run is opened here, and progress goes to standard error.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tasks.common import mlflow_database
+from tasks.common.mlflow_database import DatabaseError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+Row = Mapping[str, float]
+FLUSH_SECONDS = 5.0  # log_metric costs 21 ms a value, a batch of a thousand 60 ms
+BATCH = 1000  # MLflow's limit of metrics in one call
+NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is named 10%BC
+
+
+class Recorder:
+    """Buffers one MLflow run's metrics and writes them in batches; what could not be written waits for the next time."""
+
+    def __init__(self, client: Any, run_id: str) -> None:
+        self.client, self.run_id = client, run_id
+        self.pending: list[Any] = []
+        self.flushed = time.monotonic()
+
+    def add(self, row: Mapping[str, float], step: int) -> None:
+        """Buffer one row of metrics at a step."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self.pending += [Metric(NOT_IN_NAMES.sub("_", name), float(value), now, step) for name, value in row.items()]
+        if time.monotonic() - self.flushed > FLUSH_SECONDS:
+            with suppress(DatabaseError):  # `run` says at the end what is still missing then
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self.flushed = time.monotonic()
+        with mlflow_database.one_line():
+            while self.pending:
+                self.client.log_batch(self.run_id, metrics=self.pending[:BATCH])
+                del self.pending[:BATCH]
+
+
+_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_part: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
+
+
+@contextmanager
+def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) -> Iterator[None]:
+    """Record one execution of a stage: its params, the rows that `track` drains, and its final metrics.
+
+    `stage` is its name in dvc.yaml, with the branch, if it is one of several.
+    """
+    recorder: Recorder | None = None
+    with _said():
+        recorder = _opened(flow, stage, params)
+    token = _recorder.set(recorder)
+    metrics: bytes | None = None
+    try:
+        yield
+        metrics = metrics_path.read_bytes()
+    finally:
+        _recorder.reset(token)
+        if recorder is not None:
+            with _said():
+                _ended(recorder, metrics)
+
+
+def _opened(flow: str, stage: str, params: Mapping[str, Any]) -> Recorder:
+    """The recorder of the coordinator's run, or of a new one, with its parameters written."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Param
+
+    given, elsewhere = os.environ.get("MLFLOW_RUN_ID"), os.environ.get("MLFLOW_TRACKING_URI")
+    client = MlflowClient(elsewhere) if elsewhere else mlflow_database.open_client(Path())
+    run_id = given or _new_run(client, flow, stage)
+    section = stage.partition("@")[0]
+    client.log_batch(run_id, params=[Param(f"{section}.{key}", str(value)) for key, value in params.items()])
+    return Recorder(client, run_id)
+
+
+def _ended(recorder: Recorder, metrics: bytes | None) -> None:
+    """Write what is left, and end a run of our own; `metrics` are the final ones as in their file, of a stage that ended well."""
+    if metrics is not None:
+        recorder.add(dict(_flatten(json.loads(metrics))), step=0)
+    recorder.flush()
+    if "MLFLOW_RUN_ID" in os.environ:
+        return
+    if (
+        metrics is not None
+    ):  # by this hash, which dvc.lock has too, the next `posttrain run` knows that this run made the outs
+        recorder.client.set_tag(recorder.run_id, "posttrain.metrics_md5", hashlib.md5(metrics).hexdigest())
+    recorder.client.set_terminated(recorder.run_id, "FAILED" if metrics is None else "FINISHED")
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Say in one line what of the record failed."""
+    try:
+        with mlflow_database.one_line():
+            yield
+    except DatabaseError as error:
+        print(f"what MLflow has of this run is incomplete: {error}", file=sys.stderr, flush=True)
+
+
+def track(steps: Iterable[Row], total: int, earlier: Sequence[Row] = ()) -> list[Row]:
+    """Drain an algorithm's `fit(...)`: record each row and show progress. Returns the rows, one a step.
+
+    `earlier` has the rows of the steps before, where this run goes on with the training of one that was killed.
+    """
+    recorder, rows = _recorder.get(), list[Row]()
+    for row in chain(earlier, progress(steps, total, before=len(earlier))):
+        rows.append(row)
+        if recorder is not None:
+            recorder.add(row, step=len(rows))
+    return rows
+
+
+def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0) -> Iterator[T]:
+    """Pass items through, telling whoever watches how many of `total` are done; `before` of them were done before."""
+    path = os.environ.get("POSTTRAIN_PROGRESS")
+    index, parts = _part.get()
+    told = 0.0
+    for done, item in enumerate(items, start=before + 1):
+        yield item
+        if _recorder.get() is not None and (time.monotonic() - told > (every if path else 20 * every) or done == total):
+            told = time.monotonic()
+            step, steps = index * total + done, parts * total
+            line = json.dumps({"step": step, "total": steps})
+            if path:
+                with Path(path).open("a") as file:
+                    file.write(line + "\n")
+            else:
+                print(f"step {step}/{steps}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def part(index: int, parts: int) -> Iterator[None]:
+    """Show the progress inside as that of part `index`, from 0, of `parts` equally long ones."""
+    token = _part.set((index, parts))
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
+def log_table(frame: "pd.DataFrame", name: str) -> None:
+    """Keep a table with the run, as MLflow's pages show it (`name` ends in .json)."""
+    recorder = _recorder.get()
+    if recorder is not None:
+        with _said():
+            recorder.client.log_table(recorder.run_id, frame, name)
+
+
+def _new_run(client: Any, flow: str, stage: str) -> str:
+    found = client.get_experiment_by_name(flow)
+    artifacts = str(mlflow_database.ARTIFACTS.absolute())
+    experiment = found.experiment_id if found else client.create_experiment(flow, artifact_location=artifacts)
+    return client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage}).info.run_id
+
+
+def _flatten(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}/")
+        else:
+            yield prefix + key, value

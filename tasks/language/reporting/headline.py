@@ -1,0 +1,103 @@
+"""The report's first sentences: what the policies gained by measures that a change of temperature alone cannot move.
+
+Greedy accuracy has no temperature, and the other accuracy is that at each policy's own best one, the baseline's too.
+"""
+
+from collections.abc import Callable, Iterator
+
+from tasks.language.reporting.differences import Difference
+from tasks.language.reporting.scoreboard import BEST, Results, at, gain, means, spoken, text
+
+VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired 95 % interval: above 0, around it, below
+
+
+def headline(results: Results) -> list[str]:
+    """Whole sentences, the most important first."""
+    return [*_start(results), *_later(results), *_untrained(results), *_owed(results)]
+
+
+def edges(results: Results) -> list[str]:
+    """The policies whose best temperature is the lowest or the highest candidate: a still better one may lie beyond.
+
+    Nothing lies beyond 0, where answers are greedy.
+    """
+    prefix = "strict_validation_t"
+    candidates = [float(name.removeprefix(prefix)) for name in results.metrics if name.startswith(prefix)]
+    ends = {end: name for end, name in ((min(candidates), "lowest"), (max(candidates), "highest")) if end}
+    named: dict[str, list[str]] = {}
+    for policy, temperature in results.best.items():
+        if len(set(candidates)) > 1 and temperature in ends:
+            named.setdefault(f"{ends[temperature]}, {temperature:g}", []).append(policy)
+    return [f"the {end}, for {', '.join(policies)}" for end, policies in named.items()]
+
+
+def _start(results: Results) -> Iterator[str]:
+    """What the baseline brought over the first policy."""
+    first, base = next(iter(results.judged)), results.judged[results.baseline]["strict_greedy"]
+    if first == results.baseline:
+        yield f"{first} comes first: its greedy answers are right on {text('strict', base)} of the problems."
+        return
+    before, change = results.judged[first]["strict_greedy"], results.changes[first]["strict_greedy"]
+    told = f"from {first}'s {text('strict', before)} to {text('strict', base)}"
+    yield f"With {results.baseline}, accuracy of the greedy answers was {VERBS[-change.side]} {told}."
+
+
+def _later(results: Results) -> Iterator[str]:
+    """Who raised, did not clearly change or lowered what."""
+    if not results.later:
+        return
+    base = results.judged[results.baseline]
+
+    def counted(policy: str, change: Difference) -> str:
+        counts = f", {change.changes.gained} gained and {change.changes.lost} lost" if change.changes else ""
+        return f"{policy} ({gain(change)} points{counts})"
+
+    def pointed(policy: str, change: Difference) -> str:
+        return f"{policy} ({gain(change)} {at(results.best[policy])})"
+
+    def plain(policy: str, change: Difference) -> str:
+        return f"{policy} ({change.estimate.mean:+.2f})"
+
+    greedy, best = text("strict", base["strict_greedy"]), results.mean_at(BEST)
+    yield f"Over {results.baseline}'s {greedy}, greedy accuracy was {_groups(results, 'strict_greedy', counted)}."
+    if any(results.best[policy] for policy in (results.baseline, *results.later)):
+        yield (
+            f"Over its {text('strict', base[best])} at its best temperature ({at(results.best[results.baseline])}), "
+            f"accuracy at each policy's own best temperature was {_groups(results, best, pointed)}."
+        )
+    else:
+        yield "Sampled at a temperature, none of them has a higher accuracy on validation problems than greedily."
+    points = text("rubric", base["rubric_greedy"])
+    yield f"Over its {points} of 10 points, the rubric score of greedy answers was {_groups(results, 'rubric_greedy', plain)}."
+
+
+def _groups(results: Results, metric: str, told: Callable[[str, Difference], str]) -> str:
+    """The policies by what they did to a metric; the largest change first."""
+    groups: dict[int, list[str]] = {}
+    for policy in sorted(results.later, key=lambda policy: -results.changes[policy][metric].estimate.mean):
+        change = results.changes[policy][metric]
+        groups.setdefault(change.side, []).append(told(policy, change))
+    return "; ".join(f"{VERBS[side]} by {', '.join(groups[side])}" for side in (1, 0, -1) if side in groups)
+
+
+def _untrained(results: Results) -> Iterator[str]:
+    """What the baseline reaches by a temperature, a vote or a choice among its samples."""
+    base = results.judged[results.baseline]
+    reached = [f"{text('strict', base[metric])} ({means(results, metric)})" for metric in results.controls]
+    if results.later and reached:
+        yield f"Without any training, {results.baseline} reaches {', '.join(reached)}."
+
+
+def _owed(results: Results) -> Iterator[str]:
+    """How much of the largest gain at the highest temperature comes from giving other kinds of answers."""
+    hot = results.hottest
+    for name, temperatures in results.components.items():
+        if policies := temperatures.get(hot):
+            policy = max(policies, key=lambda policy: policies[policy].total.mean)
+            parts = policies[policy]
+            if parts.total.low > 0:
+                yield (
+                    f"At temperature {spoken(hot)}, where accuracy also measures how certain a policy is, {policy} gained "
+                    f"{100 * parts.total.mean:.1f} points; {100 * parts.share.mean:.1f} of them are owed to giving more "
+                    f"answers with {name}, not to being right more often with or without them."
+                )

@@ -1,0 +1,145 @@
+"""What an evaluation measures: one value for each problem and metric, and over all problems means with 95 % intervals.
+
+A metric is called KIND_HOW: strict_greedy, rubric_sampled_t0.5, strict_mean_at_8_t1.0. What is sampled says at which
+temperature: t0.5, or tbest for the policy's own best temperature, chosen on validation problems. Where that is 0, every
+sample is the greedy answer.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tasks.common import estimates
+from tasks.common.estimates import Estimate
+from tasks.language.reporting.strata import Stratum
+from tasks.language.rewards import answers
+from tasks.language.rewards.equations import parse_number
+from tasks.language.rewards.ranking_accuracy import pairs_ordered_rightly, shows_steps
+
+ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": answers.strict_answer, "lenient": answers.final_answer}
+# Kinds of answers, by which accuracy is taken apart. Each is a column of the generations.
+STRATA: dict[str, Callable[[str], bool]] = {"steps": shows_steps}
+SHARES = (*ANSWERS, "ended", *STRATA)  # of answers; the others are means of numbers
+NUMBERS = ("rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
+BEST = "tbest"
+
+
+def label(temperature: float) -> str:
+    """How a metric names a temperature."""
+    return f"t{float(temperature)}"
+
+
+def per_problem(
+    generations: pd.DataFrame, references: Mapping[str, str], temperatures: Mapping[str, float], pass_at: Sequence[int]
+) -> pd.DataFrame:
+    """One row for each problem by its id, one column for each metric; `temperatures` by how metrics name them.
+
+    `references` has the right answer to each problem.
+    """
+    greedy = generations[generations["temperature"] == 0].set_index("problem_id")
+    columns = [
+        name for name in (*SHARES, *NUMBERS) if name in generations and name != "kl"
+    ]  # of greedy answers it is none
+    values = {f"{name}_greedy": greedy[name].astype(float) for name in columns}
+    for how, temperature in temperatures.items():
+        sampled = generations[generations["temperature"] == temperature]
+        if temperature == 0:
+            draws = range(generations["sample"].max() + 1)
+            sampled = pd.concat([sampled.assign(sample=draw) for draw in draws]).drop(columns="kl")
+        values |= {f"{name}_{how}": column for name, column in _sampled(sampled, references, pass_at)}
+    return pd.DataFrame(values).sort_index()
+
+
+def _sampled(
+    sampled: pd.DataFrame, references: Mapping[str, str], pass_at: Sequence[int]
+) -> Iterator[tuple[str, pd.Series]]:
+    """Metrics of the answers drawn at one temperature, k to each problem."""
+    problems = sampled.groupby("problem_id")
+    k = int(problems.size().iloc[0])
+    means = problems[[name for name in (*SHARES, *NUMBERS) if name in sampled]].mean()
+    for name, find in ANSWERS.items():
+        correct = problems[name].sum()
+        yield f"{name}_mean_at_{k}", means[name]
+        for at in pass_at:
+            yield f"{name}_pass_at_{at}", pd.Series(estimates.pass_at_k(correct, k, at), correct.index)
+        yield f"{name}_majority_at_{k}", _majorities(problems, references, find)
+        if "reward" in sampled:
+            yield f"{name}_best_of_{k}", _best_of(sampled, name)
+    for name in means.columns.drop(list(ANSWERS)):
+        yield f"{name}_sampled", means[name]
+
+
+def _majorities(
+    problems: "pd.api.typing.DataFrameGroupBy", references: Mapping[str, str], find: Callable[[str], str | None]
+) -> pd.Series:
+    def value(answer: str | None) -> Fraction | None:
+        return None if answer is None else parse_number(answer.rstrip("%"))
+
+    found = {
+        str(problem_id): estimates.majority([value(find(text)) for text in texts], value(references[str(problem_id)]))
+        for problem_id, texts in problems["response"]
+    }
+    return pd.Series(found)
+
+
+def _best_of(sampled: pd.DataFrame, name: str) -> pd.Series:
+    tables = [sampled.pivot(index="problem_id", columns="sample", values=column) for column in ("reward", name)]
+    return pd.Series(estimates.best_of(*tables), tables[0].index)
+
+
+def summary(values: pd.DataFrame, seed: int, resamples: int) -> dict[str, Estimate]:
+    """Every column's mean over problems: shares with Wilson's interval, other means with a bootstrap one."""
+    return {
+        name: estimates.share(values[name])
+        if name.startswith(tuple(f"{kind}_" for kind in SHARES))
+        else estimates.bootstrap(values[name], seed, resamples)
+        for name in map(str, values)
+    }
+
+
+def stratum(generations: pd.DataFrame, name: str, temperature: float, accuracy: str = "strict") -> Stratum:
+    """The answers of one temperature split by a stratum, as shares of each problem's answers, in the order of the ids."""
+    drawn = generations[generations["temperature"] == temperature]
+    inside, right = drawn[name].astype(bool), drawn[accuracy].astype(bool)
+    parts = pd.DataFrame(
+        {"id": drawn["problem_id"], "inside": inside, "right": inside & right, "other": ~inside & right}
+    )
+    means: NDArray[np.float64] = parts.groupby("id").mean().sort_index().to_numpy(dtype=np.float64)
+    return Stratum(*means.T)
+
+
+def accuracy_by_stratum(
+    generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
+) -> dict[str, Estimate]:
+    """Strict accuracy among answers within and without each stratum, where there are both: strict_with_steps_t0.5."""
+    result: dict[str, Estimate] = {}
+    for name in STRATA:
+        for how, temperature in temperatures.items():
+            parts = stratum(generations, name, temperature)
+            if 0 < parts.inside.mean() < 1:
+                within = estimates.ratio(parts.right_inside, parts.inside, seed, resamples)
+                without = estimates.ratio(parts.right_outside, 1 - parts.inside, seed, resamples)
+                result |= {f"strict_with_{name}_{how}": within, f"strict_without_{name}_{how}": without}
+    return result
+
+
+def ranking(
+    generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
+) -> dict[str, Estimate]:
+    """Share of the pairs of one problem's answers that the reward orders as the rubric does: ranking_sampled_t0.5.
+
+    Pairs of equal points and of equal texts are left out. ranking_with_steps counts only those of which both show steps: it
+    tells whether the reward sees more than that. Nothing where there is no reward.
+    """
+    result, columns = {}, ("reward", "rubric", "response")
+    for how, temperature in temperatures.items() if "reward" in generations else ():
+        problems = generations[generations["temperature"] == temperature].groupby("problem_id")
+        found = [pairs_ordered_rightly(*(one[name].tolist() for name in columns)) for _, one in problems]
+        for kind, pairs in (("ranking", "all"), ("ranking_with_steps", "both_show_steps")):
+            right, count = [one[pairs].sum() for one in found], [len(one[pairs]) for one in found]
+            if sum(count):
+                result[f"{kind}_sampled_{how}"] = estimates.ratio(right, count, seed, resamples)
+    return result

@@ -1,0 +1,53 @@
+"""How well a reward orders answers, apart for answers that show their steps and answers that do not.
+
+An answer shows steps where `equations` finds one in it. Most of what a reward model of average accuracy knows may be that
+an answer with steps beats one without; whether it can tell right steps from wrong ones is seen only where both show some.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tasks.language.rewards.equations import equations
+
+STRATA = ("neither_shows_steps", "one_shows_steps", "both_show_steps")  # of a pair, by how many of its answers do
+
+
+def shows_steps(response: str) -> bool:
+    """Whether the response has a worked step."""
+    return bool(equations(response))
+
+
+def ordered_rightly(difference: ArrayLike, order: ArrayLike) -> NDArray[np.float64]:
+    """Of each pair that `order` tells apart: 1 where `difference` has its sign, 1/2 where it is 0, 0 where it has the other.
+
+    Both are (P,), first minus second answer: of their rewards, and of what is held to be true. Pairs whose order is 0 are
+    left out, so that fewer may come back.
+    """
+    signs, wanted = np.sign(np.asarray(difference, dtype=np.float64)), np.sign(np.asarray(order, dtype=np.float64))
+    return (1 + (signs * wanted)[wanted != 0]) / 2
+
+
+def accuracy(difference: ArrayLike, order: ArrayLike) -> float:
+    """Share of the pairs (P,) that `difference` orders as `order` does, a tie being half right; nan where there is none."""
+    right = ordered_rightly(difference, order)
+    return float(right.mean()) if len(right) else float("nan")
+
+
+def pairs_ordered_rightly(
+    rewards: Sequence[float], scores: Sequence[float], responses: Sequence[str]
+) -> dict[str, NDArray[np.float64]]:
+    """The answers to one problem, pair by pair: what `ordered_rightly` says of all pairs, and of those of each stratum.
+
+    `rewards` are held against `scores`, such as the rubric's. Keys are `all` and STRATA; two equal texts are no pair.
+    """
+    shown = [shows_steps(response) for response in responses]
+    pairs = [(a, b) for a, b in combinations(range(len(responses)), 2) if responses[a] != responses[b]]
+    first, second = (np.array([pair[side] for pair in pairs], dtype=int) for side in (0, 1))
+    given, known = np.asarray(rewards, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    difference, order = given[first] - given[second], known[first] - known[second]
+    steps = np.asarray(shown, dtype=int)[first] + np.asarray(shown, dtype=int)[second]
+    strata = {name: ordered_rightly(difference[steps == k], order[steps == k]) for k, name in enumerate(STRATA)}
+    return {"all": ordered_rightly(difference, order), **strata}

@@ -1,0 +1,52 @@
+"""Reward models as files: language models that score by their log-probabilities, and classifiers with a linear head."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers.modeling_layers import GenericForSequenceClassification
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_MAPPING
+
+from tasks.algorithms.language.reward_model import BETA
+from tasks.common import model_files, models
+
+
+def load(path: Path) -> Any:
+    """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; fp32, evaluation mode."""
+    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    beta = getattr(config, BETA, None)
+    if beta is None:
+        return load_classifier(path)
+    if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
+        raise SystemExit(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
+    return models.placed(model_files.load(AutoModelForCausalLM, path))
+
+
+def load_classifier(path: Path, new: Collection[str] = ()) -> Any:
+    """A sequence classifier with one output, in fp32, in evaluation mode; SystemExit with one line if it has no head `score`.
+
+    `new` are weights that the folder's model may lack.
+    """
+    model = model_files.load(_classifier(path), path, new, num_labels=1)
+    if not hasattr(model, "score"):
+        raise SystemExit(
+            f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head `score` on its last "
+            "token's state, which a reward model is read by"
+        )
+    return models.placed(model)
+
+
+def _classifier(path: Path) -> Any:
+    """Transformers' class for sequence classification, or for a type that has none the same head on the model's own body."""
+    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+        return AutoModelForSequenceClassification
+    if type(config) not in MODEL_MAPPING:
+        raise SystemExit(
+            f"{path}: model type {config.model_type} has no body in transformers that a reward model could be"
+        )
+    body = MODEL_MAPPING[type(config)]
+    base = body.__mro__[1]  # such as GranitePreTrainedModel, which knows how weights are named
+    name = f"{body.__name__.removesuffix('Model')}ForSequenceClassification"
+    return type(name, (GenericForSequenceClassification, base), {"base_model_prefix": base.base_model_prefix})

@@ -1,0 +1,113 @@
+"""The lecture's rubric: correctness 0-5, reasoning 0-3, clarity 0-2, ten points in all, each score with its reason.
+
+A pure function of texts: the same response always earns the same score. Steps are judged as equations against the
+reference's (worked_steps.py).
+"""
+
+import re
+from dataclasses import dataclass
+
+from tasks.language.rewards import worked_steps
+from tasks.language.rewards.answers import final_answer, same_number, strict_answer
+from tasks.language.rewards.equations import NOTE, Equation, equations, numbers, parse_number
+from tasks.language.rewards.worked_steps import Work
+
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+COUNTED = re.compile(r"=\s*+[$\d.,]++%?\s++([A-Za-z]{3,})")  # what a result counts: `= 12 pens`
+OPERATIONS = {
+    "+": re.compile(r"\b(plus|add(s|ed|ing|ition)?|sum)\b", re.IGNORECASE),
+    "-": re.compile(r"\b(minus|subtract(s|ed|ing|ion)?|difference)\b", re.IGNORECASE),
+    "*": re.compile(r"\b(times|multipl(y|ies|ied|ying|ication)|product)\b", re.IGNORECASE),
+    "/": re.compile(r"\b(divid(e|es|ed|ing)|division|quotient)\b", re.IGNORECASE),
+}
+
+
+@dataclass(frozen=True)
+class RubricScore:
+    """Points for each criterion and why."""
+
+    correctness: int
+    correctness_reason: str
+    reasoning: int
+    reasoning_reason: str
+    clarity: int
+    clarity_reason: str
+
+    @property
+    def total(self) -> int:
+        """The sum of the three, 0 to 10."""
+        return self.correctness + self.reasoning + self.clarity
+
+
+def score(question: str, solution: str, answer: str, response: str, ended: bool) -> RubricScore:
+    """Judge `response` to `question` by the reference `solution` and `answer`; `ended` says that it closed itself."""
+    steps = equations(response)
+    work = worked_steps.judge(question, solution, answer, steps)
+    final = final_answer(response)
+    right = final is not None and same_number(final, answer)
+    if work.steps and worked_steps.reference(solution).steps:
+        reasoning = _reasoning_in_steps(work)
+    else:
+        reasoning = _reasoning_in_words(solution, response, right)
+    clarity = _clarity(question, solution, response, steps, final, ended)
+    return RubricScore(*_correctness(final, right, answer, work), *reasoning, *clarity)
+
+
+def _correctness(final: str | None, right: bool, answer: str, work: Work) -> tuple[int, str]:
+    if right:
+        return 5, f"final answer {final} is right"
+    given = f"final answer {final} instead of {answer}" if final is not None else "no final answer"
+    if parse_number(answer) in work.reached and work.right * 2 >= 1:
+        return 3, f"{given}, though a step reaches {answer}"
+    if work.right * 2 >= 1:
+        return 2, f"{given}; at least half of the steps are right"
+    if work.right > 0:
+        return 1, f"{given}; some steps are right"
+    return 0, given
+
+
+def _reasoning_in_steps(work: Work) -> tuple[int, str]:
+    if work.right == 1:
+        return 3, "every step holds and leads to the answer"
+    slips = work.credit - work.right
+    told = f"{float(work.right):.0%} of the steps needed or taken are right"
+    return int(3 * work.credit), told + (", others only set up rightly" if slips else "")
+
+
+def _reasoning_in_words(solution: str, response: str, right: bool) -> tuple[int, str]:
+    """Without equations: are the reference's operations named, and only those? Nothing for a wrong answer."""
+    reference = worked_steps.reference(solution)
+    if right and not reference.steps:
+        return 3, "the answer is right, and the reference shows no steps to hold it against"
+    needed = {sign for step in reference.steps for sign in step.signs}
+    named = {sign for sign, pattern in OPERATIONS.items() if pattern.search(response)}
+    if not right or not needed & named:
+        return 0, "no step is shown" if right else "no step is shown, and the answer is wrong"
+    points = 3 * len(needed & named) // len(needed | named)
+    return points, "names the right operation" if points == 3 else "names some of the operations"
+
+
+def _clarity(
+    question: str, solution: str, response: str, steps: list[Equation], final: str | None, ended: bool
+) -> tuple[int, str]:
+    """One point for stating an answer plainly and in line with the last step, one for being concise and to the point."""
+    parts = [part for part in SENTENCE_END.split(response.strip()) if part]
+    marked = response.count("####")
+    plain = strict_answer(response) is not None and marked == 1
+    if not marked and parts and final is not None:  # in words: a closing sentence that gives the number
+        plain = parts[-1][-1] in ".!" and any(same_number(final, number) for number in numbers(parts[-1]))
+    agrees = not steps or (final is not None and parse_number(final.rstrip("%")) == steps[-1].result)
+    things = COUNTED.findall(NOTE.sub("", response))
+    faults = {
+        "says nothing": not parts,
+        "does not end": not ended,
+        "repeats itself": len(set(parts)) < len(parts),
+        "rambles": len(response.split()) > 2 * len(solution.split()) + 20,
+        f"counts {things[-1] if things else ''}, which nobody asked about": bool(things)
+        and things[-1].lower().rstrip("s") not in f"{question} {solution}".lower(),
+    }
+    found = [fault for fault, is_so in faults.items() if is_so]
+    stated = "states its answer" if agrees else "answer is not the last step's"
+    return (plain and agrees) + (not found), "; ".join(
+        [stated if plain else "no plain answer", *(found or ["concise"])]
+    )

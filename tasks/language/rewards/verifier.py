@@ -1,0 +1,139 @@
+"""Whether a response's final answer equals the reference: plain numbers by exact fractions, all else by math-verify.
+
+A run judges tens of thousands of answers, nearly all of them numbers, which cost microseconds here. LaTeX, fractions and
+expressions go to processes (math_worker.py) that a hostile answer can slow or kill without harm to the run.
+"""
+
+import json
+import math
+import queue
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tasks.language.rewards import math_worker
+from tasks.language.rewards.answers import BOX, final_answer, marked, same_number, unwrapped
+from tasks.language.rewards.equations import numbers
+
+ALGEBRA = re.compile(r"[\\^√]|\d\s*/\s*[-(\d]")  # text whose number is not its value: LaTeX, powers, roots, fractions
+
+
+def verify_number(gold: str, response: str) -> float | None:
+    """1.0 or 0.0 where reference and final answer are plain numbers, None where algebra has to decide.
+
+    Which answer is the final one: answers.py, as for the rubric and the accuracies. Words may stand beside a number on
+    a `####` line; a box has to hold the number alone.
+    """
+    gold = unwrapped(gold)
+    if not same_number(gold, gold):
+        return None
+    mark = marked(response)
+    if mark is None:  # the last number, which may be the result of steps on its line
+        text = response.rstrip().rpartition("\n")[2].rpartition("=")[2]
+    elif len(numbers(mark.text)) > 1 or (mark.boxed and not same_number(mark.text, mark.text)):
+        return None
+    else:
+        text = mark.text
+    if ALGEBRA.search(text):
+        return None
+    final = final_answer(response)
+    return float(final is not None and same_number(gold, final))
+
+
+def as_latex(response: str) -> str:
+    """The text for math-verify to read: what is marked as the answer, in a box; else the whole response."""
+    mark = marked(response)
+    return response if mark is None else in_box(mark.text)
+
+
+def in_box(answer: str) -> str:
+    """The answer in a box, without percent signs: a comment in LaTeX, and 50% is also 50 (as in `same_number`)."""
+    return f"{BOX}{answer.replace('%', '')}}}"
+
+
+class Worker:
+    """One process that judges answers, as its parent sees it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", math_worker.__file__, str(seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if self._reply() != math_worker.READY:
+            self.close()
+            raise RuntimeError(f"the process that runs math-verify does not start (exit {self.process.returncode})")
+
+    def judge(self, gold: str, answer: str) -> float:
+        """1.0 or 0.0, nan for a reference that cannot be read. An answer that ends the process is wrong."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([gold, answer]) + "\n")
+        self.process.stdin.flush()
+        if self._reply() != math_worker.KNOWN:
+            return math.nan
+        return float(self._reply() == math_worker.RIGHT)
+
+    def alive(self) -> bool:
+        """Whether it can judge another one."""
+        return self.process.poll() is None
+
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self.process.kill()
+        self.process.communicate()
+
+    def _reply(self) -> str:
+        assert self.process.stdout is not None
+        reply = self.process.stdout.readline().strip()
+        if not reply:  # it has ended, or is about to
+            self.process.wait()
+        return reply
+
+
+class Verifier:
+    """Judges answers in up to `workers` processes, started when first needed and ended with the `with` block."""
+
+    def __init__(self, workers: int = 2, seconds: float = 3.0) -> None:
+        """`seconds` of processor time for one judgement; MATH-500's own solutions take 4 ms on average, 0.3 s at most."""
+        self.seconds = seconds
+        self._threads = ThreadPoolExecutor(workers)
+        self._workers: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        for _ in range(workers):
+            self._workers.put(None)  # a place for one
+
+    def __enter__(self) -> "Verifier":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        while not self._workers.empty():
+            if (worker := self._workers.get()) is not None:
+                worker.close()
+
+    def __call__(self, golds: Sequence[str], responses: Sequence[str]) -> list[float]:
+        """For each response 1.0 where its answer is the reference's, else 0.0; nan where the reference cannot be read."""
+        found: dict[tuple[str, str], float] = {}
+        hard = []
+        for pair in dict.fromkeys(zip(golds, responses, strict=True)):  # a group's responses often agree
+            quick = verify_number(*pair)
+            if quick is None:
+                hard.append(pair)
+            else:
+                found[pair] = quick
+        found.update(zip(hard, self._threads.map(self._judge, hard), strict=True))
+        return [found[pair] for pair in zip(golds, responses, strict=True)]
+
+    def _judge(self, pair: tuple[str, str]) -> float:
+        gold, response = pair
+        worker = self._workers.get()
+        try:
+            worker = worker or Worker(self.seconds)
+            return worker.judge(in_box(unwrapped(gold)), as_latex(response))
+        finally:
+            if worker is not None and not worker.alive():
+                worker.close()
+                worker = None
+            self._workers.put(worker)

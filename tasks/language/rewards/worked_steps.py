@@ -1,0 +1,112 @@
+"""A response's worked steps held against a reference's: which are right, and which at least set up as they should be.
+
+Everything follows from equations: a right step holds, uses known numbers and leads to a result of the reference. Wrong
+and needless steps lower the shares, so that listing many numbers does not pay.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from tasks.language.rewards.equations import Equation, distinct, equations, numbers, parse_number
+
+Shape = tuple[tuple[str, ...], tuple[Fraction | None, ...]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The steps that hold of a worked solution, their shapes, and their leaves: operands that are no earlier result."""
+
+    steps: tuple[Equation, ...]
+    shapes: tuple[Shape, ...]
+    leaves: frozenset[Fraction]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A response's steps: how many different ones, the share of right ones, that with half a point for those set up
+    rightly, and the results of the right ones."""
+
+    steps: int
+    right: Fraction
+    credit: Fraction
+    reached: frozenset[Fraction]
+
+
+@lru_cache(maxsize=4096)
+def reference(solution: str) -> Reference:
+    """What the reference solution shows."""
+    steps = [step for step in distinct(equations(solution)) if step.holds]
+    results: set[Fraction] = set()
+    shapes: list[Shape] = []
+    leaves: set[Fraction] = set()
+    for step in steps:
+        shapes.append(_shape(step, results))
+        leaves.update(set(step.operands) - results)
+        results.add(step.result)
+    return Reference(tuple(steps), tuple(shapes), frozenset(leaves))
+
+
+def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> Work:
+    """Hold `steps` against the reference `solution`.
+
+    Known numbers are the question's, constants that the reference brings in, and results of earlier right steps. A
+    response that reaches the answer from all the numbers the reference uses may take its own way there, in fewer or
+    other steps; otherwise its steps count as far as their results are the reference's. A step that is not right is
+    set up rightly when it differs from a reference's step only in what was computed, there or before. A step that is
+    taken again neither pays nor costs; it is right where the numbers it needs are known at one of its places.
+    """
+    if not steps:
+        return Work(0, Fraction(0), Fraction(0), frozenset())
+    known = reference(solution)
+    right = _right_steps(question, known, steps)
+    steps = distinct(steps)
+    reached = frozenset(step.result for step in right)
+    used = {operand for step in right for operand in step.operands}
+    if parse_number(answer) in reached and known.leaves <= used:
+        share = Fraction(len(right), len(steps))
+        return Work(len(steps), share, share, reached)
+    found = sum(step.result in reached for step in known.steps)
+    longest = max(len(known.steps), len(steps))
+    credit = found + Fraction(_set_up(known, steps, right, reached), 2)
+    return Work(len(steps), Fraction(found, longest), credit / longest, reached)
+
+
+def _right_steps(question: str, known: Reference, steps: list[Equation]) -> list[Equation]:
+    """Steps that hold, from known numbers, and end in a result of the reference or lead to a step that does."""
+    numbers_known = {parse_number(text.rstrip("%")) for text in numbers(question)} | known.leaves
+    sound = []
+    for step in steps:
+        if step.holds and numbers_known.issuperset(step.operands):
+            sound.append(step)
+            numbers_known.add(step.result)
+    wanted, right = {step.result for step in known.steps}, []
+    for step in reversed(distinct(sound)):
+        if step.result in wanted:
+            right.append(step)
+            wanted.update(step.operands)
+    return right
+
+
+def _set_up(known: Reference, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]) -> int:
+    """How many of the reference's steps that were not reached have a step of their shape among the wrong ones."""
+    missing = Counter(
+        shape for step, shape in zip(known.steps, known.shapes, strict=True) if step.result not in reached
+    )
+    claimed: set[Fraction] = set()
+    tried: Counter[Shape] = Counter()
+    taken = {step.key for step in right}
+    for step in steps:
+        if step.key not in taken:
+            tried[_shape(step, claimed)] += 1
+        claimed.add(step.result)
+    return (missing & tried).total()
+
+
+def _shape(step: Equation, earlier: set[Fraction]) -> Shape:
+    """A step without its computed numbers: None stands for an earlier result. Order is kept where it matters."""
+    operands = [None if operand in earlier else operand for operand in step.operands]
+    if set(step.signs) in ({"+"}, {"*"}):
+        operands.sort(key=lambda operand: (operand is not None, operand or 0))
+    return step.signs, tuple(operands)

@@ -1,0 +1,66 @@
+"""What the annotator says of responses, and the pairs that follow."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pandera.pandas as pa
+from pandera.typing import Series
+
+from tasks.common.tables import Table
+
+STRENGTHS = ("a better", "a slightly better", "b slightly better", "b better")
+
+
+def _ids(tokens: Any) -> bool:
+    ids = np.asarray(tokens)
+    return len(ids) > 0 and ids.dtype.kind in "iu" and bool(ids.min() >= 0)
+
+
+class Annotations(Table):
+    """Rubric scores of single responses, each with its reason, and the annotator's rank (1 best, ties share a rank)."""
+
+    prompt_id: Series[str]
+    sample: Series[int] = pa.Field(ge=0)
+    correctness: Series[int] = pa.Field(ge=0, le=5)
+    correctness_reason: Series[str] = pa.Field(str_length={"min_value": 1})
+    reasoning: Series[int] = pa.Field(ge=0, le=3)
+    reasoning_reason: Series[str] = pa.Field(str_length={"min_value": 1})
+    clarity: Series[int] = pa.Field(ge=0, le=2)
+    clarity_reason: Series[str] = pa.Field(str_length={"min_value": 1})
+    total: Series[int] = pa.Field(ge=0, le=10)
+    rank: Series[int] = pa.Field(ge=1)
+
+    @pa.dataframe_check(error="total = correctness + reasoning + clarity")
+    def total_adds_up(cls, frame: pd.DataFrame) -> pd.Series:
+        """The total is the sum of the criteria."""
+        return frame["total"] == frame["correctness"] + frame["reasoning"] + frame["clarity"]
+
+
+class Comparisons(Table):
+    """Pairs of responses to one prompt, with the preferred one named: what reward models and DPO learn from.
+
+    Of responses that a model sampled the tokens are there too, the end token included where it was sampled: they are
+    what is trained on, since their text would not always be tokenized back to them. Of texts that people wrote they are not.
+    """
+
+    comparison_id: Series[str] = pa.Field(unique=True)
+    prompt_id: Series[str]
+    prompt: Series[str] = pa.Field(str_length={"min_value": 1})
+    chosen: Series[str]
+    rejected: Series[str]
+    chosen_ended: Series[bool]
+    rejected_ended: Series[bool]
+    chosen_score: Series[int] = pa.Field(ge=0, le=10)
+    rejected_score: Series[int] = pa.Field(ge=0, le=10)
+    strength: Series[str] = pa.Field(isin=STRENGTHS)
+    chosen_tokens: Series[object] | None
+    rejected_tokens: Series[object] | None
+
+    @pa.dataframe_check(error="a list of token ids for both responses, or for neither")
+    def tokens_of_both(cls, frame: pd.DataFrame) -> pd.Series:
+        """Both columns or none; in each row at least one token, none negative."""
+        columns = [name for name in ("chosen_tokens", "rejected_tokens") if name in frame]
+        if len(columns) < 2:
+            return pd.Series(not columns, index=frame.index)
+        return frame[columns].map(lambda tokens: isinstance(tokens, list | np.ndarray) and _ids(tokens)).all(axis=1)

@@ -1,0 +1,67 @@
+"""Which architectures can be sampled from and trained here: those that keep keys and values of each row's tokens.
+
+A prompt is read once, and its cache continued by each of its answers (tasks/algorithms/language/completions.py). Recurrent models keep
+a state instead, which cannot be gone back to; they are refused before their weights are read.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import AutoConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.rollouts import sample
+
+WANTED = "expected an attention model, whose key-value cache has a place for each token of a row"
+# Model types of transformers that say so themselves (`_is_stateful`), for the command line, which does not import it.
+RECURRENT = (
+    *("bailing_hybrid", "bamba", "deepseek_v4", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba"),
+    *("kimi_linear", "mamba", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe"),
+    *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen4_exp", "qwen4_exp_text", "recurrent_gemma"),
+    *("rwkv", "xlstm", "zamba", "zamba2", "zaya"),
+)
+PROMPTS, ANSWERS, OWNER = [[5, 6, 7], [8]], [[9, 5], [6, 7, 8], [9], [5, 5]], [0, 0, 1, 1]
+NEAR = 0.05  # nats; fp32 differs by a hundredth of it
+
+
+def check_config(source: Mapping[str, Any]) -> None:
+    """SystemExit with one line where a model can be told from its config.json to be none for this pipeline.
+
+    `source` are the arguments of from_pretrained. Only the config is read, and remote code is never run.
+    """
+    name = source["pretrained_model_name_or_path"]
+    try:
+        config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
+    except Exception as error:  # of a model type that transformers does not have, a torn file, values that cannot be
+        raise SystemExit(f"{name}: config.json: {' '.join(str(error).split())[:300]}") from None
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise SystemExit(f"{name}: model type {config.model_type} is no causal language model, but one is expected")
+    if MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._is_stateful:
+        raise SystemExit(
+            f"{name}: model type {config.model_type} is stateful (recurrent, or of linear attention); {WANTED}"
+        )
+
+
+@torch.no_grad()
+def check_model(name: str, model: Any) -> None:
+    """SystemExit with one line where sampling fails, or answers behind a shared prompt have other probabilities than alone."""
+    batch = make_completions(PROMPTS, OWNER, ANSWERS, pad=0)
+    try:
+        found = token_logps(model, batch)
+        next(sample(model, PROMPTS, samples=2, max_new_tokens=3, temperature=1.0, end_tokens=(), seed=0, batch_size=2))
+    except (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SystemExit(
+            f"{name}: model type {model.config.model_type} cannot be used here ({what}); {WANTED}"
+        ) from None
+    for row, (owner, answer) in enumerate(zip(OWNER, ANSWERS, strict=True)):
+        whole = torch.tensor([PROMPTS[owner] + answer])
+        logps = model(input_ids=whole, use_cache=False).logits[0].log_softmax(-1)
+        alone = [logps[len(PROMPTS[owner]) + at - 1, token].item() for at, token in enumerate(answer)]
+        if (found[row, : len(answer)] - torch.tensor(alone)).abs().max() > NEAR:
+            raise SystemExit(
+                f"{name}: model type {model.config.model_type}: an answer has other probabilities behind a prompt that it "
+                f"shares than alone; {WANTED}"
+            )

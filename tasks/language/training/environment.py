@@ -1,0 +1,230 @@
+"""Prompts, a policy that answers them and a judge of the answers: what the policy-gradient stages learn from.
+
+Every draw follows from the seed and the step's number alone, so that a training that was killed goes on with the same ones.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+import torch
+from pydantic import ConfigDict, Field, model_validator
+
+from tasks.algorithms.language import experience, reward_model, rollouts
+from tasks.algorithms.language.advantages import increments
+from tasks.algorithms.language.completions import Completions, make_completions
+from tasks.algorithms.language.experience import Experience
+from tasks.common import models
+from tasks.language.data import chat
+from tasks.language.rewards import reward_model_files, rewards
+from tasks.language.rewards.verifier import Verifier
+from tasks.stage import Config, Seed
+
+SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
+SEEDS = 2**43  # more would, with what sampling adds, be no seed of torch's
+SHOWN = 24  # responses of a step in its table of samples
+NOTHING = rewards.Weights(0.0, 0.0, 0.0, 0.0)
+PARTS = ("verifiable", "rubric", "reward_model", "format")
+ONE_COUNTS: Any = [
+    {"properties": {part: {"type": "number", "exclusiveMinimum": 0, "$comment": "here or in another weight"}}}
+    for part in PARTS
+]
+
+
+class RewardWeights(Config):
+    """How much each reward counts; the policy is trained for the weighted sum. `format` alone says nothing of being right."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": ONE_COUNTS})
+
+    verifiable: float = Field(ge=0)
+    rubric: float = Field(ge=0)
+    reward_model: float = Field(ge=0)
+    format: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _one_counts(self) -> Self:
+        if not any(getattr(self, part) for part in PARTS):
+            raise ValueError("expected one weight above 0")
+        return self
+
+
+class SamplingConfig(Config):
+    """What every stage that samples from its policy and judges the samples has in its section."""
+
+    seed: Seed
+    samples: int = Field(ge=1, le=10**5)  # responses to a prompt
+    temperature: float = Field(gt=0, le=100)
+    max_new_tokens: int = Field(ge=1, le=10**5)
+    reward: RewardWeights
+    reward_model_path: str  # a dep of the stage; read only where the reward, or a data set's, asks for it
+
+
+class Judge:
+    """Scores responses by a stage's reward, or by the one that a prompt's data set asks for."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, rewards.Weights],
+        scorer: Any,
+        tokenizer: Any,
+        verifier: Verifier,
+        *,
+        graded: bool = False,
+    ) -> None:
+        """`weights` by what a prompt's data set asks for; `scorer` is needed where one of them counts it.
+
+        `graded` has the rubric known of all answers even where it counts for none.
+        """
+        self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
+        self.graded = graded or any(counted.rubric for counted in weights.values())
+
+    def grading(self) -> "Judge":
+        """The same judge, that knows the rubric's points of every answer, whatever counts."""
+        return Judge(self.weights, self.scorer, self.tokenizer, self.verifier, graded=True)
+
+    def __call__(
+        self, asked: Sequence[Mapping[Any, Any]], responses: Completions, ended: Sequence[bool]
+    ) -> rewards.Rewards:
+        """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
+
+        A part that counts for some prompts is known of all, so that each step has the same parts.
+        """
+        texts = [
+            chat.decode(self.tokenizer, row[kept], done)
+            for row, kept, done in zip(responses.tokens, responses.mask, ended, strict=True)
+        ]
+        answered = [
+            rewards.Answered(row["question"], row["solution"], row["answer"], text, done)
+            for row, text, done in zip(asked, texts, ended, strict=True)
+        ]
+        kinds = [row["reward"] for row in asked]
+        scores = None if self.scorer is None else self._scores(responses)
+        total = torch.zeros(len(texts))
+        parts: dict[str, torch.Tensor] = {}
+        for kind in sorted(set(kinds)):
+            rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
+            part = rewards.rewards(
+                [answered[row] for row in rows.tolist()],
+                self.weights[kind],
+                self.verifier,
+                None if scores is None else scores[rows],
+            )
+            total[rows] = part.total
+            for name, values in part.parts.items():
+                parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
+        if self.graded:
+            left = [place for place, kind in enumerate(kinds) if not self.weights[kind].rubric]
+            points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
+            parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
+        return rewards.Rewards(total, parts)
+
+    @torch.no_grad()
+    def _scores(self, responses: Completions) -> torch.Tensor:
+        scores = torch.zeros(len(responses))
+        for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
+            scores[rows] = reward_model.score(self.scorer, responses.rows(rows)).cpu()
+        return scores
+
+
+class Environment:
+    """Samples from the policy as it is when called, and has the samples judged."""
+
+    def __init__(self, policy: Any, tokenizer: Any, table: pd.DataFrame, judge: Judge, config: SamplingConfig) -> None:
+        self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
+        self.rows: list[dict[Any, Any]] = table.to_dict("records")
+        self.encoded = [chat.encode_prompt(tokenizer, row["question"]) for row in self.rows]
+        lengths = [*map(len, self.encoded)]
+        for model in (policy, judge.scorer):
+            if model is not None:
+                chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "max_new_tokens")
+
+    def sample(self, places: Sequence[int], samples: int, draw: int) -> Experience:
+        """`samples` judged responses to each of the prompts at `places`; `draw` numbers the random draw."""
+        asked = [self.encoded[place] for place in places]
+        [drawn] = rollouts.sample(
+            self.policy,
+            asked,
+            samples=samples,
+            max_new_tokens=self.config.max_new_tokens,
+            temperature=self.config.temperature,
+            end_tokens=chat.end_tokens(self.policy, self.tokenizer),
+            seed=(self.config.seed * 1_000_003 + draw) % SEEDS,
+            batch_size=len(asked),
+        )
+        responses = drawn.completions(asked, self.tokenizer.pad_token_id)
+        found = self.judge(
+            [self.rows[places[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
+        )
+        logged = {f"rewards/{name}": values.mean().item() for name, values in found.parts.items()}
+        return Experience(responses, drawn.logps, found.total, drawn.ended, logged)
+
+    def paid_by_line(self, places: Sequence[int], found: Experience) -> Experience:
+        """The same responses, their rewards paid as they are earned: at each line's end what the response is worth by then, less before.
+
+        A response is worth what it would earn cut off there, and nothing at its start, so what is paid adds up to its reward
+        (shaping by a potential: Ng, Harada and Russell 1999).
+        """
+        batch = found.completions
+        breaks = [token for token in batch.tokens.unique().tolist() if "\n" in self.tokenizer.decode([token])]
+        last = torch.arange(batch.mask.shape[1]) == batch.mask.sum(1, keepdim=True) - 1
+        at_break = torch.isin(batch.tokens, torch.tensor(breaks)) & batch.mask & ~last
+        rows, ends = (part.tolist() for part in at_break.nonzero(as_tuple=True))
+        worth = torch.zeros(batch.mask.shape)
+        if rows:
+            owner = batch.owner[rows].tolist()
+            cut = [batch.tokens[row, : end + 1].tolist() for row, end in zip(rows, ends, strict=True)]
+            asked = [self.encoded[place] for place in places]
+            responses = make_completions(asked, owner, cut, self.tokenizer.pad_token_id)
+            worth[at_break] = self.judge(
+                [self.rows[places[prompt]] for prompt in owner], responses, [False] * len(cut)
+            ).total
+        worth[last] = found.rewards
+        return replace(found, paid=increments(worth, at_break | last))
+
+    def shown(self, places: Sequence[int], found: Experience) -> pd.DataFrame:
+        """The first responses with their prompts and rewards, for people to read."""
+        batch = found.completions
+        return pd.DataFrame(
+            {
+                "prompt": self.rows[places[int(batch.owner[row])]]["question"],
+                "response": chat.decode(
+                    self.tokenizer, batch.tokens[row][batch.mask[row]].tolist(), bool(found.ended[row])
+                ),
+                "reward": found.rewards[row].item(),
+                "ended": bool(found.ended[row]),
+            }
+            for row in range(min(SHOWN, len(batch)))
+        )
+
+    def of_step(self, step: int, count: int) -> list[int]:
+        """The places of step `step`'s `count` prompts: each prompt comes once an epoch, in that epoch's own order."""
+        places = []
+        orders: dict[int, list[int]] = {}
+        for number in range((step - 1) * count, step * count):
+            epoch, at = divmod(number, len(self.rows))
+            if epoch not in orders:
+                generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + epoch)
+                orders[epoch] = torch.randperm(len(self.rows), generator=generator).tolist()
+            places.append(orders[epoch][at])
+        return places
+
+
+@contextmanager
+def judging(weights: RewardWeights, kinds: Collection[str], tokenizer: Any, scorer: Path) -> Iterator[Judge]:
+    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it."""
+    own = rewards.Weights(**weights.model_dump())
+    counted = {kind: own if kind == "policy" else replace(NOTHING, **{kind: 1.0}) for kind in sorted(kinds)}
+    wanted = any(part.reward_model for part in counted.values())
+    if wanted and not (scorer / "config.json").is_file():
+        raise SystemExit(
+            f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
+            "that of the pipeline is in data/reward_model"
+        )
+    model = reward_model_files.load(scorer) if wanted else None
+    if wanted and models.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
+        raise SystemExit(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
+    with Verifier() as verifier:
+        yield Judge(counted, model, tokenizer, verifier)

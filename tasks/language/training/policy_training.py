@@ -1,0 +1,175 @@
+"""How a policy is trained by reward, whatever the algorithm: sampling, judging, evaluating, keeping, resuming."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import pandas as pd
+import torch
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from torch import Tensor
+
+from tasks.algorithms.language.experience import Experience
+from tasks.common import models, tables, tracking
+from tasks.common.checkpoints import Best, Stateful, resumable
+from tasks.common.tracking import Row
+from tasks.language.tables.problems import Problems, Prompts
+from tasks.language.training.environment import Environment, SamplingConfig, judging
+from tasks.stage import Idle, Metrics
+
+Settings = TypeVar("Settings", bound=Any)
+
+
+LATEST = "latest/"
+BEST_IS_KNOWN: Any = {
+    "if": {"properties": {"keep": {"const": "best"}}, "required": ["keep"]},
+    "then": {"properties": {"evaluate_every": {"type": "integer", "minimum": 1, "$comment": "with keep best"}}},
+}
+
+
+class PolicyConfig(SamplingConfig):
+    """What the sections of all policies trained by reward have in common."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [BEST_IS_KNOWN]})
+    idle: ClassVar[tuple[Idle, ...]] = (Idle(("evaluate_prompts",), {"evaluate_every": (0,)}),)
+
+    steps: int = Field(ge=1, le=10**9)
+    prompts_per_step: int = Field(ge=1, le=10**6)
+    learning_rate: float = Field(gt=0)
+    clip: float = Field(gt=0)  # of the gradient's norm
+    keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
+    evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
+    evaluate_prompts: int = Field(ge=1, le=10**7)
+    show_every: int = Field(ge=0, le=10**9)  # steps between two tables of samples in MLflow; 0 for none
+
+    @field_validator("evaluate_every")
+    @classmethod
+    def _best_is_known(cls, value: int, info: ValidationInfo) -> int:
+        if info.data.get("keep") == "best" and not value:
+            raise ValueError("expected at least 1 with keep best")
+        return value
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a policy stage reads: the SFT model, the prompts, the problems (for validation), the reward model."""
+
+    policy: Path
+    mixture: Path
+    problems: Path
+    reward_model: Path
+
+
+class Trainee:
+    """A policy with its environments: `collect` samples for a step, `evaluate` judges it on validation problems."""
+
+    def __init__(self, config: PolicyConfig, policy: Any, tokenizer: Any, train: Environment, held_out: Environment):
+        self.config, self.policy, self.tokenizer = config, policy, tokenizer
+        self.train, self.held_out = train, held_out
+
+    def collect(self, step: int) -> Experience:
+        """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
+        places = self.train.of_step(step, self.config.prompts_per_step)
+        found = self.train.sample(places, self.config.samples, step)
+        if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
+            tracking.log_table(self.train.shown(places, found), f"samples/step-{step:05d}.json")
+        return found
+
+    def collect_by_line(self, step: int) -> Experience:
+        """The same, with rewards paid at the end of each line."""
+        return self.train.paid_by_line(self.train.of_step(step, self.config.prompts_per_step), self.collect(step))
+
+    def evaluate(self) -> dict[str, float]:
+        """Means over one response to each validation problem, the same draw each time.
+
+        `eval_reward` is what the policy is trained for. `eval_accuracy` (the final answer is the reference's) and `eval_rubric`
+        (points over ten) are gold: a policy that gains the first at their expense has over-optimised its reward.
+        """
+        found = self.held_out.sample(range(len(self.held_out.rows)), 1, 0)
+        gold = {"eval_accuracy": "rewards/verifiable", "eval_rubric": "rewards/rubric"}
+        return {"eval_reward": found.rewards.mean().item(), **{name: found.logged[part] for name, part in gold.items()}}
+
+
+class Watch:
+    """Evaluates now and then and remembers the best weights; what no step measured anew stands in its row as it was last."""
+
+    def __init__(self, trainee: Trainee) -> None:
+        self.trainee, self.config = trainee, trainee.config
+        self.latest: dict[str, float] = {}
+        self.best = Best()
+
+    def __call__(self, rows: Iterator[Row], start: int) -> Iterator[Row]:
+        """Pass the rows of the steps after `start` through, with what `Trainee.evaluate` found last."""
+        every = self.config.evaluate_every
+        if every and not start:
+            self._evaluate()
+        for step, row in enumerate(rows, start + 1):
+            self.latest |= row
+            if every and (step % every == 0 or step == self.config.steps):
+                self._evaluate()
+            yield dict(self.latest)
+
+    def _evaluate(self) -> None:
+        found = self.trainee.evaluate()
+        self.latest |= found
+        if self.config.keep == "best":
+            self.best.offer(found["eval_reward"], self.trainee.policy)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The latest values and the best weights."""
+        latest = {LATEST + name: torch.tensor(value, dtype=torch.float64) for name, value in self.latest.items()}
+        return {**latest, **self.best.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Take up what `state_dict` gave."""
+        self.latest = {name.removeprefix(LATEST): state[name].item() for name in state if name.startswith(LATEST)}
+        self.best.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(LATEST)})
+
+
+def train(
+    stage: str,
+    config: PolicyConfig,
+    sources: Sources,
+    out: Path,
+    curves: Path,
+    start_up: Callable[[Trainee], tuple[Callable[..., Iterator[Row]], Mapping[str, Stateful]]],
+) -> Metrics:
+    """Train the policy of `sources` and write it to `out`, the curve to `curves`.
+
+    `start_up` makes, from the loaded policy, the algorithm's `fit(start=..)` and all that it changes besides the policy.
+    The metrics are means over the last tenth of the steps.
+    """
+    torch.manual_seed(config.seed)
+    policy, tokenizer = models.load_model(sources.policy), models.load_tokenizer(sources.policy)
+    prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
+    held_out = validation(sources.problems / "validation.parquet", config.evaluate_prompts)
+    kinds = {*prompts["reward"], *held_out["reward"]}
+    with judging(config.reward, kinds, tokenizer, sources.reward_model) as judge:
+        training = Environment(policy, tokenizer, prompts, judge, config)
+        validating = Environment(policy, tokenizer, held_out, judge.grading(), config)
+        trainee = Trainee(config, policy, tokenizer, training, validating)
+        fit, state = start_up(trainee)
+        watch = Watch(trainee)
+        with resumable(stage, config, *vars(sources).values()) as kept:
+            rows = kept.run(
+                lambda start: watch(fit(start=start), start),
+                {"policy": policy, "watch": watch, **state},
+                config.steps,
+            )
+            watch.best.restore(policy)
+            tables.write_curves(rows, curves)
+            models.save_model(policy, tokenizer, out)
+    last = rows[-max(1, len(rows) // 10) :]
+    return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
+
+
+def settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
+    """An algorithm's settings from the keys of the same names in a stage's section."""
+    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
+
+
+def validation(path: Path, count: int) -> pd.DataFrame:
+    """The first validation problems as prompts (schema Prompts), judged as the stage itself says."""
+    table = tables.read(Problems, path).head(count)
+    return table.rename(columns={"problem_id": "prompt_id"}).drop(columns="steps").assign(dataset="", reward="policy")

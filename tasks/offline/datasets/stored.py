@@ -1,0 +1,124 @@
+"""Data sets of transitions on disk: Minari data sets (HDF5 and JSON), with what a score means in their environment beside.
+
+`path`/data has the layout in which Minari itself opens them (MINARI_DATASETS_PATH=data/transitions); metadata.json has what
+we add under "posttrain". Bytes depend on the content only: Minari's own writer would add the time.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from minari.serialization import serialize_space
+
+from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.algorithms.offline.transitions import Transitions
+from tasks.offline.datasets import episodes as storage
+from tasks.offline.datasets.episodes import BadEpisode, Episode
+from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.environments import simulators
+
+DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
+MINARI = "0.5.0"  # the format's version, as Minari names it
+
+# The returns that D4RL's scores are measured between (its infos.py); its environments are of version 2, not 5.
+D4RL = {
+    "HalfCheetah": Reference(-280.178953, 12135.0),
+    "Hopper": Reference(-20.272305, 3234.3),
+    "Walker2d": Reference(1.629008, 4592.3),
+    "Ant": Reference(-325.6, 3879.7),
+}
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A data set: its transitions, the environment they are from, and between which returns scores are measured."""
+
+    name: str
+    transitions: Transitions
+    environment: str
+    spaces: Spaces
+    reference: Reference  # our own: a random policy's and the best known policy's
+    d4rl: Reference | None  # D4RL's for the environment, where it has one
+    metadata: dict[str, Any]  # where the data is from: source, behaviour policies' hashes, seed, ..
+
+
+def write(
+    path: Path, environment: str, episodes: Sequence[Episode], reference: Reference, metadata: Mapping[str, Any]
+) -> None:
+    """Check the episodes and write them as the data set named like the folder `path`; SystemExit with one line if bad."""
+    _check(path.name, environment, episodes)
+    (path / DATA).parent.mkdir(parents=True, exist_ok=True)
+    storage.write(episodes, path / DATA)
+    env = simulators.make(environment)
+    described = {
+        "dataset_id": f"{path.name}-v0",
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "minari_version": MINARI,
+        "total_episodes": len(episodes),
+        "total_steps": sum(map(len, episodes)),
+        "observation_space": serialize_space(env.observation_space),
+        "action_space": serialize_space(env.action_space),
+        "ref_min_score": reference.minimum,
+        "ref_max_score": reference.maximum,
+        "posttrain": {"environment": environment, "reference": asdict(reference), **metadata},
+    }
+    if (name := simulators.bare(environment)) in gymnasium.registry:
+        with suppress(TypeError, ValueError):  # what is registered as a function cannot be written down
+            described["env_spec"] = gymnasium.spec(name).to_json()
+    env.close()
+    (path / METADATA).write_text(json.dumps(described, indent=2) + "\n")
+
+
+def read(path: Path) -> Recording:
+    """The data set in the folder `path`; SystemExit with one line naming it, the episode and the field if it is bad."""
+    try:
+        own = dict(json.loads((path / METADATA).read_text())["posttrain"])
+        environment, reference = own.pop("environment"), Reference(**own.pop("reference"))
+        episodes = list(storage.read(path / DATA))
+    except BadEpisode as error:
+        raise SystemExit(f"data set {path.name}: {error}") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"data set {path.name}: cannot be read: {' '.join(str(error).split())}") from None
+    _check(path.name, environment, episodes)
+    spaces = simulators.spaces_of(environment)
+    transitions = as_transitions(episodes, spaces.discrete)
+    return Recording(path.name, transitions, environment, spaces, reference, d4rl_reference(environment), own)
+
+
+def d4rl_reference(environment: str) -> Reference | None:
+    """D4RL's for the environment of any version, if it has one."""
+    return D4RL.get(simulators.unversioned(environment))
+
+
+def as_transitions(episodes: Sequence[Episode], discrete: bool) -> Transitions:
+    """Checked episodes, one after the other, as tensors."""
+    kind = np.int64 if discrete else np.float32
+    return Transitions(
+        observations=_joined([episode.observations[:-1] for episode in episodes], np.float32),
+        actions=_joined([episode.actions for episode in episodes], kind),
+        rewards=_joined([episode.rewards for episode in episodes], np.float32),
+        next_observations=_joined([episode.observations[1:] for episode in episodes], np.float32),
+        terminated=_joined([episode.terminations for episode in episodes], np.bool_),
+        lengths=torch.tensor([len(episode) for episode in episodes]),
+    )
+
+
+def _joined(parts: Sequence[Any], kind: Any) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate(parts).astype(kind))
+
+
+def _check(name: str, environment: str, episodes: Sequence[Episode]) -> None:
+    try:
+        spaces = simulators.spaces_of(environment)
+        if not episodes:
+            raise SystemExit("no episodes")
+        storage.check(episodes, spaces.observation, spaces.action, spaces.discrete)
+    except (SystemExit, BadEpisode) as error:
+        raise SystemExit(f"data set {name}: {error}") from None

@@ -1,0 +1,186 @@
+"""An episode as a small animated picture (GIF), drawn without a display; the same episode gives the same bytes.
+
+MuJoCo's own renderer wants OpenGL, so its bodies are drawn here: the capsules and spheres of each, seen from the side, or
+from above where all of them lie flat. Other environments draw themselves, or stay blank where they cannot.
+"""
+
+import io
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from tasks.offline.environments import key_to_door
+from tasks.offline.environments.rollouts import Played, Player, play
+from tasks.offline.environments.simulators import GRAPH, GraphEnv, KeyToDoorEnv
+
+SIZE = (300, 200)  # pixels
+FRAMES_A_SECOND, FRAMES = 15, 120  # at most; a longer episode has fewer frames a second, in real time all the same
+COLOURS = 32
+LIMIT = 300_000  # bytes
+SLOW = 2.0  # steps a second of environments that do not say
+SKY, GROUND, GRID, COLOUR, INK = "#f4f6f8", "#cfd6dc", "#aab4bd", "#0072B2", "#1c1c1c"
+HEIGHT, ROOM, FINER = 2.0, 0.28, 2  # metres seen; of reach, from above; each pixel is drawn as FINER x FINER
+
+
+def film(environment: str, player: Player, seed: int) -> tuple[bytes, Played]:
+    """One whole episode as a GIF of at most LIMIT bytes, and what it came to."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws to memory
+    camera = Camera()
+    played = play(environment, player, 1, seed, camera)
+    return camera.gif(), played
+
+
+class Camera:
+    """Takes a frame of an environment whenever it is time for one."""
+
+    def __init__(self) -> None:
+        self.frames: list[Image.Image] = []
+        self.steps, self.every, self.rate = 0, 1, SLOW
+        self.trail: list[int] = []
+
+    def __call__(self, scene: Any) -> None:
+        """After each step, and before the first."""
+        inner = scene.unwrapped
+        if isinstance(inner, GraphEnv):
+            self.trail.append(inner.node)
+        if self.steps == 0:
+            self.rate = float(scene.metadata.get("render_fps", SLOW))
+            self.every = max(1, round(self.rate / FRAMES_A_SECOND))
+        if self.steps % self.every == 0:
+            self.frames.append(self._frame(inner))
+        self.steps += 1
+
+    def _frame(self, inner: Any) -> Image.Image:
+        if isinstance(inner, GraphEnv):
+            return _walk(self.trail)
+        if isinstance(inner, KeyToDoorEnv):
+            return _room(inner.state)
+        if hasattr(inner, "data") and hasattr(inner, "model"):
+            return _bodies(inner.model, inner.data)
+        if "rgb_array" not in inner.metadata.get("render_modes", ()):
+            return _small(_canvas()[0])
+        inner.render_mode = "rgb_array"
+        return Image.fromarray(inner.render()).resize(SIZE, Image.Resampling.BOX)
+
+    def gif(self) -> bytes:
+        """The frames, as many as fit."""
+        step = ceil(len(self.frames) / FRAMES)
+        while True:
+            picture = _gif(self.frames[::step], 1000 * self.every * step / self.rate)
+            if len(picture) <= LIMIT or step >= len(self.frames):
+                return picture
+            step += 1
+
+
+def _walk(trail: Sequence[int]) -> Image.Image:
+    """The graph with its nodes on an ellipse: edges faint, the walk so far in colour, the goal ringed."""
+    image, pen = _canvas()
+    turns = np.linspace(0, 2 * np.pi, len(GRAPH.successors), endpoint=False)
+    places = np.stack([np.sin(turns), -np.cos(turns)], 1) * (0.45, 0.43) * image.size + np.array(image.size) / 2
+    spots = [(float(x), float(y)) for x, y in places]
+    for node, following in enumerate(GRAPH.successors):
+        for other in following:
+            pen.line((*spots[node], *spots[other]), fill=GROUND, width=1)
+    for node, other in pairwise(trail):
+        pen.line((*spots[node], *spots[other]), fill=COLOUR, width=3 * FINER)
+    for node, spot in enumerate(spots):
+        pen.circle(
+            spot, 5 * FINER, fill=COLOUR if node == trail[-1] else SKY if node not in trail else GRID, outline=INK
+        )
+    pen.circle(spots[GRAPH.goal], 8 * FINER, outline=INK, width=FINER)
+    return _small(image)
+
+
+def _room(state: key_to_door.State) -> Image.Image:
+    """The three rooms side by side: the agent a disc (filled dark with the key), the key a ring, the door a bar."""
+    image, pen = _canvas()
+    cell = image.width / (key_to_door.ROOMS * (key_to_door.SIDE + 1))
+    top = (image.height - key_to_door.SIDE * cell) / 2
+
+    def corner(room: int, number: int) -> tuple[float, float]:
+        row, column = divmod(number, key_to_door.SIDE)
+        return (room * (key_to_door.SIDE + 1) + column + 0.5) * cell, top + row * cell
+
+    for room in range(key_to_door.ROOMS):
+        for number in range(key_to_door.SIDE**2):
+            x, y = corner(room, number)
+            pen.rectangle((x, y, x + cell, y + cell), outline=GROUND, width=FINER)
+    x, y = corner(key_to_door.ROOMS - 1, state.door)
+    pen.rectangle((x + 0.2 * cell, y, x + 0.8 * cell, y + cell), fill=GRID)
+    if not state.carrying:
+        x, y = corner(0, state.key)
+        pen.circle((x + cell / 2, y + cell / 2), 0.25 * cell, outline=INK, width=2 * FINER)
+    x, y = corner(state.room, state.cell)
+    pen.circle((x + cell / 2, y + cell / 2), 0.35 * cell, fill=INK if state.carrying else COLOUR)
+    return _small(image)
+
+
+def _bodies(model: Any, data: Any) -> Image.Image:
+    """MuJoCo's geoms as thick lines and discs; the eye follows the first body that moves."""
+    image, pen = _canvas()
+    width, height = image.size
+    round_ = (2, 3, 5)  # sphere, capsule, cylinder
+    shown = [number for number in range(model.ngeom) if model.geom_type[number] in round_]
+    centres = data.geom_xpos[shown]
+    above = np.ptp(centres[:, 2]) < 0.1
+    across, up, depth = (0, 1, 2) if above else (0, 2, 1)
+    metre = height / (2 * ROOM if above else HEIGHT)
+    middle = 0.0 if above else float(data.xpos[1, 0])
+    base = height / 2 if above else 0.88 * height
+
+    def place(point: NDArray[np.float64]) -> tuple[float, float]:
+        return width / 2 + (point[across] - middle) * metre, base - point[up] * metre
+
+    if not above:
+        pen.rectangle((0, base, width, height), fill=GROUND)
+        reach = width / metre / 2
+        for mark in range(ceil(middle - reach), ceil(middle + reach)):  # one a metre
+            x = place(np.array([mark, 0.0, 0.0]))[0]
+            pen.line((x, base, x, base + 0.05 * height), fill=GRID, width=FINER)
+    order = sorted(range(len(shown)), key=lambda row: float(centres[row, depth]) * (1 if above else -1))
+    for row in order:
+        number = shown[row]
+        radius, half = model.geom_size[number, :2] * (1, model.geom_type[number] != 2)
+        axis = data.geom_xmat[number].reshape(3, 3)[:, 2] * half
+        colour = tuple(int(255 * part) for part in model.geom_rgba[number, :3])
+        ends = [place(centres[row] - axis), place(centres[row] + axis)]
+        pen.line(ends, fill=colour, width=max(1, round(2 * radius * metre)))
+        for end in ends:
+            pen.circle(end, radius * metre, fill=colour, outline=INK)
+    return _small(image)
+
+
+def _canvas() -> tuple[Image.Image, ImageDraw.ImageDraw]:
+    image = Image.new("RGB", (SIZE[0] * FINER, SIZE[1] * FINER), SKY)
+    return image, ImageDraw.Draw(image)
+
+
+def _small(image: Image.Image) -> Image.Image:
+    return image.resize(SIZE, Image.Resampling.BOX)
+
+
+def _gif(frames: Sequence[Image.Image], milliseconds: float) -> bytes:
+    """The frames in one palette, for ever; a GIF counts in hundredths of a second."""
+    some = frames[:: max(1, len(frames) // 8)]
+    sheet = Image.new("RGB", (SIZE[0], SIZE[1] * len(some)))
+    for number, frame in enumerate(some):
+        sheet.paste(frame, (0, number * SIZE[1]))
+    palette = sheet.quantize(COLOURS, Image.Quantize.MEDIANCUT)
+    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    buffer = io.BytesIO()
+    first.save(
+        buffer,
+        "GIF",
+        save_all=True,
+        append_images=rest,
+        duration=max(20, 10 * round(milliseconds / 10)),
+        loop=0,
+        optimize=True,
+    )
+    return buffer.getvalue()

@@ -1,0 +1,160 @@
+"""Playing whole episodes in an environment, many at once, with a policy that may remember what it has seen.
+
+Episode i is reset with `seed + i` and played once, in an environment of its own: its result depends neither on the number
+of episodes nor on how long the others last, as it would where environments are reset in place.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from tasks.offline.datasets.episodes import Episode, episode
+from tasks.offline.environments import simulators
+
+
+class Memoryless(Protocol):
+    """A policy that needs the present observation only."""
+
+    def act(self, observations: Tensor) -> Tensor:
+        """Actions for (M, O) observations: (M,) long or (M, A) float."""
+        ...
+
+
+@runtime_checkable
+class Player(Protocol):
+    """A policy as it plays episodes side by side; `running` (M,) long are the numbers of those that have not ended."""
+
+    def begin(self, episodes: int) -> None:
+        """Forget what was played before."""
+        ...
+
+    def act(self, running: Tensor, observations: Tensor) -> Tensor:
+        """Actions for what the running episodes see, (M, O): (M,) long or (M, A) float."""
+        ...
+
+    def observe(self, running: Tensor, rewards: Tensor) -> None:
+        """The rewards (M,) that the last actions brought."""
+        ...
+
+
+class Forgetful:
+    """A memoryless policy as a player; it acts on the device where its weights are."""
+
+    def __init__(self, policy: Memoryless) -> None:
+        tensors = policy.state_dict().values() if isinstance(policy, nn.Module) else ()
+        self.policy, self.device = policy, next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+    def begin(self, episodes: int) -> None:
+        """Nothing to forget."""
+
+    def act(self, running: Tensor, observations: Tensor) -> Tensor:
+        """The policy's actions."""
+        return self.policy.act(observations.to(self.device)).cpu()
+
+    def observe(self, running: Tensor, rewards: Tensor) -> None:
+        """Nothing to remember."""
+
+
+@runtime_checkable
+class Targeted(Protocol):
+    """A policy that is asked for a return, and plays as well as it is asked to."""
+
+    targets: list[float]
+
+    def with_target(self, target: float) -> Player:
+        """A player that is asked for this return."""
+        ...
+
+
+def as_player(policy: Memoryless | Player | Targeted) -> Player:
+    """The policy itself if it remembers what it plays, asked for its first target if it has any, else with no memory."""
+    if isinstance(policy, Targeted):
+        return policy.with_target(policy.targets[0])
+    return policy if isinstance(policy, Player) else Forgetful(policy)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What E episodes came to."""
+
+    episodes: list[Episode]
+
+    @property
+    def initial(self) -> Tensor:
+        """What each episode showed first: (E, O)."""
+        return _tensor([episode.observations[0] for episode in self.episodes])
+
+    @property
+    def rewards(self) -> list[NDArray[np.floating]]:
+        """E arrays, one reward a step."""
+        return [episode.rewards for episode in self.episodes]
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """Each episode's sum of rewards, undiscounted: (E,)."""
+        return self.discounted(1.0)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Each episode's number of steps: (E,)."""
+        return np.array([len(episode) for episode in self.episodes])
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """Whether each episode would have gone on: (E,)."""
+        return np.array([episode.truncations[-1] for episode in self.episodes])
+
+    def discounted(self, gamma: float) -> NDArray[np.float64]:
+        """Each episode's sum of gamma^t r_t, from its first step on: (E,)."""
+        return np.array([episode.rewards @ gamma ** np.arange(len(episode)) for episode in self.episodes])
+
+
+def play(
+    environment: str,
+    player: Player,
+    episodes: int,
+    seed: int,
+    watch: Callable[[Any], None] | None = None,
+    limit: int | None = None,
+) -> Played:
+    """Play `episodes` whole episodes, seeded `seed`, `seed + 1`, ...; each until it ends or is truncated.
+
+    `limit` is the number of steps after which that happens, if not the environment's own. `watch` is shown the first episode's environment before its first step and after every one.
+    """
+    scenes = [simulators.make(environment, limit=limit) for _ in range(episodes)]
+    seen = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(scenes)]
+    done: list[list[Any]] = [[] for _ in scenes]
+    brought: list[list[float]] = [[] for _ in scenes]
+    ends = [False] * episodes  # by termination
+    running = list(range(episodes))
+    player.begin(episodes)
+    if watch:
+        watch(scenes[0])
+    while running:
+        rows = torch.tensor(running)
+        actions = player.act(rows, _tensor([seen[number][-1] for number in running])).numpy()
+        left = []
+        for number, action in zip(running, actions, strict=True):
+            observation, reward, terminated, truncated, _ = scenes[number].step(action)
+            seen[number].append(observation)
+            done[number].append(action)
+            brought[number].append(reward)
+            ends[number] = terminated
+            if watch and number == 0:
+                watch(scenes[0])
+            if not (terminated or truncated):
+                left.append(number)
+        player.observe(rows, torch.tensor([brought[number][-1] for number in running]))
+        running = left
+    for scene in scenes:
+        scene.close()
+    return Played([episode(*parts) for parts in zip(seen, done, brought, ends, strict=True)])
+
+
+def _tensor(observations: list[NDArray[Any]]) -> Tensor:
+    return torch.from_numpy(np.stack(observations).astype(np.float32))

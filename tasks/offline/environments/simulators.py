@@ -1,0 +1,282 @@
+"""Environments by name, all with one face: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
+
+Besides Gymnasium's there are two small ones of our own, whose optimum is known: `graph` and `key-to-door`. Those of other
+packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module.
+"""
+
+import difflib
+import importlib.util
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import namespace
+from numpy.typing import NDArray
+
+from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.offline.environments import graph, key_to_door
+
+Seen = NDArray[np.float32]
+ROUNDING = 1e-5  # of half a range: how far beyond its bounds an action that somebody recorded may lie
+GRAPH = graph.random_graph(nodes=20, degree=3, longest=4, seed=3)
+WALK = 10  # steps until a walk in the graph is truncated
+LONGEST = 1000  # steps until an episode is truncated where Gymnasium sets no limit: a policy that stays put would play for ever
+
+
+class GraphEnv(gymnasium.Env[Seen, int]):
+    """Walks to the goal of GRAPH; the node is seen one-hot, an action is the number of an edge.
+
+    Seeds choose the start in turn, so that 19 episodes seeded in a row play every start once.
+    """
+
+    def __init__(self, render_mode: str | None = None, limit: int | None = None) -> None:
+        nodes, degree = GRAPH.successors.shape
+        self.render_mode, self.limit = render_mode, limit or WALK
+        self.observation_space = spaces.Box(0, 1, (nodes,), np.float32)
+        self.action_space = spaces.Discrete(degree)  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
+        self.node, self.moves = 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        """At a start; `options["start"]` chooses a node."""
+        super().reset(seed=seed)
+        turn = int(self.np_random.integers(len(GRAPH.starts))) if seed is None else seed % len(GRAPH.starts)
+        self.node, self.moves = int((options or {}).get("start", GRAPH.starts[turn])), 0
+        return self._observation(), {}
+
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        """Along an edge."""
+        self.node, self.moves = int(GRAPH.successors[self.node, action]), self.moves + 1
+        there = self.node == GRAPH.goal
+        return self._observation(), -1.0, there, not there and self.moves == self.limit, {}
+
+    def _observation(self) -> Seen:
+        return np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
+
+
+class KeyToDoorEnv(gymnasium.Env[Seen, int]):
+    """The rooms of tasks/offline/environments/key_to_door.py; the third room's end is an end, not a truncation."""
+
+    def __init__(self, render_mode: str | None = None, limit: int | None = None) -> None:
+        """Every episode ends by itself, whatever the `limit`."""
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(0, 1, (key_to_door.SIZE,), np.float32)
+        self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]
+        self.state: key_to_door.State
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        """In the first room."""
+        super().reset(seed=seed)
+        self.state = key_to_door.begin(self.np_random)
+        return key_to_door.observe(self.state), {}
+
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        """One move."""
+        self.state, reward, ended = key_to_door.step(self.state, int(action), self.np_random)
+        return key_to_door.observe(self.state), reward, ended, False, {}
+
+
+class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Any environment with flat float32 observations and with actions 0, 1, .. or within [-1, 1], clipped to it."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.seen, self.taken = env.observation_space, env.action_space
+        self.boxed = isinstance(self.seen, spaces.Box) and len(self.seen.shape) == 1
+        size = spaces.flatdim(self.seen)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        if isinstance(self.taken, spaces.Discrete):
+            self.action_space = spaces.Discrete(int(self.taken.n))
+        else:
+            assert isinstance(self.taken, spaces.Box), "_supported"
+            self.action_space = spaces.Box(-1, 1, self.taken.shape, np.float32)
+            self.middle, self.reach = (self.taken.high + self.taken.low) / 2, (self.taken.high - self.taken.low) / 2
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+        """The first observation, flat."""
+        seen, info = self.env.reset(seed=seed, options=options)
+        return self._flat(seen), info
+
+    def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+        """One step of the environment with the action that `action` stands for."""
+        if isinstance(self.taken, spaces.Discrete):
+            own = int(action) + int(self.taken.start)
+        else:
+            own = self.middle + self.reach * np.clip(action, -1, 1)
+        seen, reward, terminated, truncated, info = self.env.step(own)
+        return self._flat(seen), float(reward), bool(terminated), bool(truncated), info
+
+    def _flat(self, seen: Any) -> Seen:
+        return np.asarray(seen if self.boxed else spaces.flatten(self.seen, seen), dtype=np.float32)
+
+    def inward(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The environment's own actions, (T, A) or (T,), as `step` takes them; what is not finite stays so."""
+        if isinstance(self.taken, spaces.Discrete):
+            return actions - int(self.taken.start)
+        scaled = (actions - self.middle) / self.reach
+        return np.where(np.isfinite(scaled), np.clip(scaled, -1, 1), scaled).astype(np.float32)
+
+    def refused(self, actions: NDArray[Any]) -> tuple[tuple[int, ...], str] | None:
+        """Where the first of the environment's own actions, (T, A) or (T,), stands that it does not have, and what it has there.
+
+        Beyond a bound by no more than rounding is none of these, nor is a component that is not finite.
+        """
+        if isinstance(self.taken, spaces.Discrete):
+            first, last = int(self.taken.start), int(self.taken.start + self.taken.n) - 1
+            wrong = (actions < first) | (actions > last) | (actions != np.floor(actions))
+        else:
+            wrong = np.isfinite(actions) & (np.abs(actions - self.middle) > self.reach * (1 + ROUNDING))
+        if not wrong.any():
+            return None
+        place = tuple(int(index) for index in np.argwhere(wrong)[0])
+        if isinstance(self.taken, spaces.Discrete):
+            return place, f"one of {first} to {last}"
+        middle, reach = float(self.middle[place[1:]]), float(self.reach[place[1:]])
+        return place, f"a number within [{middle - reach:g}, {middle + reach:g}]"
+
+    def flat(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
+        """The environment's own observations, by the names of `parts`, one a step in each, as `step` gives them: (T + 1, O)."""
+        found = []
+        for name, space in parts(self.seen).items():
+            values = observations[name]
+            if not isinstance(space, spaces.Box):
+                flat: list[Any] = [spaces.flatten(space, value) for value in values.astype(np.int64)]
+                values = np.stack(flat)
+            found.append(values.reshape(len(values), -1))
+        return np.concatenate(found, 1)
+
+
+def parts(space: spaces.Space[Any], name: str = "observations") -> dict[str, spaces.Space[Any]]:
+    """What a space is made of, in the order in which Gymnasium's `flatten` puts it in a row, named as Minari's files name it.
+
+    A Dict's parts stand in the order of its keys (sorted, unless the environment itself orders them), a Tuple's as they come.
+    """
+    if isinstance(space, spaces.Dict):
+        inner = {f"{name}/{key}": part for key, part in space.spaces.items()}
+    elif isinstance(space, spaces.Tuple):
+        inner = {f"{name}/_index_{index}": part for index, part in enumerate(space.spaces)}
+    else:
+        return {name: space}
+    return {path: leaf for key, part in inner.items() for path, leaf in parts(part, key).items()}
+
+
+OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {"graph": GraphEnv, "key-to-door": KeyToDoorEnv}
+OPTIMA = {"graph": float(-GRAPH.distances[GRAPH.starts].mean()), "key-to-door": 1.0}  # mean return of the best policy
+
+
+ID = r"^(\w+(\.\w+)*:)?[\w./-]+$"  # of an environment, with or without the module that registers it
+PLUGINS = "gymnasium.envs"  # the group of entry points by which packages register environments
+
+
+def unversioned(environment: str) -> str:
+    """Its name without module and version: Hopper of Hopper-v5."""
+    return bare(environment).rsplit("-v", 1)[0]
+
+
+def bare(environment: str) -> str:
+    """Its name in Gymnasium's registry: Hopper-v5 of module:Hopper-v5."""
+    return environment.rpartition(":")[2]
+
+
+def make(environment: str, render_mode: str | None = None, limit: int | None = None) -> Plain:
+    """The environment of that name; SystemExit with one line if there is none, or if its spaces are not supported.
+
+    `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
+    """
+    if environment in OWN:
+        return Plain(OWN[environment](render_mode, limit))
+    _register(environment)
+    spec = gymnasium.spec(bare(environment))
+    if "mujoco" in str(spec.entry_point):
+        _keep_mujoco_from_writing()
+    limit = limit or spec.max_episode_steps or LONGEST
+    try:
+        env = gymnasium.make(bare(environment), limit, render_mode=render_mode, disable_env_checker=True)
+    except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
+        raise SystemExit(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
+    if not env.observation_space.is_np_flattenable:
+        raise SystemExit(f"environment {environment}: observations of {env.observation_space} are not supported")
+    if not _supported(env.action_space):
+        raise SystemExit(f"environment {environment}: actions of {env.action_space} are not supported")
+    return Plain(env)
+
+
+def _register(environment: str) -> None:
+    """See to it that Gymnasium knows the environment; SystemExit with one line if it cannot."""
+    module, _, name = environment.rpartition(":")
+    if module:
+        _import(environment, module)
+    failed = [] if module or name in gymnasium.registry else _register_plugins()
+    if name in gymnasium.registry:
+        return
+    near = difflib.get_close_matches(name, [*OWN, *gymnasium.registry], n=3)
+    known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
+    raise SystemExit("; ".join([f"environment {environment}: unknown", known, *failed]))
+
+
+def _import(environment: str, module: str) -> None:
+    """Import the installed module that registers the environment.
+
+    None is taken from the working directory, which is on Python's path: what came with somebody's data set must not run.
+    """
+    top = module.partition(".")[0]
+    try:
+        found = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise SystemExit(f"environment {environment}: no module {top} is installed")
+    places = [*(found.submodule_search_locations or []), found.origin or ""]
+    if any(Path(place).parent.resolve() == Path.cwd().resolve() for place in places if place):
+        raise SystemExit(
+            f"environment {environment}: module {top} stands in the working directory; install it to use it"
+        )
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever runs in it
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SystemExit(f"environment {environment}: module {module} cannot be imported: {what}") from None
+
+
+@cache
+def _register_plugins() -> list[str]:
+    """Have the installed packages register their environments, once; a line for each that could not."""
+    failed = []
+    for plugin in entry_points(group=PLUGINS):
+        try:
+            register = plugin.load()
+            with namespace(None if plugin.name.startswith("__") else plugin.name):  # type: ignore[arg-type]
+                register()
+        except Exception as error:  # whatever runs in it
+            failed.append(f"entry point {plugin.value} failed: {' '.join(str(error).split())}")
+    return failed
+
+
+def _keep_mujoco_from_writing() -> None:
+    """Warnings about the models that Gymnasium ships would fill a MUJOCO_LOG.TXT in whatever folder this runs in."""
+    import mujoco
+
+    mujoco.set_mju_user_warning(lambda message: None)
+
+
+def _supported(actions: spaces.Space[Any]) -> bool:
+    """Whether these are a finite set, or a vector with bounds."""
+    box = isinstance(actions, spaces.Box) and len(actions.shape) == 1 and actions.is_bounded()
+    return box or isinstance(actions, spaces.Discrete)
+
+
+@cache
+def spaces_of(environment: str) -> Spaces:
+    """What policies for the environment are built for."""
+    env = make(environment)
+    seen, taken = env.observation_space, env.action_space
+    env.close()
+    assert seen.shape is not None
+    if isinstance(taken, spaces.Discrete):
+        return Spaces(seen.shape[0], int(taken.n), discrete=True)
+    assert taken.shape is not None
+    return Spaces(seen.shape[0], taken.shape[0], discrete=False)

@@ -1,0 +1,39 @@
+"""What the stage `behaviour` leaves of an environment, and how it is read: policies, replayed episodes, a score's two ends."""
+
+import json
+from pathlib import Path
+
+from tasks.algorithms.offline.networks.actors import Behaviour
+from tasks.offline.datasets import episodes, stored
+from tasks.offline.datasets.episodes import Episode
+from tasks.offline.datasets.stored import Reference
+from tasks.offline.policies import files
+
+RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
+REPLAY, REFERENCE = "replay", "reference.json"
+RECORDERS = "behaviour"  # in a data set's folder: the policies that recorded it, by tier
+
+
+def policy(folder: Path, tier: str) -> Behaviour:
+    """One of the policies; SystemExit with one line if there is none of that tier."""
+    if not (folder / tier).is_dir():
+        raise SystemExit(f"{folder}: no {tier} policy; behaviour.environments.{folder.name}.steps is 0?")
+    return files.load(folder / tier, {"Behaviour": Behaviour})
+
+
+def replay(folder: Path) -> list[Episode]:
+    """The episodes of training up to the medium policy; SystemExit with one line if there are none."""
+    if not (folder / REPLAY).is_dir():
+        raise SystemExit(f"{folder}: no episodes of training; behaviour.environments.{folder.name}.steps is 0?")
+    return list(episodes.read(folder / REPLAY / stored.DATA))
+
+
+def reference(folder: Path) -> Reference:
+    """The two returns that a score is measured between."""
+    described = json.loads((folder / REFERENCE).read_text())
+    return Reference(described["minimum"], described["maximum"])
+
+
+def environment(folder: Path) -> str:
+    """The environment's id, which the folder need not be named like."""
+    return json.loads((folder / REFERENCE).read_text())["environment"]

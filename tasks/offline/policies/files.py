@@ -1,0 +1,53 @@
+"""Policies on disk: config.json says which kind of policy and of what sizes, model.safetensors has all its tensors.
+
+A policy is a module with `spaces` and `sizes` (a dict as JSON has it, the keyword arguments it is made from). What kinds there
+are is not said here: a stage that writes its own kind must not depend on all others' code (tasks/offline/policies/kinds.py knows them all).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
+
+from tasks.algorithms.offline.networks.mlp import Spaces
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+
+
+def save(policy: Any, path: Path) -> None:
+    """Write the policy to the folder `path`, under the name of its class; the same policy gives the same bytes."""
+    path.mkdir(parents=True, exist_ok=True)
+    config = {"kind": type(policy).__name__, "spaces": asdict(policy.spaces), "sizes": policy.sizes}
+    (path / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in policy.state_dict().items()}
+    (path / WEIGHTS).write_bytes(serialised(tensors))  # save_file's files are their owner's alone, whatever the umask
+
+
+def load(path: Path, builders: Mapping[str, Callable[..., Any]]) -> Any:
+    """The policy that `save` wrote, in evaluation mode; SystemExit with one line if there is none of these kinds.
+
+    `builders` are called with the spaces and, by name, the sizes.
+    """
+    try:
+        config = json.loads((path / CONFIG).read_text())
+        build = builders[config["kind"]]
+        policy = build(Spaces(**config["spaces"]), **config["sizes"])
+        policy.load_state_dict(load_file(path / WEIGHTS))
+    except FileNotFoundError as error:
+        raise SystemExit(f"{path}: no policy here ({Path(error.filename or WEIGHTS).name} is missing)") from None
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise SystemExit(f"{path / CONFIG}: no policy of a known kind ({', '.join(builders)})") from None
+    except (SafetensorError, RuntimeError) as error:  # torn, or of other sizes
+        raise SystemExit(f"{path / WEIGHTS}: not what {CONFIG} says: {' '.join(str(error).split())}") from None
+    return policy.eval()
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of the saved policy's tensors, by which data tells who recorded it."""
+    return sha256((path / WEIGHTS).read_bytes()).hexdigest()

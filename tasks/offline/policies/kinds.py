@@ -1,0 +1,30 @@
+"""Which kinds of trained policies there are: what a stage needs that plays those of any method.
+
+A new policy adds one entry to BUILDERS, under the name of its class. Stages that train save theirs by tasks/offline/policies/files.py and do not
+import this: they would depend on the code of every method.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
+from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, SquashedGaussian
+from tasks.algorithms.offline.tabular_q import QTable
+from tasks.offline.policies import files, trunks
+
+BUILDERS: dict[str, Callable[..., Any]] = {  # called with the spaces and the sizes
+    "Preferences": Preferences,
+    "QValues": QValues,
+    "MeanAction": MeanAction,
+    "Categorical": Categorical,
+    "Gaussian": Gaussian,
+    "SquashedGaussian": SquashedGaussian,
+    "QTable": QTable,
+    "DecisionTransformer": trunks.decision_transformer,
+}
+
+
+def load(path: Path) -> Any:
+    """The policy of any known kind that was saved in the folder `path`; SystemExit with one line if there is none."""
+    return files.load(path, BUILDERS)

@@ -1,0 +1,288 @@
+"""From measured episodes to the rows and sentences of the offline report: who earned what, and whether it is as expected.
+
+All intervals are over seeds. Of two numbers one is clearly higher only where their intervals are apart.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isclose, isfinite, isnan
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from tasks.common.estimates import Estimate
+from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.reporting.measurements import CLAIMED, FITTED, Scores
+from tasks.offline.reporting.seed_intervals import over_seeds
+
+MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
+GREEDY = "greedy behaviour"  # what recorded the data, without the chance in its actions: the yardstick of whoever learns from them
+
+
+@dataclass(frozen=True)
+class Result:
+    """One variant of a method on one data set, asked for one return if it can be asked; by seed, undiscounted."""
+
+    policy: str
+    dataset: str
+    environment: str
+    variant: str
+    target: float  # NaN: cannot be asked
+    first: bool  # whether this target stands in the tables: the first of the policy's, not the best
+    returns: tuple[float, ...]  # mean of each seed
+
+    @property
+    def estimate(self) -> Estimate:
+        """The return, with its interval."""
+        return over_seeds(self.returns)
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it has targets."""
+        return not isnan(self.target)
+
+    @property
+    def label(self) -> str:
+        """With the target, where there is one."""
+        return _label(self.variant, self.target)
+
+
+def results(measured: Iterable[Scores]) -> list[Result]:
+    """Every variant and target of every policy, in the order given."""
+    found = []
+    for scores in measured:
+        described, seen = scores.description, set[str]()
+        for variant, target, of in _groups(scores.episodes):
+            returns = tuple(of.groupby("seed", sort=False)["total"].mean())
+            first = variant not in seen
+            seen.add(variant)
+            place = (scores.name, described["dataset"], described["environment"])
+            found.append(Result(*place, variant, target, first, returns))
+    twice = pd.Series([(one.dataset, one.variant) for one in found if one.first]).value_counts()
+    if (twice > 1).any():
+        dataset, variant = twice.index[0]
+        raise SystemExit(f"{dataset}: two methods have a variant named {variant}; variants need names of their own")
+    return found
+
+
+def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, float, pd.DataFrame]]:
+    """The rows of each variant and target, in the order in which they were measured."""
+    for key, of in frame.groupby(["variant", "target"], dropna=False, sort=False):
+        variant, target = cast(tuple[str, float], key)
+        yield variant, target, of
+
+
+def _label(variant: str, target: float) -> str:
+    return variant if isnan(target) else f"{variant} asked for {exactly(target)}"
+
+
+def scored(estimate: Estimate, reference: Mapping[str, float]) -> Estimate:
+    """A return as a normalised score."""
+    score = Reference(**reference).score
+    return Estimate(score(estimate.mean), score(estimate.low), score(estimate.high))
+
+
+def side(one: Estimate, other: Estimate) -> int:
+    """1 where the one lies wholly above the other, -1 wholly below, 0 where they overlap."""
+    return (one.low > other.high) - (one.high < other.low)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number as a table shows it; `best`: clearly above all others in its row."""
+
+    text: str = ""
+    interval: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """One row for each data set: its own mean and best, then the variants."""
+
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[tuple[str, list[Cell]]]
+
+
+def table(title: str, note: str, found: Sequence[Result], data: Mapping[str, Any], reference: str | None) -> Table:
+    """Returns, or scores by the `reference` of that name in each description; data sets without it are left out.
+
+    `data` has a description for each data set, and `found` the results that are shown (one a variant).
+    """
+    shown = [dataset for dataset, described in data.items() if not reference or described[reference]]
+    variants = list(dict.fromkeys(one.variant for one in found if one.dataset in shown))
+    given = [MEAN, BEST, *([GREEDY] if any(GREEDY in facts(data[dataset]) for dataset in shown) else [])]
+    rows = []
+    for dataset in shown:
+        described = data[dataset]
+        unit = partial(scored, reference=described[reference]) if reference else lambda estimate: estimate
+        own = {one.variant: unit(one.estimate) for one in found if one.dataset == dataset}
+        known = {name: unit(estimate).mean for name, estimate in facts(described).items()}
+        cells = [Cell(number(known[name]) if name in known else "") for name in given]
+        for variant in variants:
+            others = [other for name, other in own.items() if name != variant]
+            cells.append(_cell(own[variant], others) if variant in own else Cell())
+        rows.append((dataset, cells))
+    return Table(title, note, [*given, *variants], rows)
+
+
+def facts(described: Mapping[str, Any]) -> dict[str, Estimate]:
+    """What was there before anything was learned from a data set, by name: returns without an interval."""
+    own, behaviour = described["data"], described["behaviour"]
+    values = {MEAN: own["mean"], BEST: own["best"]} | ({GREEDY: behaviour["return"]} if behaviour else {})
+    return {name: Estimate(value, value, value) for name, value in values.items()}
+
+
+def _cell(estimate: Estimate, others: Sequence[Estimate]) -> Cell:
+    best = bool(others) and all(side(estimate, other) == 1 for other in others)
+    return Cell(number(estimate.mean), interval(estimate), best)
+
+
+def number(value: float) -> str:
+    """About three digits, as people read them; a true minus sign, no negative zero."""
+    digits = 0 if abs(value) >= 99.95 else 1
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def exactly(value: float) -> str:
+    """A number that somebody chose, as they wrote it."""
+    return f"{value:,g}".replace("-", "\N{MINUS SIGN}")
+
+
+def interval(estimate: Estimate) -> str:
+    """Half its width: over seeds it is symmetric."""
+    return f"± {number(estimate.high - estimate.mean)}" if isfinite(estimate.low) else "one seed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an expectation came out: `yes`, `unclear` (the means say so, the intervals overlap) or `no` (equal ones, too)."""
+
+    came: str
+    sentence: str
+
+
+def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Any]) -> Verdict:
+    """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
+    if dataset not in data:
+        raise SystemExit(
+            f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
+        )
+    described = data[dataset]
+    known = {one.variant: scored(one.estimate, described["reference"]) for one in found if one.dataset == dataset}
+    known |= {name: scored(fact, described["reference"]) for name, fact in facts(described).items()}
+    for name in (higher, lower):
+        if name not in known:
+            raise SystemExit(
+                f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(known)}"
+            )
+    one, other = known[higher], known[lower]
+    numbers = f"{dataset}: {higher} {_told(one)}, {lower} {_told(other)}"
+    doubt = "there is one seed" if not isfinite(one.low - other.low) else "the intervals overlap"
+    if isclose(one.mean, other.mean, rel_tol=1e-9, abs_tol=1e-9):
+        return Verdict("no", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
+    if side(one, other):
+        came, told = ("yes", "As expected") if one.mean > other.mean else ("no", "Against what was expected")
+        return Verdict(came, f"{numbers}. {told}, {higher} is {'higher' if came == 'yes' else 'lower'}.")
+    if one.mean > other.mean:
+        return Verdict("unclear", f"{numbers}. As expected, {higher} is higher in the mean, but {doubt}.")
+    return Verdict("no", f"{numbers}. Against what was expected, {higher} is lower in the mean, but {doubt}.")
+
+
+def _told(estimate: Estimate) -> str:
+    """As a sentence has it; what has no doubt, or bounds that nobody knows, without them."""
+    known = isfinite(estimate.low) and estimate.low < estimate.high
+    return number(estimate.mean) + (f" {interval(estimate)}" if known else "")
+
+
+def stitched(measured: Iterable[Scores]) -> list[str]:
+    """Whether policies find shorter paths through the graph than were recorded, in sentences: a data set's walks, then policies.
+
+    A policy counts by its mean over seeds, with its first target; a start from which nothing was recorded is one that it wins.
+    """
+    told: dict[str, None] = {}  # the data's own sentence once
+    for scores in measured:
+        if scores.starts.empty:
+            continue
+        data, seen = scores.starts.drop_duplicates("start"), set[str]()
+        shortest, starts = int((data["recorded"] == data["optimum"]).sum()), len(data)
+        dataset = scores.description["dataset"]
+        told[f"{dataset}: the best recorded walk is a shortest path from {shortest} of {starts} starts."] = None
+        for variant, target, of in _groups(scores.starts):
+            if variant not in seen:
+                seen.add(variant)
+                told[f"{dataset}: {_from_starts(_label(variant, target), of)}"] = None
+    return list(told)
+
+
+def _from_starts(label: str, of: pd.DataFrame) -> str:
+    mean = of.groupby("start")[["total", "recorded", "optimum"]].mean()
+    walks = mean["recorded"].fillna(-np.inf)
+    starts, shortest = len(mean), int((mean["total"] == mean["optimum"]).sum())
+    better, equal = int((mean["total"] > walks).sum()), int((mean["total"] == walks).sum())
+    where = "every start" if shortest == starts else f"{shortest} of {starts} starts"
+    most = "most" if better > starts / 2 else "not most"
+    return (
+        f"{label} takes a shortest path from {where}; it is better than the best recorded walk from {better}, {most} of "
+        f"them, as good from {equal}, worse from {starts - better - equal}."
+    )
+
+
+def without_curve(measured: Iterable[Scores]) -> list[str]:
+    """One sentence naming the variants that were evaluated once only, so that no curve shows how they came there; none if there are none."""
+    names = [
+        f"{variant} on {scores.description['dataset']}"
+        for scores in measured
+        for variant, of in scores.progress.groupby("variant", sort=False)
+        if of.groupby("seed").size().max() < 2
+    ]
+    return [f"Evaluated only once, at the end, and so without a curve: {', '.join(names)}."] if names else []
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What was believed of a variant's discounted return on a data set, and what it was; intervals over seeds."""
+
+    dataset: str
+    variant: str
+    gamma: float
+    truth: Estimate
+    cut: float  # share of the true episodes that were cut off while rewards still counted
+    claimed: Estimate | None  # by its own Q-values
+    fitted: Estimate | None  # by fitted-Q evaluation
+    moving: int  # seeds whose fitted-Q estimate still moved when its steps were used up,
+    seeds: int  # and all seeds
+
+    @property
+    def cut_told(self) -> str:
+        """How much of the truth is missing, if any is."""
+        return f"{100 * self.cut:.0f} % of the episodes cut off" if self.cut else ""
+
+    @property
+    def moving_told(self) -> str:
+        """Whether the fitted-Q estimate is one."""
+        return f"not settled in {self.moving} of {self.seeds} seeds" if self.moving else ""
+
+    @property
+    def verdict(self) -> str:
+        """How the claim stands to the truth."""
+        if self.claimed is None or not isfinite(self.claimed.low - self.truth.low):
+            return ""
+        return {1: "over-estimated", 0: "not clearly off", -1: "under-estimated"}[side(self.claimed, self.truth)]
+
+
+def beliefs(scores: Scores) -> list[Belief]:
+    """A row for each variant of which anything was believed."""
+    rows = []
+    for variant, of in scores.values.groupby("variant", sort=False):
+        believed = {source: over_seeds(part["value"]) for source, part in of.groupby("source")}
+        truth = over_seeds(of.groupby("seed")["truth"].first())
+        place, gamma = (scores.description["dataset"], str(variant)), float(of["gamma"].iloc[0])
+        cut, moving = float(of["cut"].mean()), int((~of["converged"]).sum())
+        seeds = int(of["seed"].nunique())
+        rows.append(Belief(*place, gamma, truth, cut, believed.get(CLAIMED), believed.get(FITTED), moving, seeds))
+    return rows

@@ -1,0 +1,123 @@
+"""What the offline learners share: every variant and seed of a method trained in turn, its curve and its policies kept.
+
+`out` gets curves.csv (a row a variant, seed and `log_every` steps), returns.csv (of the evaluations on the way) and a folder
+<variant>/seed-<n> for each policy (tasks/offline/policies/files.py).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import ceil
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tasks.common import models
+from tasks.common.checkpoints import State, Training, resumable
+from tasks.common.tracking import Row, part
+from tasks.offline.datasets.stored import Recording, read
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.policies import files
+from tasks.offline.training import mean_metrics
+from tasks.stage import Config, Metrics, Seed, key_of
+
+DataSets = Annotated[
+    list[Annotated[str, key_of("transitions.datasets")]], Field(json_schema_extra={"uniqueItems": True})
+]
+
+
+class LearnerConfig(Config):
+    """How long a method learns, how often, and how often it is looked at."""
+
+    seeds: list[Seed] = Field(min_length=1, json_schema_extra={"uniqueItems": True})
+    steps: int = Field(ge=1, le=10**9)  # gradient steps
+    batch_size: int = Field(ge=1, le=10**6)
+    log_every: int = Field(ge=1, le=10**9)  # steps whose metrics become one row of the curve
+    evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
+    evaluate_episodes: int = Field(
+        ge=1, le=10**7
+    )  # played in each of them; the policy kept is the last one all the same
+
+
+@dataclass(frozen=True)
+class Learner:
+    """One variant of a method with one seed: the policy, all that a step changes, and the steps, without end."""
+
+    policy: Any  # saved by saved.save
+    state: State
+    steps: Iterable[Mapping[str, Tensor]]
+
+
+RETURN = "return"
+STARTS = 32  # initial observations, at most, whose value is followed while learning
+EVALUATION_SEED = 1_000_000  # of the episodes played on the way; the stage `returns` plays others
+
+Build = Callable[[Recording, int, torch.Generator], Learner]
+
+
+def run(
+    stage: str, config: LearnerConfig, transitions: Path, out: Path, variants: Mapping[str, Build], *others: Path
+) -> Metrics:
+    """Train every variant with every seed on the data set at `transitions`; the metrics are means over seeds of each last row.
+
+    A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from. The data lies on
+    the stage's device (tasks/common/models.py), where the variant puts its networks too; both generators are the CPU's, so that seeds
+    mean the same on all devices. `others` are the files besides the data set that it reads. A killed stage goes on with the seed
+    that it was at.
+    """
+    recording = read(transitions)
+    recording = replace(recording, transitions=recording.transitions.to(models.device()))
+    tasks = [(variant, seed) for variant in variants for seed in config.seeds]
+    curves, ends = [], []
+    with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
+        for number, (variant, seed) in enumerate(tasks):
+            name = f"{variant}/seed-{seed}"
+            place = f"{stage}-{out.name}-{name.replace('/', '-')}"
+            training = trainings.enter_context(resumable(place, config, transitions, *others))
+            with part(number, len(tasks)):
+                rows = _train(training, name, config, recording, seed, variants[variant], out)
+            curves += [{"variant": variant, "seed": seed, **row} for row in rows]
+            ends.append({"variant": variant, **rows[-1]})
+        table = pd.DataFrame(curves)
+        table.drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
+        table.dropna(subset=RETURN)[["variant", "seed", "step", RETURN]].to_csv(out / "returns.csv", index=False)
+    ended = pd.DataFrame(ends).groupby("variant", sort=False).mean().to_dict("index")
+    return {str(variant): {str(name): float(mean) for name, mean in of.items()} for variant, of in ended.items()}
+
+
+def _train(
+    training: Training, name: str, config: LearnerConfig, recording: Recording, seed: int, build: Build, out: Path
+) -> list[Row]:
+    """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name.
+
+    Of a policy with Q-values each row has the `initial_value`, the mean of max_a Q at some episodes' first observations: what
+    it believes to earn, which makes over-estimation visible beside its discounted returns.
+    """
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    learner = build(recording, seed, generator)
+    total = ceil(config.steps / config.log_every)
+    data = recording.transitions
+    starts = data.observations[data.starts[:: max(1, len(data.lengths) // STARTS)][:STARTS]]
+
+    def fit(start: int) -> Iterator[Row]:
+        steps = islice(learner.steps, max(0, config.steps - start * config.log_every))
+        for number, row in enumerate(mean_metrics.rows(steps, config.log_every), start + 1):
+            row["step"] = min(number * config.log_every, config.steps)
+            if hasattr(learner.policy, "values"):
+                row["initial_value"] = learner.policy.values(starts).mean().item()
+            if number % config.evaluate_every == 0 or number == total:
+                played = play(
+                    recording.environment, as_player(learner.policy), config.evaluate_episodes, EVALUATION_SEED
+                )
+                row[RETURN] = played.returns.mean()
+            yield {f"{name}/{metric}": value for metric, value in row.items()}
+
+    rows = training.run(fit, {**learner.state, "batches": generator}, total, ended=True, steps_a_row=config.log_every)
+    files.save(learner.policy, out / name)
+    return [{metric.removeprefix(f"{name}/"): value for metric, value in row.items()} for row in rows]

@@ -1,0 +1,61 @@
+"""What the stages that learn Q-values of discrete actions share: settings, and a learner from a data set."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from tasks.algorithms.offline import dqn
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.mlp import Normaliser, QValues
+from tasks.algorithms.offline.networks.target import Target
+from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.offline.datasets.stored import Recording
+from tasks.offline.training.learners import Learner, LearnerConfig
+from tasks.stage import Sizes
+
+
+class QConfig(LearnerConfig):
+    """The network, how it is fitted, and how its target network follows it."""
+
+    hidden: Sizes
+    learning_rate: float = Field(gt=0)
+    gamma: float = Field(ge=0, le=1)
+    loss: Literal["huber", "squared"]
+    target_every: int = Field(ge=1, le=10**9)  # steps between two updates of the target network
+    target_rate: float = Field(gt=0, le=1)  # how far it then moves: 1 all the way, less is Polyak averaging
+
+
+def network(config: QConfig, recording: Recording) -> QValues:
+    """A new network, normalising as the data are distributed; SystemExit with one line if actions are not a finite set."""
+    if not recording.spaces.discrete:
+        raise SystemExit(
+            f"data set {recording.name}: actions are continuous; Q-values of every action need a finite set"
+        )
+    policy = QValues(recording.spaces, config.hidden, config.gamma)
+    policy.normaliser.fit(recording.transitions.observations)
+    return policy.to(recording.transitions.device)
+
+
+def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch]) -> Learner:
+    """Learns from these batches; they are normalised as the policy does it."""
+    target = Target(policy.layers, every=config.target_every, rate=config.target_rate)
+    optimizer = Adam(policy.parameters(), config.learning_rate)
+    steps = dqn.fit(policy, target, optimizer, batches, objective)
+    return Learner(policy, {"policy": policy, "target": target, "optimizer": optimizer}, steps)
+
+
+def offline(config: QConfig, objective: dqn.Loss, recording: Recording, generator: torch.Generator) -> Learner:
+    """Learns from the data set alone."""
+    policy = network(config, recording)
+    data = normalised(policy.normaliser, recording.transitions)
+    return learner(config, objective, policy, data.batches(config.batch_size, generator))
+
+
+def normalised(normaliser: Normaliser, data: Transitions) -> Transitions:
+    """The data as the network sees them: once for all, which costs less than in each step."""
+    return replace(
+        data, observations=normaliser(data.observations), next_observations=normaliser(data.next_observations)
+    )

@@ -1,0 +1,173 @@
+"""What a plan loads of dvc.yaml: branches of `foreach`, only those needed, and just what DVC's own graph says."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import networkx
+import pytest
+from dvc.dependency import param
+from dvc.fs import localfs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.engine.dvc_closure import Pipeline, params_read_once
+from flows.engine.dvc_repository import open_repo
+from flows.engine.plan import PlanError
+from tests.flows.engine.toy import Toy
+
+ROOT = Path(__file__).parents[3]
+
+
+def branches(toy: Toy) -> None:
+    """raw -> data@<set> -> bc@<set> -> score@<policy> (of one policy) -> table, by dictionaries in params.yaml."""
+    toy.params["data"] = {"seed": 0, "sets": {name: {"size": 1} for name in ("big", "odd", "small-1")}}
+    toy.params["score"] = {"policies": {"first": {"of": "small-1"}}}
+    toy.stage("raw")
+    made = {"cmd": "python work.py data/${key}", "deps": ["work.py", "data/raw"], "outs": ["data/sets/${key}"]}
+    own = {"params": ["data.seed", "data.sets.${key}"]}
+    toy.stages["data"] = {"foreach": "${data.sets}", "do": {**made, **own}}
+    cloned = {"cmd": "x ${item.size}", "deps": ["data/sets/${key}"], "outs": ["data/bc/${key}"]}
+    toy.stages["bc"] = {"foreach": "${data.sets}", "do": cloned}
+    scored = {"cmd": "y", "deps": ["data/bc/${item.of}/model"], "outs": [{"data/score/${key}": {"cache": False}}]}
+    toy.stages["score"] = {"foreach": "${score.policies}", "do": scored}
+    toy.stages["table"] = {"cmd": "z", "deps": ["data/score"], "outs": ["data/table"]}
+    toy.save()
+
+
+def test_branches_are_in_the_closure_only_where_they_are_needed(toy: Toy) -> None:
+    branches(toy)
+    planned = {stage.name: stage for stage in toy.plan("table")}
+    assert list(planned) == ["raw", "data@small-1", "bc@small-1", "score@first", "table"]
+    assert planned["bc@small-1"].upstream == ("data@small-1",)
+    assert planned["bc@small-1"].cmd == "x 1"
+    assert toy.reasons("bc").keys() == {"raw", *(f"{s}@{n}" for s in ("data", "bc") for n in ("big", "odd", "small-1"))}
+    assert toy.reasons("data@odd").keys() == {"raw", "data@odd"}
+
+
+def test_nothing_else_is_loaded(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dvc.stage.loader import StageLoader
+
+    branches(toy)
+    loaded = []
+    load = StageLoader.__getitem__
+
+    def watched(loader: StageLoader, name: str) -> Any:
+        loaded.append(name)
+        return load(loader, name)
+
+    monkeypatch.setattr(StageLoader, "__getitem__", watched)
+    toy.plan("table")
+    assert sorted(loaded) == ["bc@small-1", "data@small-1", "raw", "score@first", "table"]
+
+
+def test_a_key_that_is_added_re_runs_nothing_of_the_others(toy: Toy) -> None:
+    branches(toy)
+    for name in ("bc", "score", "table"):
+        del toy.stages[name]
+    toy.stages["data"]["do"]["cmd"] = "python work.py data/sets/${key} data/raw"
+    toy.save()
+    assert set(toy.states("data").values()) == {"ran"}
+    toy.params["data"]["sets"] = {"new": {"size": 1}, **toy.params["data"]["sets"]}
+    toy.params["data"]["sets"]["odd"]["size"] = 2
+    toy.save()
+    assert toy.reasons("data") == {
+        "raw": None,
+        "data@new": "never run",
+        "data@big": None,
+        "data@odd": "param data.sets.odd.size changed 1 -> 2",
+        "data@small-1": None,
+    }
+
+
+def test_the_closure_is_that_of_dvc_for_every_stage_of_this_repository() -> None:
+    with closing(open_repo(ROOT)) as repo:
+        whole = repo.index.graph
+        pipeline = Pipeline(repo)
+        for stage in whole:
+            if stage.cmd:
+                needed = pipeline.closure([stage.name]).stages
+                below = {other.name for other in networkx.descendants(whole, stage)} | {stage.name}
+                assert needed.keys() == below
+                for name, (loaded, upstream) in needed.items():
+                    own = next(other for other in whole if other.name == name)
+                    assert (loaded.cmd, set(upstream)) == (own.cmd, {up.name for up in whole.successors(own)})
+
+
+def test_data_in_a_dvc_file_counts_as_made(toy: Toy) -> None:
+    toy.write("raw/set/rows.csv", "1\n")
+    toy.dvc("add", "raw/set", "--quiet")
+    toy.stage("a", cmd="true")
+    toy.stages["a"]["deps"] = ["raw/set/rows.csv"]
+    toy.save()
+    (toy.root / "raw/set/rows.csv").unlink()
+    assert toy.reasons() == {"a": "never run"}
+    (toy.root / "raw/set.dvc").unlink()
+    with pytest.raises(PlanError, match=r"stage 'a': dep raw/set/rows.csv does not exist and no stage makes it"):
+        toy.plan()
+
+
+def test_params_are_parsed_once_for_a_plan_and_anew_for_the_next(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.diamond()
+    toy.run()
+    parsed = []
+    load = param.load_path
+
+    def counted(path: str, *rest: Any, **options: Any) -> Any:
+        parsed.append(path)
+        return load(path, *rest, **options)
+
+    monkeypatch.setattr(param, "load_path", counted)
+    assert set(toy.reasons().values()) == {None}
+    assert parsed == [str(toy.root / "params.yaml")]
+    toy.set(b=2)
+    assert toy.reasons("b") == {"a": None, "b": "param b changed 1 -> 2"}
+    assert param.load_path is counted
+    with pytest.raises(RuntimeError), params_read_once():
+        raise RuntimeError
+    assert param.load_path is counted
+
+
+PARAMS = {"a": {"x": None, "y": [1, {"z": 2}], "u-v": {"10%": 0.5, "e": {}}, "7": 7}, "b": False, "c": None}
+KEYS = ["a", "b", "c", "d", "a.x", "a.y", "a.y.1.z", "a.u-v.10%", "a.u-v.e", "a.u-v.f", "a.7", "b.c", "a.u-?"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(KEYS), max_size=5), st.booleans())
+def test_params_are_read_as_dvc_reads_them(keys: list[str], flatten: bool) -> None:
+    with TemporaryDirectory() as home:
+        path = Path(home, "params.json")
+        path.write_text(json.dumps(PARAMS))
+        expected = param.read_param_file(localfs, str(path), keys, flatten)
+        with params_read_once():
+            assert param.read_param_file(localfs, str(path), keys, flatten) == expected
+
+
+def test_an_entry_that_dvc_would_refuse_is_refused(toy: Toy) -> None:
+    """Only the needed part of dvc.lock is parsed, and what is wrong in it is told as it would be of the whole."""
+    toy.diamond()
+    toy.run()
+    whole = toy.read("dvc.lock")
+    for wrong, told in [
+        (whole.replace("md5:", "md5: [", 1), r"dvc.lock: broken YAML in line \d+"),
+        (whole.replace("  a:\n    cmd:", "  a:\n    command:"), "dvc.lock: stages.a"),
+        (whole[: len(whole) * 3 // 4] + "'", "dvc.lock: broken YAML"),
+    ]:
+        toy.write("dvc.lock", wrong)
+        with pytest.raises(PlanError, match=told):
+            toy.plan("a")
+    toy.write("dvc.lock", whole)
+    assert set(toy.reasons().values()) == {None}
+
+
+@pytest.mark.parametrize("names", [{}, []])
+def test_a_stage_without_branches_says_where_they_are_named(toy: Toy, names: Any) -> None:
+    branches(toy)
+    toy.params["bc"] = {"sets": names}
+    toy.stages["bc"]["foreach"] = "${bc.sets}"
+    toy.save()
+    assert toy.reasons("data@odd").keys() == {"raw", "data@odd"}
+    with pytest.raises(PlanError, match=r"dvc.yaml: stage 'bc' has no branches: bc.sets is empty"):
+        toy.plan("bc")

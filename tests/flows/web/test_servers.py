@@ -1,0 +1,101 @@
+"""`posttrain ui`: both pages answer on loopback, on other ports if theirs are taken, and are gone after Ctrl-C."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from flows.console.summary import Screen
+from flows.engine.dvc_repository import PlanError
+from flows.web import servers
+from flows.web.servers import Page
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_a_taken_port_is_passed_over() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        usual = taken.getsockname()[1]
+        assert servers._port(usual) != usual
+    assert servers._port(usual) == usual
+
+
+def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Page(
+        "Prefect",
+        "http://127.0.0.1:9",
+        "/",
+        [sys.executable, "-c", "raise SystemExit('no such table')"],
+        {"POSTTRAIN_TOKEN": "t"},
+    )
+    monkeypatch.setattr(servers, "pages", lambda root, port: [broken])
+    out = StringIO()
+    assert servers.serve(tmp_path, Screen(out)) == 1
+    assert out.getvalue() == "  no such table\nPrefect's server has ended; its log: mlruns/logs/prefect-pages.log\n"
+
+
+def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PlanError, match=rf"^--port {port}: something else listens there$"):
+            servers._wanted(port)
+    assert servers._wanted(port) == port
+
+
+@pytest.mark.slow
+def test_both_pages_answer_until_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with socket.socket() as taken:  # MLflow's usual port, unless it is taken already
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 5000))
+            taken.listen()
+        except OSError:
+            pass
+        command = [sys.executable, "-m", "flows.cli", "ui"]
+        ui = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
+        assert ui.stdout is not None
+        printed = dict(ui.stdout.readline().split() for _ in range(2))
+        assert ui.stdout.readline().endswith("Ctrl-C stops both.\n")
+        assert set(printed) == {"Prefect", "MLflow"}
+        urls = {name: url.partition("/?token=")[0] for name, url in printed.items()}
+        assert all(url.startswith("http://127.0.0.1:") for url in urls.values())
+        assert urls["MLflow"] != "http://127.0.0.1:5000"
+        for name, url in urls.items():
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(url)
+            assert b"<html" in fetch(printed[name]), "a browser keeps the cookie that it is given"
+        settings = json.loads(fetch(urls["Prefect"] + "/ui-settings"))
+        assert settings["api_url"] == urls["Prefect"] + "/api"
+        assert json.loads(fetch(urls["MLflow"] + "/ajax-api/2.0/mlflow/experiments/search?max_results=5"))
+        started = time.monotonic()
+        ui.send_signal(signal.SIGINT)
+        assert ui.communicate(timeout=20)[0] == "stopped\n"
+        assert ui.returncode == 0
+        assert time.monotonic() - started < 6
+    for url in urls.values():
+        with pytest.raises(urllib.error.URLError):
+            fetch(url)
+
+
+BROWSER = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+
+def fetch(url: str) -> bytes:
+    with BROWSER.open(url, timeout=10) as answer:
+        content: bytes = answer.read()
+        return content

@@ -1,0 +1,175 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.algorithms.language.advantages import (
+    at_last_token,
+    gae,
+    group_advantages,
+    has_spread,
+    increments,
+    masked_mean,
+    reward_to_go,
+    whiten,
+)
+
+MASK = torch.tensor([[True, True, True], [True, True, False]])
+REWARDS = torch.tensor([[1.0, 0.0, 2.0], [0.5, 4.0, 99.0]])  # 99 is padding
+
+
+def test_the_score_goes_to_the_last_real_token():
+    """Not into the last column, nor one slot past the end (trl#3750)."""
+    found = at_last_token(torch.tensor([5.0, -1.0]), MASK)
+    assert found.tolist() == [[0, 0, 5], [0, -1, 0]]
+    assert at_last_token(torch.tensor([5.0, -1.0], dtype=torch.float64), MASK).dtype == torch.float64
+
+
+def test_reward_to_go_by_hand():
+    found = reward_to_go(REWARDS, MASK, gamma=0.5)
+    assert found.tolist() == [[1 + 0.5 * (0 + 0.5 * 2), 0 + 0.5 * 2, 2], [0.5 + 0.5 * 4, 4, 0]]
+
+
+def test_gae_by_hand():
+    """gamma 0.5, lambda 0.5: delta_t + 0.25 A_{t+1}, and after the last token the value is 0."""
+    values = torch.tensor([[1.0, 2.0, 3.0], [1.0, -1.0, 7.0]])
+    advantages, returns = gae(REWARDS, values, MASK, gamma=0.5, lam=0.5)
+    third = 2 - 3.0
+    second = 0 + 0.5 * 3 - 2 + 0.25 * third
+    first = 1 + 0.5 * 2 - 1 + 0.25 * second
+    last = 4 - -1.0
+    before = 0.5 + 0.5 * -1 - 1 + 0.25 * last
+    torch.testing.assert_close(advantages, torch.tensor([[first, second, third], [before, last, 0]]))
+    torch.testing.assert_close(returns, torch.tensor([[first + 1, second + 2, third + 3], [before + 1, last - 1, 0]]))
+    beyond = last_value_counted(values)
+    assert abs(beyond - last) > 1, "a value read beyond the end would say something else"
+
+
+def last_value_counted(values):
+    return (4 + 0.5 * values[1, 2] - values[1, 1]).item()
+
+
+@st.composite
+def trajectories(draw):
+    rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    lengths = torch.tensor([draw(st.integers(1, columns)) for _ in range(rows)])
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    rewards, values = torch.randn(2, rows, columns, generator=generator, dtype=torch.float64)
+    return rewards, values, torch.arange(columns) < lengths[:, None]
+
+
+@given(trajectories(), st.floats(0, 1), st.floats(0, 1))
+@settings(max_examples=60)
+def test_gae_is_its_definition(trajectory, gamma, lam):
+    """A_t = sum over l of (gamma lambda)^l delta_{t+l} (arXiv:1506.02438, eq. 16), summed directly."""
+    rewards, values, mask = trajectory
+    advantages, returns = gae(rewards, values, mask, gamma, lam)
+    for row, length in enumerate(mask.sum(1).tolist()):
+        v = [*values[row, :length].tolist(), 0.0]
+        deltas = [rewards[row, t].item() + gamma * v[t + 1] - v[t] for t in range(length)]
+        slow = [sum((gamma * lam) ** (k - t) * deltas[k] for k in range(t, length)) for t in range(length)]
+        assert advantages[row, :length].tolist() == pytest.approx(slow, abs=1e-9)
+        assert returns[row, :length].tolist() == pytest.approx([a + b for a, b in zip(slow, v, strict=False)], abs=1e-9)
+        assert not advantages[row, length:].any()
+        assert not returns[row, length:].any()
+
+
+WORTH = torch.tensor([[9.0, 2.0, 9.0, 9.0, 5.0, 4.0], [9.0, 1.0, 3.0, 9.0, 9.0, 9.0]])
+KNOWN = torch.tensor([[0, 1, 0, 0, 1, 1], [0, 1, 1, 0, 0, 0]], dtype=torch.bool)
+ON_THE_WAY = torch.tensor([[0.0, 2.0, 0.0, 0.0, 3.0, -1.0], [0.0, 1.0, 2.0, 0.0, 0.0, 0.0]])
+LENGTHS = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
+
+
+def test_what_is_paid_is_what_the_worth_rose_by():
+    """2 at the first line's end, 5 at the second's and 4 at the last token; what stands where it is not known is not read."""
+    assert torch.equal(increments(WORTH, KNOWN), ON_THE_WAY)
+    assert increments(WORTH, KNOWN).sum(1).tolist() == [4, 3]
+
+
+def test_reward_to_go_by_hand_with_rewards_on_the_way():
+    """Of 2, 3 and -1 the first token causes all, a token after the first line 3 - 1, the last one -1 alone."""
+    found = reward_to_go(ON_THE_WAY, LENGTHS, 1.0)
+    assert found.tolist() == [[4, 4, 2, 2, 2, -1], [3, 3, 2, 0, 0, 0]]
+    wrong = [
+        ON_THE_WAY.sum(1, keepdim=True).expand_as(found) * LENGTHS,  # the total: what came before counts as well
+        ON_THE_WAY.cumsum(1) * LENGTHS,  # what was paid up to here
+        found - ON_THE_WAY,  # without the token's own
+        reward_to_go(at_last_token(ON_THE_WAY.sum(1), LENGTHS), LENGTHS, 1.0),  # all of it at the end
+        reward_to_go(WORTH * KNOWN, LENGTHS, 1.0),  # the worth itself for what it rose by
+    ]
+    assert all((mistake - found).abs().max() >= 1 for mistake in wrong)
+    half = reward_to_go(ON_THE_WAY, LENGTHS, 0.5)
+    assert half[1].tolist() == [1.0, 2.0, 2.0, 0.0, 0.0, 0.0]
+
+
+@given(trajectories(), st.integers(0, 2**31))
+@settings(max_examples=30)
+def test_what_is_paid_on_the_way_adds_up(trajectory, seed):
+    worth, _, mask = trajectory
+    known = torch.rand(mask.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+    last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
+    paid = increments(worth, known & mask | last)
+    torch.testing.assert_close(paid.sum(1), worth[last])
+    assert not paid[~(known & mask | last)].any()
+    torch.testing.assert_close(reward_to_go(paid, mask, 1.0)[:, 0], worth[last])
+
+
+@given(trajectories(), st.floats(0, 1))
+@settings(max_examples=30)
+def test_with_lambda_one_returns_are_rewards_to_go(trajectory, gamma):
+    rewards, values, mask = trajectory
+    torch.testing.assert_close(gae(rewards, values, mask, gamma, 1.0)[1], reward_to_go(rewards, mask, gamma))
+
+
+OWNER = torch.tensor([0, 0, 1, 1, 1, 2, 2])
+EARNED = torch.tensor([1.0, 0.0, 3.0, 1.0, 2.0, 0.7, 0.7])
+
+
+def test_group_advantages_by_hand():
+    """Unbiased standard deviations: 0.7071 of (1, 0), 1 of (3, 1, 2). A group without spread gets exactly nothing."""
+    first, second = 0.5 / (0.5**0.5 + 1e-4), 1 / (1 + 1e-4)
+    found = group_advantages(EARNED, OWNER, "standardized")
+    assert found.tolist() == pytest.approx([first, -first, second, -second, 0, 0, 0])
+    assert found[5:].tolist() == [0, 0], "and not what rounding leaves over 1e-4"
+    assert group_advantages(EARNED, OWNER, "centered").tolist() == pytest.approx([0.5, -0.5, 1, -1, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (EARNED - EARNED.mean()) / EARNED.std(),  # over the batch
+        torch.cat(
+            [(EARNED[g == OWNER] - EARNED[g == OWNER].mean()) / EARNED[g == OWNER].std(correction=0) for g in (0, 1)]
+        ),
+    ],
+)
+def test_known_mistakes_give_other_advantages(wrong):
+    ours = group_advantages(EARNED, OWNER, "standardized")
+    assert (wrong[:5] - ours[:5]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["standardized", "centered"])
+def test_order_and_other_groups_do_not_matter(kind):
+    order = torch.tensor([6, 2, 0, 4, 1, 3, 5])
+    shuffled = group_advantages(EARNED[order], OWNER[order], kind)
+    torch.testing.assert_close(shuffled, group_advantages(EARNED, OWNER, kind)[order])
+    alone = group_advantages(EARNED[2:5], torch.zeros(3, dtype=torch.long), kind)
+    torch.testing.assert_close(alone, group_advantages(EARNED, OWNER, kind)[2:5])
+
+
+def test_spread_by_hand():
+    assert has_spread(EARNED, OWNER).tolist() == [True, True, False]
+    tenths = torch.full((8,), 0.1)
+    assert not has_spread(tenths, torch.zeros(8, dtype=torch.long)).any(), "their mean is not 0.1 in floating point"
+    assert not group_advantages(tenths, torch.zeros(8, dtype=torch.long), "standardized").any()
+
+
+def test_whitening_by_hand():
+    """Of 1, 3, 5 and 7 the mean is 4 and the variance 5; padding takes no part and stays 0."""
+    values = torch.tensor([[1.0, 3.0, 5.0], [7.0, 1e6, 1e6]])
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    expected = torch.tensor([[-3.0, -1.0, 1.0], [3.0, 0.0, 0.0]]) / 5**0.5
+    torch.testing.assert_close(whiten(values, mask), expected)
+    assert masked_mean(values, mask).item() == 4
+    rows = torch.stack([whiten(values[i : i + 1], mask[i : i + 1])[0] for i in range(2)])
+    assert (rows - expected).abs().max() > 0.5, "whitening each part by itself is something else"

@@ -1,0 +1,176 @@
+"""Models and tokenizers of strangers: whatever is wrong with one is a line that names it, before anything is trained on it."""
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tasks.language import pretrained
+from tests.conftest import tiny
+
+
+@pytest.fixture
+def model(made: Path, tmp_path: Path) -> Path:
+    """A sound model of two layers in a folder of its own."""
+    return Path(shutil.copytree(made / "pretrained", tmp_path / "model"))
+
+
+def edit_json(file: Path, **changes: object) -> None:
+    content = json.loads(file.read_text())
+    content.update(changes)
+    file.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+def edit_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def more_layers(folder: Path) -> None:
+    edit_json(folder / "config.json", num_hidden_layers=3, layer_types=None)
+
+
+def fewer_layers(folder: Path) -> None:
+    edit_json(folder / "config.json", num_hidden_layers=1, layer_types=None)
+
+
+def another_architecture(folder: Path) -> None:
+    edit_json(folder / "config.json", model_type="gpt2", architectures=["GPT2LMHeadModel"])
+
+
+def another_width(folder: Path) -> None:
+    edit_json(folder / "config.json", intermediate_size=48)
+
+
+def not_a_number(folder: Path) -> None:
+    edit_weights(folder, lambda weights: weights["model.norm.weight"].fill_(torch.nan))
+
+
+def a_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def torn_weights(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+
+
+def huge_header(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\xff" * 64)
+
+
+def config_of_a_list(folder: Path) -> None:
+    (folder / "config.json").write_text("[1, 2]")
+
+
+def torn_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": ')
+
+
+def odd_sizes(folder: Path) -> None:
+    edit_json(folder / "config.json", hidden_size=-1)
+
+
+def torn_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{")
+
+
+def no_tokenizer(folder: Path) -> None:
+    for file in folder.glob("*token*"):
+        file.unlink()
+    for file in folder.glob("*.jinja"):
+        file.unlink()
+
+
+def no_end_token(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", eos_token=None)
+
+
+def larger_vocabulary(folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"].append({**content["added_tokens"][0], "id": 5000, "content": "<|late|>"})
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def template(text: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "chat_template.jinja").write_text(text)
+
+    change.__name__ = f"template {text[:30]}"
+    return change
+
+
+WHOLE = "{{ messages[0].content }}{% if messages|length > 1 %}{{ messages[1].content }}{% endif %}"
+FAULTS: dict[Callable[[Path], None], str] = {
+    more_layers: r"lacks weights of the model that config.json describes: model.layers.2.\S+, .* and \d+ more",
+    fewer_layers: r"has weights that the model of config.json does not: model.layers.1.\S+, .* and \d+ more",
+    another_architecture: ".*",
+    another_width: r"cannot be loaded \(.*|has weights of other shapes than config.json says: .*",
+    not_a_number: "has weights that are not finite numbers: model.norm.weight",
+    a_pickle: "has its weights in pytorch_model.bin, a pickle, which can run any code; expected model.safetensors",
+    no_weights: "holds no weights; expected model.safetensors",
+    torn_weights: r"cannot be loaded \(.*",
+    huge_header: r"cannot be loaded \(.*",
+    config_of_a_list: ".*",
+    torn_config: ".*",
+    odd_sizes: ".*",
+    torn_tokenizer: r"cannot be loaded \(.*",
+    no_tokenizer: r"cannot be loaded \(.*",
+    no_end_token: "the tokenizer has no end token; .*",
+    larger_vocabulary: r"the tokenizer's token 400 \('<\|late\|>'\) is beyond the model's \d+ embeddings; .*",
+    template("{{ messages[1].content }}"): "its chat template .*",
+    template("Answer this:"): "its chat template drops the question or the answer",
+    template("{{ messages[0].content }}"): "its chat template drops the question or the answer",
+    template("{% for"): r"its chat template cannot be rendered \(.*",
+    template("{{ raise_exception('no') }}" + WHOLE): r"its chat template cannot be rendered \(.*no\)",
+    template(
+        "{% set a = 'a' * 4000000000 %}" + WHOLE
+    ): r"its chat template (cannot be rendered \(MemoryError|takes more).*",
+    template("{{ ().__class__.__bases__[0].__subclasses__() }}" + WHOLE): r"its chat template cannot be rendered \(.*",
+}
+
+
+def start_from(folder: Path, made: Path, out: Path) -> None:
+    config = tiny(pretrained.PretrainedConfig, "pretrained").model_copy(update={"init": "directory"})
+    pretrained.run(config, made / "corpus", made / "tokenizer", folder, out, out.with_suffix(".csv"))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_faulty_model_is_one_line(model: Path, made: Path, tmp_path: Path, fault: Callable[[Path], None]) -> None:
+    fault(model)
+    with pytest.raises(SystemExit) as caught:
+        start_from(model, made, tmp_path / "out")
+    line = str(caught.value)
+    assert re.fullmatch(rf"(params.yaml: pretrained.path: )?{re.escape(str(model))}: {FAULTS[fault]}", line), line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_template_without_an_end_is_stopped(
+    model: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jinja's own limit is on one range, not on one within another."""
+    from tasks.common import model_files
+
+    monkeypatch.setattr(model_files, "SECONDS", 4)
+    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
+    (model / "chat_template.jinja").write_text(endless + WHOLE)
+    began = time.monotonic()
+    with pytest.raises(SystemExit, match=r"its chat template (does not come to an end|takes more than)"):
+        start_from(model, made, tmp_path / "out")
+    assert time.monotonic() - began < 60
+
+
+def test_a_sound_one_is_taken(model: Path, made: Path, tmp_path: Path) -> None:
+    start_from(model, made, tmp_path / "out")
+    assert load_file(tmp_path / "out/model.safetensors").keys() == load_file(model / "model.safetensors").keys()

@@ -1,0 +1,97 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.language.rewards.answers import boxed, final_answer, same_number, strict_answer
+from tasks.language.rewards.rubric import score
+from tasks.language.rewards.verifier import verify_number
+
+
+@pytest.mark.parametrize(
+    ("response", "strict", "final"),
+    [
+        ("so 3 + 4 = 7\n#### 7", "7", "7"),
+        ("#### $1,000.50\n", "$1,000.50", "1,000.50"),
+        ("#### -5", "-5", "-5"),
+        ("#### 7 pens", None, "7"),
+        ("#### 7\nand 8 more", None, "7"),  # what is marked comes before what is not
+        ("#### 7\n####", None, "7"),
+        ("#### 7 or 8", None, None),
+        ("\\boxed{7}\n#### 9", "9", "9"),
+        ("#### 9\n\\boxed{7}", None, "7"),
+        ("#### 9\nso \\boxed{7} pens, not 9", None, "7"),
+        ("#### \\boxed{7}", None, "7"),
+        ("\\boxed{7} #### 9", None, "7"),  # a mark in the midst of a line is none
+        ("#### 9\n\\boxed{7", None, "9"),  # not closed
+        ("\\boxed{\n#### 9\n}", None, "9"),
+        ("\\boxed{18 \\text{ dollars}}", None, "18"),
+        ("so #### 7", None, "7"),
+        ("####", None, None),
+        ("", None, None),
+    ],
+)
+def test_answers(response, strict, final):
+    assert (strict_answer(response), final_answer(response)) == (strict, final)
+
+
+@pytest.mark.parametrize("other", ["1,000", "1000", "1000.0", "$1000", "1000.00", " 1000 "])
+def test_same_number(other):
+    assert same_number("1000", other)
+    assert same_number(other, "1000")
+
+
+@pytest.mark.parametrize("other", ["100", "10000", "-1000", "1000 1000", "", "1000 pens", "1.000"])
+def test_other_number(other):
+    assert not same_number("1000", other)
+
+
+@pytest.mark.parametrize(
+    ("response", "content"),
+    [("\\boxed{1} \\boxed{\\frac{1}{2}} 3", "\\frac{1}{2}"), ("\\boxed{", None), ("", None), ("\\boxed{{}", None)],
+)
+def test_boxed(response, content):
+    assert boxed(response) == content
+
+
+@pytest.mark.parametrize(
+    ("response", "reward", "strict"), [("\\boxed{7}\n#### 9", 0, False), ("#### 9\n\\boxed{7}", 1, False)]
+)
+def test_two_marks_that_differ(response, reward, strict):
+    """With 7 right. The last one counts, for the reward, for the rubric and for both accuracies."""
+    assert verify_number("7", response) == reward
+    assert score("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5 * reward
+    final, form = final_answer(response), strict_answer(response)
+    assert same_number(final, "7") == reward
+    assert (form is not None and same_number(form, "7")) == strict
+
+
+PARTS = [
+    "7",
+    "9",
+    " ",
+    "\n",
+    "#### ",
+    "\n#### 7",
+    "\n#### 9",
+    "\\boxed{7}",
+    "\\boxed{9}",
+    "\\boxed{",
+    "}",
+    "3 + 4 = 7",
+    " pens",
+]
+PARTS += [" so ", ".", "$", "%", ",", "####", "= 7", "\\boxed{\\$7.0}", "1/2", "or"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=8).map("".join))
+@settings(max_examples=1000, deadline=None)
+def test_reward_rubric_and_accuracies_agree(response):
+    """Wherever numbers decide the reward is 1 just where the final answer is right; strict is that and the form."""
+    reward, final, form = verify_number("7", response), final_answer(response), strict_answer(response)
+    lenient = final is not None and same_number(final, "7")
+    strict = form is not None and same_number(form, "7")
+    assert (score("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5) == lenient
+    if reward is not None:
+        assert reward == lenient
+    if form is not None:
+        assert reward == lenient == strict

@@ -1,0 +1,91 @@
+import math
+
+import pytest
+import torch
+
+from tasks.language.rewards import rubric
+from tasks.language.rewards.rewards import Answered, Weights, rewards
+from tasks.language.rewards.verifier import Verifier
+
+TRAIN = Answered(
+    question="If a train travels 120 km in 2 hours, what is its average speed?",
+    solution="The train covers 120 / 2 = <<120/2=60>>60 km each hour.\n#### 60",
+    answer="60",
+    response="The average speed is 60 km/h because speed equals distance divided by time.",
+    ended=True,
+)
+
+
+def answering(response, answer="60", ended=True):
+    return Answered(TRAIN.question, TRAIN.solution, answer, response, ended)
+
+
+# right without the line; right with it, and the working; wrong with it; right but cut off
+FOUR = [
+    TRAIN,
+    answering("120 / 2 = 60\n#### 60"),
+    answering("#### 61"),
+    answering("120 / 2 = 60\n#### 60", ended=False),
+]
+
+
+@pytest.fixture
+def verifier():
+    with Verifier(workers=1) as judge:
+        yield judge
+
+
+def test_the_lectures_example(verifier):
+    """A train, 120 km in 2 hours: 5 + 3 + 2 = 10 points, reward 10 / 10 = 1.0."""
+    found = rewards([TRAIN], Weights(verifiable=0, rubric=1, reward_model=0), verifier)
+    assert found.total.tolist() == [1.0]
+
+
+def test_parts(verifier):
+    found = rewards(FOUR, Weights(verifiable=1, rubric=1, reward_model=0), verifier)
+    assert found.parts["verifiable"].tolist() == [1, 1, 0, 1]
+    assert found.parts["format"].tolist() == [0, 1, 1, 1]
+    assert found.parts["rubric"].tolist() == pytest.approx([1.0, 1.0, 0.2, 0.9])  # clear but wrong; does not end
+
+
+def test_weighted_sum_by_hand(verifier):
+    scores = torch.tensor([-1.0, 2.0, 0.5, 0.0])
+    weights = Weights(verifiable=1.0, rubric=0.5, reward_model=0.1, format=0.25)
+    found = rewards(FOUR, weights, verifier, scores)
+    expected = [1 + 0.5 - 0.1 + 0, 1 + 0.5 + 0.2 + 0.25, 0 + 0.1 + 0.05 + 0.25, 1 + 0.45 + 0 + 0.25]
+    assert found.total.tolist() == pytest.approx(expected)
+    assert set(found.parts) == {"verifiable", "rubric", "reward_model", "format"}
+
+
+def test_format_does_not_count_unless_asked(verifier):
+    found = rewards(FOUR, Weights(verifiable=1, rubric=0, reward_model=0), verifier)
+    assert found.total.tolist() == found.parts["verifiable"].tolist()
+
+
+def test_what_has_no_weight_is_not_asked(verifier, monkeypatch):
+    monkeypatch.setattr(rubric, "score", lambda *_: pytest.fail("the rubric has no weight"))
+    found = rewards(FOUR, Weights(verifiable=1, rubric=0, reward_model=0), verifier)
+    assert set(found.parts) == {"verifiable", "format"}
+
+
+def test_an_unreadable_reference_makes_nan_where_it_counts(verifier):
+    answered = [answering("#### 60", answer="garbage ("), answering("#### 60")]
+    counted = rewards(answered, Weights(verifiable=1, rubric=0, reward_model=0, format=0.5), verifier)
+    assert math.isnan(counted.total[0])
+    assert counted.total[1] == 1.5
+    ignored = rewards(answered, Weights(verifiable=0, rubric=0, reward_model=0, format=0.5), verifier)
+    assert ignored.total.tolist() == [0.5, 0.5]
+    assert math.isnan(ignored.parts["verifiable"][0])
+
+
+def test_a_nan_score_is_not_hidden(verifier):
+    found = rewards([TRAIN], Weights(verifiable=1, rubric=0, reward_model=0.1), verifier, torch.tensor([math.nan]))
+    assert math.isnan(found.total[0])
+
+
+def test_scores_that_are_missing_or_of_the_wrong_number(verifier):
+    weights = Weights(verifiable=1, rubric=0, reward_model=0.1)
+    with pytest.raises(ValueError, match=r"reward model has weight 0\.1, and no scores"):
+        rewards(FOUR, weights, verifier)
+    with pytest.raises(ValueError, match="4 responses and scores of shape"):
+        rewards(FOUR, weights, verifier, torch.ones(1))

@@ -1,0 +1,246 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.language.rewards import math_worker
+from tasks.language.rewards.answers import final_answer, same_number, unwrapped
+from tasks.language.rewards.math_worker import is_right
+from tasks.language.rewards.verifier import Verifier, Worker, in_box, verify_number
+
+DATA = Path(__file__).parents[5] / "shared" / "data"
+HALF = ("\\frac{1}{2}", "so \\boxed{0.5}")
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with Verifier(workers=1, seconds=2.0) as judge:
+        yield judge
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "right"),
+    [
+        ("42", "14 + 7 = 21\n21 * 2 = 42\n#### 42", 1),
+        ("42", "14 + 7 = 21\n21 * 2 = 42\n#### 24", 0),
+        ("42", "the answer is 42.", 1),
+        ("42", "#### 42\n####", 1),
+        ("42", "#### 42 or 43\nso it is\n#### 43", 0),
+        ("60", "The average speed is 60 km/h because speed equals distance divided by time.", 1),
+        ("7", "14 / 2 = 7", 1),
+        ("1000", "\\boxed{\\$1{,}000}", 1),
+        ("1,000", "It is $\\boxed{1000.}$", 1),
+        ("50", "\\boxed{50\\%}", 1),
+        ("7", "#### 7\nno, \\boxed{8}", 0),
+        ("7", "\\boxed{7}\n#### 9", 0),
+        ("9", "\\boxed{7}\n#### 9", 1),
+        ("42", "14 + 7 = 21\n21 * 2 = 42\n#### pens", 0),
+        ("42", "", 0),
+        ("42", "I do not know", 0),
+        ("025", "25", 1),
+        ("\\$32,\\!348", "\\boxed{32348}", 1),
+        ("$7$", "#### $7$.", 1),
+    ],
+)
+def test_plain_numbers(gold, response, right):
+    assert verify_number(gold, response) == right
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "right"),
+    [
+        ("0.5", "\\boxed{\\frac{1}{2}}", 1),
+        ("0.5", "#### 1/2", 1),
+        ("0.5", "so it must be 1/2", 1),
+        ("2", "so it must be 1/2", 0),
+        ("2", "#### \\sqrt{4}", 1),
+        ("4", "#### \\sqrt{4}", 0),
+        ("8", "#### 2^3", 1),
+        ("7", "#### 3 + 4 = 7", 1),
+        ("3", "#### 3 + 4 = 7", 0),
+        ("7", "\\boxed{7 \\text{ dollars}}", 1),
+        ("7", "#### 7 or 8", 0),  # naming several does not pay
+        ("8", "#### 7 or 8", 0),
+        ("8", "\\boxed{6, 7, 8}", 0),
+        ("\\frac{1}{2}", "\\boxed{0.5}", 1),
+        ("\\frac{1}{2}", "\\boxed{\\frac{2}{4}}", 1),
+        ("\\frac{1}{2}", "\\boxed{\\frac{1}{3}}", 0),
+        ("\\frac{1}{2}", "The answer is $\\frac12$.", 1),
+        ("\\frac{1}{2}", "\\boxed{\\frac{1}{2}", 1),  # cut off after the answer
+        ("x^2 + 2x + 1", "\\boxed{(x+1)^2}", 1),
+        ("x^2 + 2x + 1", "\\boxed{(x-1)^2}", 0),
+        ("\\left( 3, \\frac{\\pi}{2} \\right)", "\\boxed{(3, \\pi/2)}", 1),
+        ("\\left( 3, \\frac{\\pi}{2} \\right)", "\\boxed{(\\pi/2, 3)}", 0),
+        ("C", "\\boxed{C}", 1),
+        ("C", "\\boxed{D}", 0),
+        ("\\text{Evelyn}", "\\boxed{\\text{Evelyn}}", 1),
+        ("x = 5", "\\boxed{5}", 1),
+        ("2x + 3 = 5", "\\boxed{5}", 0),  # the reference comes first: the other way round this is right
+        ("5", "\\boxed{2x + 3 = 5}", 1),
+    ],
+)
+def test_algebra(verifier, gold, response, right):
+    assert verify_number(gold, response) is None
+    assert verifier([gold], [response]) == [right]
+
+
+@pytest.mark.parametrize("gold", ["", "garbage (", "!!!", "\\frac{"])
+def test_a_reference_that_cannot_be_read_is_unknown(verifier, gold):
+    assert math.isnan(verifier([gold], ["\\boxed{5}"])[0])
+    assert math.isnan(verifier([gold], [f"\\boxed{{{gold}}}"])[0])
+
+
+whole = st.integers(-20_000, 20_000)
+decimals = st.integers(0, 5)
+
+
+@st.composite
+def pairs(draw):
+    """Two written numbers, the same one in half of the cases, in any of the forms that people use."""
+    value, places = draw(whole), draw(decimals)
+    other = draw(st.one_of(st.just(value), whole))
+
+    def written(number, further):
+        text = f"{number / 10**places:{draw(st.sampled_from(['', ',']))}.{places + further}f}"
+        sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text)
+        return sign + draw(st.sampled_from(["", "$"])) + digits + draw(st.sampled_from(["", "%"]))
+
+    return written(value, 0), written(other, draw(st.integers(0, 2)) if places else 0)
+
+
+@given(pairs())
+@settings(max_examples=300)
+def test_plain_numbers_as_math_verify_judges_them(pair):
+    """Oracle. By design `same_number` takes 50% for 50; math-verify gets both without their percent signs."""
+    gold, answer = pair
+    expected = is_right(in_box(unwrapped(gold)), in_box(unwrapped(answer)))
+    for response in (f"so\n#### {answer}", f"\\boxed{{{answer}}}", f"The answer is {answer}."):
+        assert verify_number(gold, response) == expected
+
+
+def test_where_plain_numbers_are_judged_otherwise_than_by_math_verify():
+    """It rounds decimals to six places, and in plain text takes 50% for 1/2; an exact fraction is right or not."""
+    assert is_right("$0.5$", "$0.50000001$")
+    assert verify_number("0.5", "#### 0.50000001") == 0
+    assert is_right("$0.5$", "50%")
+    assert verify_number("0.5", "#### 50%") == 0
+    assert verify_number("50", "#### 50%") == 1
+
+
+HOSTILE = [
+    "\\boxed{9^{9^{9^{9}}}}",
+    "\\boxed{" + "(" * 100_000 + "}",
+]
+MORE_HOSTILE = [
+    "#### 9**9**9**9",
+    "\\boxed{100000000!}",
+    "\\boxed{" + "9" * 100_000 + "}",
+    "9" * 100_000,
+    "(" * 100_000,
+    "$" * 100_000,
+    "\\boxed{" * 20_000 + "}" * 20_000,
+    "\\boxed{" + "\\frac{1}{" * 3_000 + "2" + "}" * 3_000 + "}",
+    "\\boxed{" + "1+" * 50_000 + "1}",
+    "#### " + "1/" * 50_000 + "1",
+    "####" * 30_000,
+    "$\\frac{" * 20_000,
+    "\\boxed{\\sum_{k=1}^{10^{12}} k^k}",
+    "\\boxed{\\int e^{x^{x^x}} dx}",
+    "\\boxed{\ud800\x00}",
+]
+
+
+def test_a_hostile_answer_is_wrong_and_the_pool_goes_on():
+    with Verifier(workers=1, seconds=0.5) as judge:
+        for answer in HOSTILE:
+            assert judge([HALF[0]], [answer]) == [0]
+            assert judge(*zip(HALF, strict=True)) == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gold", ["5", "\\frac{1}{2}"])
+def test_more_hostile_answers(gold):
+    with Verifier(workers=2, seconds=0.5) as judge:
+        started = time.monotonic()
+        answers = HOSTILE + MORE_HOSTILE
+        assert judge([gold] * len(answers), answers) == [0] * len(answers)
+        assert time.monotonic() - started < 60
+        assert judge(*zip(HALF, strict=True)) == [1]
+
+
+def test_a_reference_that_hangs_is_unknown():
+    with Verifier(workers=1, seconds=0.5) as judge:
+        assert math.isnan(judge(["(" * 100_000], ["\\boxed{5}"])[0])
+        assert judge(*zip(HALF, strict=True)) == [1]
+
+
+def test_off_the_main_thread(verifier):
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(verifier(*zip(HALF, strict=True))))
+    thread.start()
+    thread.join()
+    assert found == [1]
+
+
+def test_processes_start_when_needed_and_end_with_the_block():
+    with Verifier(workers=2) as judge:
+        before = set(psutil.Process().children())
+        assert judge(["42", "42"], ["#### 42", "#### 41"]) == [1, 0]
+        assert set(psutil.Process().children()) == before
+        assert judge([HALF[0], "1", HALF[0]], [HALF[1], "#### 1", HALF[1]]) == [1, 1, 1]
+        (worker,) = set(psutil.Process().children()) - before  # equal pairs are judged once
+        assert worker.rlimit(psutil.RLIMIT_AS) == (math_worker.MEMORY_BYTES,) * 2
+    assert not worker.is_running()
+
+
+def test_a_busy_worker_does_not_outlive_a_killed_parent():
+    code = (
+        "import os, threading; from tasks.language.rewards.verifier import Worker; worker = Worker(1.0)\n"
+        "print(worker.process.pid, flush=True); worker.judge('$1$', '$9^{9^{9^{9}}}$')"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        worker = psutil.Process(int(parent.stdout.readline()))
+        os.kill(parent.pid, signal.SIGKILL)
+    worker.wait(timeout=30)
+
+
+def test_a_worker_that_does_not_start_is_an_error_and_judges_nothing(monkeypatch, tmp_path):
+    script = tmp_path / "worker.py"
+    script.write_text("raise SystemExit(3)")
+    monkeypatch.setattr(math_worker, "__file__", str(script))
+    with pytest.raises(RuntimeError, match=r"does not start \(exit 3\)"):
+        Worker(1.0)
+    with Verifier(workers=1) as judge, pytest.raises(RuntimeError, match="does not start"):
+        judge(*zip(HALF, strict=True))
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
+def test_gsm8ks_own_answers():
+    """All 1,319 by fractions alone, each right for its own problem, and for the next one only where that has the same."""
+    answers = [json.loads(line)["answer"] for line in (DATA / "gsm8k" / "test.jsonl").read_text().splitlines()]
+    golds = [answer.rpartition("#### ")[2] for answer in answers]
+    assert [verify_number(*pair) for pair in zip(golds, answers, strict=True)] == [1.0] * 1319
+    shifted = answers[1:] + answers[:1]
+    expected = [float(same_number(gold, final_answer(text))) for gold, text in zip(golds, shifted, strict=True)]
+    assert [verify_number(*pair) for pair in zip(golds, shifted, strict=True)] == expected
+    assert sum(expected) < 30
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
+def test_math500s_own_solutions():
+    rows = [json.loads(line) for line in (DATA / "math500" / "test.jsonl").read_text().splitlines()]
+    golds, solutions = [row["answer"] for row in rows], [row["solution"] for row in rows]
+    with Verifier(workers=2) as judge:
+        assert judge(golds, solutions) == [1.0] * 500
+        assert sum(judge(golds, solutions[1:] + solutions[:1])) < 10

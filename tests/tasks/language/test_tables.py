@@ -1,0 +1,178 @@
+import pandas as pd
+import pandera.errors
+import pytest
+
+from tasks.common.tables import Table
+from tasks.common.documents import Documents
+from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.preferences import Annotations, Comparisons
+from tasks.language.tables.problems import Demonstrations, Problems, Prompts
+from tasks.language.tables.responses import Responses
+from tasks.offline.datasets.tables import Measured, Recorded
+
+GOOD = {
+    Problems: {
+        "problem_id": "test-0",
+        "question": "Ada has 3 pens and buys 4. How many has she?",
+        "solution": "3 + 4 = 7\n#### 7",
+        "answer": "7",
+        "steps": 1,
+    },
+    Demonstrations: {"problem_id": "train-0", "prompt": "How many?", "response": "#### 7"},
+    Documents: {"kind": "facts", "text": "3 + 4 = 7"},
+    Prompts: {
+        "prompt_id": "problems/train-0",
+        "dataset": "problems",
+        "question": "How many?",
+        "solution": "3 + 4 = 7\n#### 7",
+        "answer": "7",
+        "reward": "policy",
+    },
+    Responses: {
+        "prompt_id": "train-0",
+        "sample": 0,
+        "prompt": "How many?",
+        "response": "7",
+        "tokens": [5, 2],
+        "logps": [-0.5, 0.0],
+        "ended": True,
+    },
+    Annotations: {
+        "prompt_id": "train-0",
+        "sample": 0,
+        "correctness": 5,
+        "correctness_reason": "right",
+        "reasoning": 3,
+        "reasoning_reason": "sound",
+        "clarity": 2,
+        "clarity_reason": "concise",
+        "total": 10,
+        "rank": 1,
+    },
+    Comparisons: {
+        "comparison_id": "train-0/0-1",
+        "prompt_id": "train-0",
+        "prompt": "How many?",
+        "chosen": "7",
+        "rejected": "8",
+        "chosen_ended": True,
+        "rejected_ended": False,
+        "chosen_score": 10,
+        "rejected_score": 4,
+        "strength": "a better",
+        "chosen_tokens": [5, 2],
+        "rejected_tokens": [6],
+    },
+    Generations: {
+        "problem_id": "test-0",
+        "temperature": 0.5,
+        "sample": 3,
+        "response": "7",
+        "length": 2,
+        "ended": True,
+        "steps": False,
+        "strict": False,
+        "lenient": True,
+        "correctness": 5,
+        "reasoning": 0,
+        "clarity": 1,
+        "rubric": 6,
+        "reward": 0.25,
+        "kl": -0.5,
+    },
+    Measures: {"problem_id": "test-0", "metric": "rubric_greedy", "value": 7.0},
+    Measured: {"policy": "medium", "episode": 3, "total": -12.5},
+    Recorded: {"episode": 3, "total": 2.0, "length": 7, "terminated": True},
+}
+BAD = [
+    (Problems, {"question": ""}, "question"),
+    (Problems, {"answer": "seven", "solution": "#### seven"}, "answer"),
+    (Problems, {"answer": "8"}, "answer"),  # the solution says 7
+    (Problems, {"steps": -1}, "steps"),
+    (Demonstrations, {"response": ""}, "response"),
+    (Documents, {"text": ""}, "text"),
+    (Documents, {"kind": None}, "kind"),
+    (Prompts, {"answer": "seven"}, "answer"),
+    (Prompts, {"reward": "praise"}, "reward"),
+    (Prompts, {"question": ""}, "question"),
+    (Responses, {"logps": [-0.5]}, "one log-probability"),
+    (Responses, {"logps": [-0.5, 0.1]}, "one log-probability"),
+    (Responses, {"tokens": [], "logps": []}, "one log-probability"),
+    (Responses, {"sample": -1}, "sample"),
+    (Annotations, {"correctness": 6, "total": 11}, "correctness"),
+    (Annotations, {"clarity_reason": ""}, "clarity_reason"),
+    (Annotations, {"total": 9}, "total"),
+    (Annotations, {"rank": 0}, "rank"),
+    (Comparisons, {"prompt": ""}, "prompt"),
+    (Comparisons, {"strength": "much better"}, "strength"),
+    (Comparisons, {"rejected_score": 11}, "rejected_score"),
+    (Generations, {"sample": -1}, "sample"),
+    (Generations, {"temperature": -0.5}, "temperature"),
+    (Generations, {"temperature": 0.0}, "one greedy answer"),
+    (Comparisons, {"chosen_tokens": []}, "token ids"),
+    (Comparisons, {"chosen_tokens": None}, "token ids"),
+    (Comparisons, {"rejected_tokens": [5, -1]}, "token ids"),
+    (Comparisons, {"rejected_tokens": [0.5]}, "token ids"),
+    (Comparisons, {"rejected_tokens": "56"}, "token ids"),
+    (Generations, {"length": 0}, "length"),
+    (Generations, {"reward": float("nan")}, "reward"),
+    (Measures, {"value": float("nan")}, "value"),
+    (Measures, {"metric": ""}, "metric"),
+    (Measured, {"policy": "best"}, "policy"),
+    (Measured, {"total": float("nan")}, "total"),
+    (Measured, {"episode": -1}, "episode"),
+    (Recorded, {"length": 0}, "length"),
+    (Recorded, {"total": None}, "total"),
+]
+UNIQUE = [
+    Problems,
+    Demonstrations,
+    Responses,
+    Comparisons,
+    Generations,
+    Measures,
+    Measured,
+    Recorded,
+]
+
+
+@pytest.mark.parametrize("schema", GOOD, ids=lambda schema: schema.__name__)
+def test_good_rows_pass(schema):
+    schema.validate(pd.DataFrame([GOOD[schema]]))
+
+
+@pytest.mark.parametrize(("schema", "change", "named"), BAD, ids=str)
+def test_bad_rows_are_rejected(schema, change, named):
+    with pytest.raises(pandera.errors.SchemaErrors) as raised:
+        schema.validate(pd.DataFrame([GOOD[schema] | change]), lazy=True)
+    assert named in raised.value.failure_cases[["column", "check"]].astype(str).to_string()
+
+
+def test_comparisons_of_texts_need_no_tokens_but_those_of_one_side_alone_are_a_mistake():
+    frame = pd.DataFrame([GOOD[Comparisons]])
+    Comparisons.validate(frame.drop(columns=["chosen_tokens", "rejected_tokens"]))
+    with pytest.raises(pandera.errors.SchemaErrors, match="token ids for both"):
+        Comparisons.validate(frame.drop(columns="chosen_tokens"), lazy=True)
+
+
+@pytest.mark.parametrize("schema", UNIQUE, ids=lambda schema: schema.__name__)
+def test_keys_are_unique(schema):
+    with pytest.raises(pandera.errors.SchemaErrors):
+        schema.validate(pd.DataFrame([GOOD[schema], GOOD[schema]]), lazy=True)
+
+
+@pytest.mark.parametrize("schema", GOOD, ids=lambda schema: schema.__name__)
+def test_columns_are_exactly_the_declared_ones(schema):
+    frame = pd.DataFrame([GOOD[schema]])
+    with pytest.raises(pandera.errors.SchemaErrors):
+        schema.validate(frame.assign(more=1), lazy=True)
+    with pytest.raises(pandera.errors.SchemaErrors):
+        schema.validate(frame.drop(columns=frame.columns[0]), lazy=True)
+
+
+def test_every_table_has_a_case():
+    assert set(GOOD) == {
+        table
+        for table in Table.__subclasses__()
+        if table.__module__.startswith(("tasks.language.", "tasks.offline.datasets."))
+    }

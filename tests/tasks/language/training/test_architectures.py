@@ -1,0 +1,124 @@
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import model_type_to_module_name
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from flows.params.editing import ParameterError, check_outside
+from tasks.language.training.architectures import RECURRENT, check_config, check_model
+from tests.tasks.language.test_pretrained import pretrain
+from tests.tasks.tiny import ARCHITECTURES, llama
+
+ROOT = Path(__file__).parents[4]
+SMALL = {
+    "mamba": {"hidden_size": 16, "num_hidden_layers": 1, "vocab_size": 32, "state_size": 4},
+    "rwkv": {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 32, "context_length": 32},
+}
+
+
+@pytest.fixture(params=SMALL)
+def recurrent(request, tmp_path):
+    """A folder with a recurrent model, its weights and all."""
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(request.param, **SMALL[request.param]))
+    model.save_pretrained(tmp_path / "raw")
+    return request.param, tmp_path / "raw"
+
+
+def test_a_recurrent_model_is_one_line_before_it_is_copied(made, recurrent, tmp_path):
+    kind, raw = recurrent
+    with pytest.raises(SystemExit) as stopped:
+        pretrain(made, tmp_path / "out", init="directory", raw=raw)
+    assert str(stopped.value) == (
+        f"{raw}: model type {kind} is stateful (recurrent, or of linear attention); expected an attention model, whose key-value cache has a place "
+        "for each token of a row"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with the schema, and params.yaml naming raw/ as the model to start from."""
+    (tmp_path / "params.schema.json").write_text((ROOT / "params.schema.json").read_text())
+    text = (ROOT / "params.yaml").read_text().replace("init: scratch ", "init: directory ")
+    (tmp_path / "params.yaml").write_text(text.replace("path: data/raw/models     #", "path: raw #", 1))
+    return tmp_path
+
+
+def told(project, stages):
+    with pytest.raises(ParameterError) as stopped:
+        check_outside(project, stages)
+    return str(stopped.value)
+
+
+def test_a_recurrent_model_is_known_before_anything_runs(project, recurrent):
+    check_outside(project, {"sft"})
+    assert told(project, {"sft", "pretrained"}) == (
+        f"params.yaml: pretrained.path: raw holds a model of type {recurrent[0]}, which is stateful (recurrent, or of linear attention); expected an "
+        "attention model, whose key-value cache has a place for each token of a row"
+    )
+
+
+def test_a_folder_without_a_model_is_known_before_anything_runs(project):
+    wanted = "expected a model in Hugging Face layout"
+    assert told(project, {"pretrained"}) == f"params.yaml: pretrained.path: raw holds no config.json; {wanted}"
+    (project / "raw").mkdir()
+    (project / "raw/config.json").write_text("{}")
+    line = f"params.yaml: pretrained.path: raw holds a config.json without a model_type; {wanted}"
+    assert told(project, {"pretrained"}) == line
+    (project / "raw/config.json").write_text(json.dumps({"model_type": "llama"}))
+    check_outside(project, {"pretrained"})
+
+
+def test_the_list_of_recurrent_types_is_transformers_own():
+    """Read off its sources, since importing all of them takes minutes."""
+    models = Path(find_spec("transformers").origin).parent / "models"
+
+    def says_so(kind):
+        module = model_type_to_module_name(kind)
+        source = models / module / f"modeling_{module}.py"
+        return source.is_file() and "_is_stateful = True" in source.read_text()
+
+    assert sorted(RECURRENT) == sorted(filter(says_so, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_attention_models_are_fine(name):
+    check_model(name, ARCHITECTURES[name]())
+
+
+def test_a_cache_that_forgets_is_noticed():
+    model = llama()
+    forward = model.forward
+    model.forward = lambda input_ids, **more: forward(
+        input_ids, **{name: value for name, value in more.items() if name in ("use_cache", "logits_to_keep")}
+    )
+    with pytest.raises(SystemExit, match=r"^here: model type llama: an answer has other probabilities behind a prompt"):
+        check_model("here", model)
+
+
+def test_a_model_without_a_cache_is_one_line():
+    model = llama()
+    forward = model.forward
+    model.forward = lambda *all_, **more: forward(*all_, **{**more, "use_cache": False, "past_key_values": None})
+    with pytest.raises(SystemExit) as stopped:
+        check_model("here", model)
+    assert str(stopped.value).startswith("here: model type llama cannot be used here (AttributeError: ")
+    assert "\n" not in str(stopped.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"model_type": "nothing_known"}, "config.json: The checkpoint you are trying to load has model type"),
+        ({"model_type": "vit"}, "model type vit is no causal language model, but one is expected"),
+    ],
+)
+def test_what_is_no_causal_language_model_is_one_line(tmp_path, config, line):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SystemExit) as stopped:
+        check_config({"pretrained_model_name_or_path": tmp_path, "local_files_only": True})
+    assert str(stopped.value).startswith(f"{tmp_path}: {line}")
+    assert "\n" not in str(stopped.value)

@@ -1,0 +1,239 @@
+import shutil
+
+import pandas as pd
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from tasks.algorithms.language.advantages import at_last_token
+from tasks.algorithms.language.completions import make_completions
+from tasks.algorithms.language.experience import Experience
+from tasks.common import models, tables
+from tasks.language.data import chat
+from tasks.language.rewards import rubric
+from tasks.language.tables.problems import REWARDS, Prompts
+from tasks.language.training.environment import Environment, RewardWeights, SamplingConfig, judging
+
+OWN = RewardWeights(verifiable=2.0, rubric=0.0, reward_model=0.0, format=0.5)
+ANSWERS = ("#### {answer}", "#### 1000", "{solution}", "no idea")
+
+
+def config(**changes):
+    values = {
+        "reward_model_path": "data/raw/reward_model",
+        "seed": 0,
+        "samples": 2,
+        "temperature": 1.0,
+        "max_new_tokens": 6,
+        "reward": OWN,
+    }
+    return SamplingConfig.model_validate({**values, **changes})
+
+
+@pytest.fixture
+def words(ready):
+    return models.load_tokenizer(ready / "pretrained")
+
+
+@pytest.fixture
+def table(ready):
+    return tables.read(Prompts, ready / "mixture/prompts.parquet").head(7)
+
+
+@pytest.fixture
+def world(ready, words, table):
+    """An environment over seven prompts whose policy is the pretrained model."""
+    with judging(OWN, {"policy"}, words, ready / "reward_model") as judge:
+        yield Environment(models.load_model(ready / "pretrained"), words, table, judge, config())
+
+
+def answered(words, rows):
+    """Each of ANSWERS to each row: (the row each one answers, their texts, the responses as tokens)."""
+    owner = [place for place in range(len(rows)) for _ in ANSWERS]
+    texts = [text.format(**row) for row in rows for text in ANSWERS]
+    asked = [chat.encode_prompt(words, row["question"]) for row in rows]
+    tokens = [chat.encode_response(words, text) for text in texts]
+    return [rows[place] for place in owner], texts, make_completions(asked, owner, tokens, words.pad_token_id)
+
+
+def by_hand(ready, words, row, text):
+    """What the response earns, by the reward that its prompt asks for; the reward model reads one conversation at a time."""
+    right = float(text.endswith(f"#### {row['answer']}"))
+    if row["reward"] == "reward_model":
+        scorer = AutoModelForSequenceClassification.from_pretrained(ready / "reward_model")
+        tokens = chat.encode_prompt(words, row["question"]) + chat.encode_response(words, text)
+        with torch.no_grad():
+            return scorer(torch.tensor([tokens])).logits.item()
+    if row["reward"] == "rubric":
+        return rubric.score(row["question"], row["solution"], row["answer"], text, True).total / 10
+    return right if row["reward"] == "verifiable" else 2.0 * right + 0.5 * ("####" in text)
+
+
+def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
+    rows = table.assign(reward=[*REWARDS, *REWARDS[:3]]).to_dict("records")
+    asked, texts, responses = answered(words, rows)
+    with judging(OWN, REWARDS, words, ready / "reward_model") as judge:
+        found = judge(asked, responses, [True] * len(texts))
+    expected = [by_hand(ready, words, row, text) for row, text in zip(asked, texts, strict=True)]
+    assert found.total.tolist() == pytest.approx(expected, abs=1e-4)
+    assert len(set(expected)) > 6
+    points = [by_hand(ready, words, {**row, "reward": "rubric"}, text) for row, text in zip(asked, texts, strict=True)]
+    assert found.parts["rubric"].tolist() == pytest.approx(points), "of all, also where it does not count"
+    assert found.parts["verifiable"].tolist() == [1.0, 0.0, 1.0, 0.0] * 7
+
+
+def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, words, table):
+    """It earned full points while it vanished from the text; the one that ends the answer does vanish."""
+    row = table.iloc[0].to_dict()
+    asked, user = chat.encode_prompt(words, row["question"]), words.convert_tokens_to_ids("<|user|>")
+    good = chat.encode_response(words, row["solution"])
+    bad = [token for token in good[:-1] for token in (token, user)] + good[-1:]
+    responses = make_completions([asked], [0, 0], [good, bad], words.pad_token_id)
+    points = []
+    for kind in ("verifiable", "rubric", "format"):
+        weights = RewardWeights(
+            **{name: float(name == kind) for name in ("verifiable", "rubric", "reward_model", "format")}
+        )
+        with judging(weights, {"policy"}, words, ready / "reward_model") as judge:
+            points.append(judge([row, row], responses, [True, True]).total.tolist())
+    assert points[0] == [1.0, 0.0]
+    assert points[1][0] == 1.0
+    assert points[1][1] < 0.5
+    assert points[2] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("own", "kinds", "loaded"),
+    [
+        (0.0, {"policy"}, False),
+        (0.0, {"policy", "verifiable", "rubric"}, False),
+        (0.5, {"verifiable"}, False),
+        (0.5, {"policy"}, True),
+        (0.0, {"policy", "reward_model"}, True),
+    ],
+)
+def test_the_reward_model_is_loaded_only_where_it_counts(ready, words, tmp_path, own, kinds, loaded):
+    weights = OWN.model_copy(update={"reward_model": own})
+    with judging(weights, kinds, words, ready / "reward_model") as judge:
+        assert (judge.scorer is not None) == loaded
+    if not loaded:
+        with judging(weights, kinds, words, tmp_path / "nowhere"):
+            pass
+
+
+def test_a_reward_model_that_is_asked_for_and_missing_is_one_line(words, tmp_path):
+    with pytest.raises(SystemExit) as stopped, judging(OWN, {"reward_model"}, words, tmp_path / "nowhere"):
+        pass
+    assert str(stopped.value) == (
+        f"params.yaml: reward_model_path: {tmp_path / 'nowhere'} holds no config.json, but the reward asks for a reward "
+        "model; that of the pipeline is in data/reward_model"
+    )
+
+
+def test_a_reward_model_with_another_tokenizer_is_refused(ready, words, tmp_path):
+    scorer = shutil.copytree(ready / "reward_model", tmp_path / "scorer")
+    other = AutoTokenizer.from_pretrained(scorer)
+    other.add_tokens(["<|else|>"])
+    other.save_pretrained(scorer)
+    with pytest.raises(SystemExit) as stopped, judging(OWN, {"reward_model"}, words, scorer):
+        pass
+    assert str(stopped.value) == f"{scorer}: the reward model has another tokenizer than the policy that it is to score"
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 10])
+def test_each_prompt_comes_once_an_epoch_in_a_new_order(world, count):
+    drawn = [place for step in range(1, 22) for place in world.of_step(step, count)]
+    epochs = [drawn[start : start + 7] for start in range(0, 21, 7)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(7))] * 3
+    assert len(set(map(tuple, epochs))) == 3
+
+
+def test_a_step_draws_the_same_whatever_was_drawn_before(world):
+    def step(number):
+        return world.sample(world.of_step(number, 3), 2, number)
+
+    first = step(2)
+    step(1)
+    torch.rand(3)
+    again, other = step(2), step(3)
+    assert torch.equal(first.completions.tokens, again.completions.tokens)
+    assert torch.equal(first.logps, again.logps)
+    assert not torch.equal(first.completions.tokens, other.completions.tokens)
+
+
+def test_samples_belong_to_their_prompts(world, words, table):
+    found = world.sample([4, 1], 3, 1)
+    batch, asked = found.completions, [chat.encode_prompt(words, table["question"].iloc[place]) for place in (4, 1)]
+    assert batch.owner.tolist() == [0, 0, 0, 1, 1, 1]
+    assert [row[kept].tolist() for row, kept in zip(batch.prompts, batch.prompt_mask, strict=True)] == asked
+    shown = world.shown([4, 1], found)
+    assert shown["prompt"].tolist() == [table["question"].iloc[place] for place in (4, 4, 4, 1, 1, 1)]
+    assert shown["reward"].tolist() == found.rewards.tolist()
+
+
+def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
+    """Against the judge on the text cut off at each line's end; two lines earn nothing more, and the sum is the reward."""
+    own = RewardWeights(verifiable=1.0, rubric=1.0, reward_model=0.5, format=0.0)
+    rows = table.to_dict("records")[:2]
+    texts = ["{solution}", "no idea\n\nnone", "\n{solution}\nAnd so on.", "no line"]
+    texts = [text.format(**row) for row in rows for text in texts]
+    owner = [place for place in range(2) for _ in range(4)]
+    tokens = [chat.encode_response(words, text) for text in texts]
+    asked = [chat.encode_prompt(words, row["question"]) for row in rows]
+    batch = make_completions(asked, owner, tokens, words.pad_token_id)
+    with judging(own, {"policy"}, words, ready / "reward_model") as judge:
+        world = Environment(None, words, table, judge, config(reward=own))
+        ended = torch.tensor([True, False] * 4)
+        earned = judge([rows[place] for place in owner], batch, ended.tolist()).total
+        before = Experience(batch, torch.zeros(batch.mask.shape), earned, ended)
+        found = world.paid_by_line([0, 1], before)
+        for row, (text, line) in enumerate(zip(texts, tokens, strict=True)):
+            ends = [t for t, token in enumerate(line[:-1]) if "\n" in words.decode([token])]
+            assert len(ends) >= text.count("\n") - text.count("\n\n") > -1
+            last, expected = 0.0, torch.zeros(batch.mask.shape[1])
+            for t in ends:
+                cut = make_completions(asked, [owner[row]], [line[: t + 1]], words.pad_token_id)
+                worth = judge([rows[owner[row]]], cut, [False]).total.item()
+                expected[t], last = worth - last, worth
+            expected[len(line) - 1] = earned[row].item() - last
+            torch.testing.assert_close(found.paid[row], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.paid.sum(1), earned, rtol=1e-4, atol=1e-5)
+    assert found.rewards is earned
+    assert torch.equal(found.paid[3], at_last_token(earned, batch.mask)[3]), "of one line"
+    assert found.paid[0, : len(tokens[0]) - 1].any(), "a worked line is worth something by itself"
+
+
+@pytest.mark.parametrize("seed", [20261120, 2**31 - 1, 2**32 - 1])
+def test_any_seed_will_do(world, seed):
+    """A date is one that people take; torch's seeds have 64 bits, and what is mixed in must not leave them."""
+    world.config = config(seed=seed)
+    first, again = (world.sample(world.of_step(1, 2), 2, 1) for _ in range(2))
+    assert torch.equal(first.completions.tokens, again.completions.tokens)
+
+
+def test_weights_that_are_all_0_are_refused():
+    with pytest.raises(ValidationError, match="expected one weight above 0"):
+        RewardWeights(verifiable=0.0, rubric=0.0, reward_model=0.0, format=0.0)
+
+
+def test_an_environment_of_one_data_set_logs_its_parts(world):
+    found = world.sample([0, 1], 2, 1)
+    assert found.logged.keys() == {"rewards/verifiable", "rewards/format"}
+    assert pd.Series(found.logged).between(0, 1).all()
+
+
+def test_the_temperature_is_that_of_the_sampling(ready, words, table):
+    """Near 0 all samples of a prompt are the greedy answer; at 1 they differ."""
+    found = {}
+    for temperature in (1e-4, 1.0):
+        with judging(OWN, {"policy"}, words, ready / "reward_model") as judge:
+            policy = models.load_model(ready / "pretrained")
+            drawn = Environment(policy, words, table, judge, config(temperature=temperature)).sample([0, 1], 4, 1)
+        responses = drawn.completions
+        answers = [
+            (int(owner), *row[kept].tolist())
+            for owner, row, kept in zip(responses.owner, responses.tokens, responses.mask, strict=True)
+        ]
+        found[temperature] = len(set(answers))
+    assert found == {1e-4: 2, 1.0: 8}

@@ -1,0 +1,214 @@
+"""What all stages that train a policy by reward do alike, on tiny models."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from mlflow import MlflowClient
+from pydantic import ValidationError
+from transformers import AutoModelForCausalLM
+
+from tasks.algorithms.language import rollouts
+from tasks.check import problems
+from tasks.common import models, tables, tracking
+from tasks.language.data import chat
+from tasks.language.rewards.rewards import Answered, rubric_reward
+from tasks.language.tables.problems import Prompts
+from tasks.language.training.environment import Environment, Judge, judging
+from tasks.language.training.policy_training import Trainee, validation
+from tests.tasks.policies import configured, judge_that_fails_at, train
+
+POLICIES = ("reinforce", "ppo", "grpo")
+SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"}
+ENTROPY = {"ppo": "policy/entropy"}  # as TRL's users know it; elsewhere "entropy"
+
+
+def weights(out):
+    return models.load_model(out / "model").state_dict()
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def trained(ready, tmp_path_factory):
+    """Every policy, trained once: (metrics, folder) by stage."""
+    outs = {stage: tmp_path_factory.mktemp(stage) for stage in POLICIES}
+    return {stage: (train(stage, ready, out), out) for stage, out in outs.items()}
+
+
+@pytest.mark.parametrize("stage", POLICIES)
+def test_the_out_is_a_model_that_moved(ready, trained, stage):
+    out = trained[stage][1] / "model"
+    model, words = AutoModelForCausalLM.from_pretrained(out), models.load_tokenizer(out)
+    assert words.get_vocab() == models.load_tokenizer(ready / "pretrained").get_vocab()
+    before = AutoModelForCausalLM.from_pretrained(ready / "pretrained").state_dict()
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert not same(before, after)
+    assert all(weight.isfinite().all() for weight in after.values())
+
+
+@pytest.mark.parametrize("stage", POLICIES)
+def test_the_curve_has_a_finite_row_a_step(trained, stage):
+    metrics, out = trained[stage]
+    curve = pd.read_csv(out / "curve.csv")
+    assert curve["step"].tolist() == [1, 2, 3, 4]
+    assert torch.tensor(curve.to_numpy()).isfinite().all()
+    assert list(problems(out)) == [], "what every out is held against"
+    assert {*curve.columns} - {"step"} == metrics.keys()
+    expected = {*SAMPLES, ENTROPY.get(stage, "entropy"), "rewards/reward_model", "rewards/verifiable"}
+    assert {*expected, "eval_reward", "eval_accuracy", "eval_rubric", "grad_norm"} <= metrics.keys()
+    assert "rewards/rubric" not in metrics, "of the training samples only what counts"
+    for name, value in metrics.items():
+        assert value == pytest.approx(curve[name].iloc[-1], rel=1e-6), "of the last tenth of the steps"
+
+
+@pytest.mark.parametrize("stage", POLICIES)
+def test_the_seed_decides(ready, trained, tmp_path, stage):
+    for name, seed in (("same", 0), ("other", 1)):
+        train(stage, ready, tmp_path / name, seed=seed)
+    for file in ("model/model.safetensors", "curve.csv"):
+        found = [(path / file).read_bytes() for path in (trained[stage][1], tmp_path / "same", tmp_path / "other")]
+        assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize("stage", POLICIES)
+@pytest.mark.parametrize(
+    ("keep", "scores", "kept"), [("best", (1, 3, 2), 1), ("best", (3, 1, 2), 0), ("last", (3, 2, 1), 2)]
+)
+def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
+    """Evaluated before step 1 and after steps 2 and 4, which are made to find what is asked for here."""
+    seen = []
+
+    def evaluate(trainee):
+        seen.append({name: weight.detach().clone() for name, weight in trainee.policy.state_dict().items()})
+        return {"eval_reward": float(scores[len(seen) - 1])}
+
+    monkeypatch.setattr(Trainee, "evaluate", evaluate)
+    train(stage, ready, tmp_path, keep=keep)
+    assert [same(weights(tmp_path), there) for there in seen] == [place == kept for place in range(3)]
+    expected = [scores[0], scores[1], scores[1], scores[2]]
+    assert pd.read_csv(tmp_path / "curve.csv")["eval_reward"].tolist() == expected
+
+
+def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
+    """Judged again, from the saved model alone."""
+    train("grpo", ready, tmp_path, keep="best", evaluate_every=1, learning_rate=0.02)
+    curve, config = pd.read_csv(tmp_path / "curve.csv"), configured("grpo")
+    found = {}
+    for name in ("before", "after"):
+        path = ready / "pretrained" if name == "before" else tmp_path / "model"
+        model, words = models.load_model(path), models.load_tokenizer(path)
+        table = validation(ready / "problems/validation.parquet", config.evaluate_prompts)
+        with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
+            held_out = Environment(model, words, table, judge.grading(), config)
+            found[name] = Trainee(config, model, words, held_out, held_out).evaluate()["eval_reward"]
+    assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
+    assert curve["eval_reward"].nunique() == 4
+
+
+def test_validation_draws_by_a_seed_that_no_step_has(ready, tmp_path, monkeypatch):
+    """Else a step's luck and its measurement would be one draw."""
+    seeds, sample = {"step": [], "validation": []}, Environment.sample
+
+    def noted(self, places, samples, draw):
+        rollouts_seed = (self.config.seed, draw)
+        seeds["step" if self.rows[0]["dataset"] else "validation"].append(rollouts_seed)
+        return sample(self, places, samples, draw)
+
+    monkeypatch.setattr(Environment, "sample", noted)
+    train("grpo", ready, tmp_path)
+    assert len(set(seeds["step"])) == 4
+    assert len(set(seeds["validation"])) == 1
+    assert not {*seeds["step"]} & {*seeds["validation"]}
+
+
+def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monkeypatch):
+    """Answers to validation problems that are right, wrong but worked, and nothing; the reward is the reward model's."""
+    model, words = models.load_model(ready / "pretrained"), models.load_tokenizer(ready / "pretrained")
+    config = configured("ppo")
+    table = validation(ready / "problems/validation.parquet", 3)
+    first, second = table["solution"].iloc[0], table["solution"].iloc[1]
+    texts = [first, second.replace(f"#### {table['answer'].iloc[1]}", "#### 0"), "no"]
+    encoded = [chat.encode_response(words, text) for text in texts]
+
+    def drawn(*_, **__):
+        longest = max(map(len, encoded))
+        mask = torch.tensor([[at < len(row) for at in range(longest)] for row in encoded])
+        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in encoded])
+        yield rollouts.Rollouts(tokens, mask, -mask.float(), torch.ones(3, dtype=torch.bool))
+
+    monkeypatch.setattr(rollouts, "sample", drawn)
+    with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
+        held_out = Environment(model, words, table, judge.grading(), config)
+        found = Trainee(config, model, words, held_out, held_out).evaluate()
+        answered = [
+            Answered(row.question, row.solution, row.answer, text, True)
+            for row, text in zip(table.itertuples(), texts, strict=True)
+        ]
+        expected = sum(map(rubric_reward, answered)) / 3
+        assert found["eval_reward"] == pytest.approx(held_out.sample(range(3), 1, 0).rewards.mean().item())
+    assert found["eval_accuracy"] == pytest.approx(1 / 3)
+    assert found["eval_rubric"] == pytest.approx(expected)
+    assert rubric_reward(answered[0]) == 1 > rubric_reward(answered[1]) > rubric_reward(answered[2])
+
+
+@pytest.mark.parametrize("stage", POLICIES)
+def test_keep_best_without_evaluations_is_refused(stage):
+    with pytest.raises(ValidationError, match=r"evaluate_every\n.*expected at least 1 with keep best"):
+        configured(stage, keep="best", evaluate_every=0)
+    configured(stage, keep="last", evaluate_every=0)
+
+
+def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
+    """One prompt a step, and of four prompts one is of a data set with a reward of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("pretrained", "problems", "reward_model"):
+        (home / name).symlink_to(ready / name)
+    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(4)
+    mixed = table.assign(reward=["rubric", "policy", "policy", "policy"])
+    tables.write(Prompts, mixed, home / "mixture/prompts.parquet")
+    metrics = train("grpo", home, tmp_path, prompts_per_step=1)
+    curve = pd.read_csv(tmp_path / "curve.csv")
+    gap = {name: (curve["reward"] - curve[f"rewards/{name}"]).abs() < 1e-5 for name in ("rubric", "reward_model")}
+    assert (gap["rubric"].sum(), gap["reward_model"].sum()) == (1, 3)
+    assert metrics["rewards/rubric"] == pytest.approx(curve["rewards/rubric"].iloc[-1])
+    assert list(problems(tmp_path)) == []
+
+
+@pytest.mark.parametrize("stage", POLICIES)
+def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch, stage):
+    monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(3))
+    with pytest.raises(SystemExit) as stopped:
+        train(stage, ready, tmp_path, evaluate_every=0)
+    line = f"{stage}: step 3: the reward of response 1 is nan (1 of 9 are no finite numbers)"
+    assert str(stopped.value) == line
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes")  # MLflow's use of pandas
+def test_samples_are_kept_with_the_run_for_people_to_read(ready, empty_mlflow, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    with tracking.run("language", "grpo", {}, tmp_path / "grpo.json"):
+        train("grpo", ready, tmp_path / "out", show_every=3)
+        (tmp_path / "grpo.json").write_text("{}")
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
+    files = [file.path for file in client.list_artifacts(run.info.run_id, "samples")]
+    assert files == ["samples/step-00001.json", "samples/step-00003.json"]
+    shown = json.loads(Path(client.download_artifacts(run.info.run_id, files[0])).read_text())
+    assert shown["columns"] == ["prompt", "response", "reward", "ended"]
+    assert len(shown["data"]) == 9
+    asked = tables.read(Prompts, ready / "mixture/prompts.parquet")["question"]
+    assert {row[0] for row in shown["data"]} <= set(asked)
+    curve = pd.read_csv(tmp_path / "out/curve.csv")
+    assert sum(row[2] for row in shown["data"]) / 9 == pytest.approx(curve["reward"].iloc[0], rel=1e-5)

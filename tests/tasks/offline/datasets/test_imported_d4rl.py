@@ -1,0 +1,187 @@
+import re
+
+import h5py
+import numpy as np
+import pytest
+
+from tasks.offline.datasets import episodes, imported
+from tasks.offline.datasets.episodes import BadEpisode, episode
+from tests.tasks.foreign import INF, NAN, WHOLE, equal, hopper, with_value
+
+
+def flat(path, whole, *, tail=0, following=True, **changes):
+    """A file as D4RL has them."""
+    arrays = {
+        "observations": np.concatenate([one.observations[:-1] for one in whole]),
+        "actions": np.concatenate([one.actions for one in whole]),
+        "rewards": np.concatenate([one.rewards for one in whole]),
+        "terminals": np.concatenate([one.terminations for one in whole]),
+        "timeouts": np.concatenate([one.truncations for one in whole]),
+        "next_observations": np.concatenate([one.observations[1:] for one in whole]),
+    }
+    arrays = {name: np.concatenate([values, values[:tail]]) for name, values in arrays.items()}
+    if not following:
+        del arrays["next_observations"]
+    with h5py.File(path, "w") as file:
+        for name, values in (arrays | changes).items():
+            if values is not None:
+                file[name] = values
+    return path
+
+
+def test_d4rl_with_next_observations_is_whole(tmp_path):
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE), "Hopper-v5")
+    assert len(found) == 3
+    assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
+    episodes.check(found, 11, 3, discrete=False)
+
+
+def test_d4rl_without_them_loses_the_last_step_of_a_truncated_episode_only(tmp_path):
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, following=False), "Hopper-v5")
+    assert [len(one) for one in found] == [4, 2, 5]
+    cut = found[1]
+    np.testing.assert_array_equal(cut.observations, WHOLE[1].observations[:3], "the true next observation")
+    assert cut.truncations.tolist() == [False, True]
+    assert not cut.terminations.any()
+    ended = found[0]
+    assert ended.terminations.tolist() == [False, False, False, True]
+    np.testing.assert_array_equal(ended.observations[-1], ended.observations[-2])
+    episodes.check(found, 11, 3, discrete=False)
+
+
+def test_d4rl_a_truncated_episode_of_one_step_leaves_nothing(tmp_path):
+    whole = [hopper(1, False), hopper(2, True)]
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", whole, following=False), "Hopper-v5")
+    assert [len(one) for one in found] == [2]
+
+
+def test_d4rl_what_follows_the_last_end_is_left_out(tmp_path):
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, tail=2), "Hopper-v5")
+    assert [len(one) for one in found] == [4, 3, 5]
+
+
+def test_ends_written_as_numbers(tmp_path):
+    terminals = np.concatenate([one.terminations for one in WHOLE]).astype(np.float32)
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, terminals=terminals), "Hopper-v5")
+    assert [bool(one.terminations[-1]) for one in found] == [True, False, True]
+
+
+def test_actions_come_to_lie_in_our_box(tmp_path):
+    """Pendulum takes -2 to 2; what lies beyond by rounding alone is what the environment would have made of it."""
+    whole = [episode(np.zeros((4, 3)), np.array([[-2.0], [1.0], [2 + 1e-6]]), np.zeros(3), True)]
+    (found,) = imported.d4rl(flat(tmp_path / "it.hdf5", whole), "Pendulum-v1")
+    assert found.actions[:, 0].tolist() == [-1, 0.5, 1]
+
+
+@pytest.mark.parametrize(
+    ("environment", "size", "action", "told"),
+    [
+        ("CartPole-v1", 4, 7, "one of 0 to 1 expected, got 7"),
+        ("CartPole-v1", 4, -1, "one of 0 to 1 expected, got -1"),
+        ("CartPole-v1", 4, 0.5, "one of 0 to 1 expected, got 0.5"),
+        ("Pendulum-v1", 3, [7.0], r"a number within \[-2, 2\] expected, got 7"),
+        ("Pendulum-v1", 3, [-2.001], r"a number within \[-2, 2\] expected, got -2.001"),
+    ],
+)
+def test_actions_that_the_environment_does_not_have_are_refused_when_read(environment, size, action, told, tmp_path):
+    """Two actions' 7 would be no row of a table, and a torque of 7 is not one of 2."""
+    fine = np.zeros_like(np.array([action, action, action]))
+    actions = fine.copy()
+    actions[1] = action
+    whole = [episode(np.zeros((4, size)), taken, np.zeros(3), True) for taken in (fine, actions)]
+    with pytest.raises(BadEpisode, match=f"^episode 1: actions: {told} at step 1$"):
+        imported.d4rl(flat(tmp_path / "it.hdf5", whole), environment)
+
+
+STEPS = sum(map(len, WHOLE))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"timeouts": None}, "timeouts: missing (a D4RL file has observations, "),
+        ({"terminals": None}, "terminals: missing"),
+        ({"rewards": np.zeros(STEPS - 1)}, f"rewards: shape ({STEPS},) expected, got ({STEPS - 1},)"),
+        ({"rewards": 3.0}, "rewards: one row a step expected, got a single number"),
+        ({"rewards": [b"one"] * STEPS}, "rewards: numbers expected, got object"),
+        ({"rewards": np.void(b"gASVCg==")}, "rewards: numbers expected, got |V8"),
+        (
+            {"observations": np.zeros((STEPS + 1, 11))},
+            f"observations: shape ({STEPS}, 11) expected, got ({STEPS + 1}, 11)",
+        ),
+        ({"terminals": np.zeros((STEPS, 1), bool)}, f"terminals: shape ({STEPS},) expected, got ({STEPS}, 1)"),
+        ({"terminals": np.full(STEPS, np.nan)}, "terminals: true or false expected, got nan at step 0"),
+        (
+            {"terminals": np.zeros(STEPS, bool), "timeouts": np.zeros(STEPS, bool)},
+            f"terminals: no end in {STEPS} steps",
+        ),
+        (
+            {"next_observations": np.zeros((STEPS, 11))},
+            "episode 0: next_observations: step 0 is not followed by what it says",
+        ),
+        (
+            {"next_observations": np.zeros((STEPS, 4))},
+            f"next_observations: shape ({STEPS}, 11) expected, got ({STEPS}, 4)",
+        ),
+        ({"actions": np.zeros((STEPS, 1))}, "episode 0: actions: shape (4, 3) expected, got (4, 1)"),
+        ({"actions": np.zeros(STEPS)}, "episode 0: actions: shape (4, 3) expected, got (4,)"),
+        (
+            {"observations": np.zeros((STEPS, 17)), "next_observations": None},
+            "episode 0: observations: shape (5, 11) expected, got (5, 17)",
+        ),
+    ],
+)
+def test_bad_d4rl_files(changes, told, tmp_path):
+    with pytest.raises(BadEpisode, match=f"^{re.escape(told)}"):
+        imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, **changes), "Hopper-v5")
+
+
+@pytest.mark.parametrize(
+    ("field", "at", "value", "told"),
+    [
+        ("observations", (5, 2), NAN, "episode 1: observations: nan at step 1"),
+        ("observations", (5, 2), 1e39, "episode 1: next_observations: step 0 is not followed by what it says"),
+        ("actions", (5, 2), INF, "episode 1: actions: inf at step 1"),
+        ("actions", (5, 2), NAN, "episode 1: actions: nan at step 1"),
+        ("rewards", 5, 1e39, r"episode 1: rewards: 1e\+39 at step 1"),
+    ],
+)
+def test_values_that_are_not_finite_or_not_in_float32_are_told(field, at, value, told, tmp_path):
+    whole = np.concatenate([getattr(one, field)[: len(one)] for one in WHOLE])
+    file = flat(tmp_path / "it.hdf5", WHOLE, **{field: with_value(whole, at, value)})
+    with pytest.raises(BadEpisode, match=f"^{told}"):
+        episodes.check(imported.d4rl(file, "Hopper-v5"), 11, 3, discrete=False)
+
+
+def test_numbers_in_either_precision_are_the_same_episodes(tmp_path):
+    halves = {
+        name: np.concatenate([getattr(one, name)[: len(one)] for one in WHOLE]).astype(np.float32)
+        for name in ("observations", "actions", "rewards")
+    }
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, **halves), "Hopper-v5")
+    assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
+
+
+def test_no_file_at_all(tmp_path):
+    with pytest.raises(SystemExit, match=r"it.hdf5: no D4RL file: No such file or directory$"):
+        imported.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
+    (tmp_path / "it.hdf5").write_text("words")
+    with pytest.raises(SystemExit, match=r"it.hdf5: no D4RL file: .*file signature not found"):
+        imported.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
+    with pytest.raises(SystemExit, match=r"it: no Minari data set: No such file or directory$"):
+        imported.minari(tmp_path / "it", "Hopper-v5")
+
+
+def test_a_torn_d4rl_file_is_one_line(tmp_path):
+    file = flat(tmp_path / "it.hdf5", WHOLE)
+    file.write_bytes(file.read_bytes()[:4000])
+    with pytest.raises(SystemExit, match=r"^\S+it.hdf5: no D4RL file: .*truncated file"):
+        imported.d4rl(file, "Hopper-v5")
+
+
+def test_a_d4rl_file_of_groups_is_told(tmp_path):
+    file = flat(tmp_path / "it.hdf5", WHOLE, observations=None)
+    with h5py.File(file, "a") as opened:
+        opened.create_group("observations")
+    with pytest.raises(BadEpisode, match=r"^observations: an array expected, got a group"):
+        imported.d4rl(file, "Hopper-v5")

@@ -1,0 +1,78 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
+from tasks.offline.environments import rendering, simulators
+from tasks.offline.environments.rollouts import as_player, play
+
+ENVIRONMENTS = ["CartPole-v1", "LunarLander-v3", "graph", "key-to-door", "Hopper-v5", "Reacher-v5"]
+
+
+def player(environment):
+    torch.manual_seed(0)
+    spaces = simulators.spaces_of(environment)
+    return as_player((Preferences if spaces.discrete else MeanAction)(spaces, [8]))
+
+
+def frames(picture):
+    image = Image.open(io.BytesIO(picture))
+    for number in range(image.n_frames):
+        image.seek(number)
+        yield np.asarray(image.convert("RGB"))
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_an_episode_moves_in_few_bytes_the_same_each_time(environment):
+    picture, played = rendering.film(environment, player(environment), 3)
+    again, _ = rendering.film(environment, player(environment), 3)
+    assert picture == again
+    assert len(picture) <= rendering.LIMIT
+    shown = list(frames(picture))
+    assert len(shown) > 1
+    assert shown[0].shape == (rendering.SIZE[1], rendering.SIZE[0], 3)
+    assert (shown[0] != shown[-1]).any()
+    assert len(np.unique(shown[0].reshape(-1, 3), axis=0)) > 2  # something is drawn
+    assert played.returns.tolist() == play(environment, player(environment), 1, 3).returns.tolist()
+
+
+def test_another_episode_is_another_picture():
+    assert rendering.film("graph", player("graph"), 3)[0] != rendering.film("graph", player("graph"), 4)[0]
+
+
+def test_an_episode_takes_its_own_time(monkeypatch):
+    """Frames left out lengthen the others' time: 200 steps at 50 a second are 4 s, however few frames show them."""
+    for limit in (rendering.FRAMES, 10):
+        monkeypatch.setattr(rendering, "FRAMES", limit)
+        camera = rendering.Camera()
+        scene = simulators.make("CartPole-v1")
+        scene.reset(seed=0)
+        for step in range(201):
+            scene.unwrapped.state = np.array([step / 100, 0, step / 500, 0])
+            camera(scene)
+        image = Image.open(io.BytesIO(camera.gif()))
+        assert image.n_frames <= limit
+        total = 0
+        for number in range(image.n_frames):
+            image.seek(number)
+            total += image.info["duration"]
+        assert total == pytest.approx(4000, rel=0.12)
+
+
+def test_a_picture_that_would_be_too_large_has_fewer_frames(monkeypatch):
+    large = rendering.film("LunarLander-v3", player("LunarLander-v3"), 0)[0]
+    monkeypatch.setattr(rendering, "LIMIT", len(large) // 2)
+    small = rendering.film("LunarLander-v3", player("LunarLander-v3"), 0)[0]
+    assert len(small) <= len(large) // 2
+    assert 1 < len(list(frames(small))) < len(list(frames(large)))
+
+
+def test_the_walk_is_drawn_to_where_it_has_come():
+    one, two = rendering._walk([0]), rendering._walk([0, int(simulators.GRAPH.successors[0, 0])])
+    colour = tuple(int(rendering.COLOUR[at : at + 2], 16) for at in (1, 3, 5))
+    blue = [(np.asarray(image) == colour).all(axis=2).sum() for image in (one, two)]
+    assert blue[0] > 0  # the node itself
+    assert blue[1] > blue[0] + 50  # and an edge

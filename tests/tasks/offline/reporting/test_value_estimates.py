@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+import torch
+
+from tasks.algorithms.offline import fitted_q
+from tasks.algorithms.offline.networks.mlp import QValues, Spaces
+from tasks.offline.datasets import stored
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.simulators import GRAPH, WALK
+from tasks.offline.reporting import value_estimates
+from tasks.offline.reporting.value_estimates import FittedQConfig
+from tests.tasks.offline.worlds import record
+
+GAMMA = 0.9
+GOOD = -(1 - GAMMA ** GRAPH.distances[GRAPH.starts]) / (1 - GAMMA)  # of the shortest path from each start
+
+
+def towards(preferences, gamma=GAMMA):
+    """A policy of the graph by Q-values (nodes, edges), as a network that has them in its weights."""
+    policy = QValues(Spaces(20, 3, discrete=True), [], gamma)
+    with torch.no_grad():
+        policy.layers[0].weight.copy_(torch.as_tensor(preferences, dtype=torch.float32).T)
+        policy.layers[0].bias.zero_()
+    return policy
+
+
+SHORTEST = -GRAPH.distances[GRAPH.successors]
+LONGEST = GRAPH.distances[GRAPH.successors]  # away from the goal: it never arrives where it can avoid it
+
+
+def lost():
+    """Starts from which the policy that shuns the goal never comes to it, by following it."""
+    found = []
+    for start in GRAPH.starts:
+        node = start
+        for _ in range(len(GRAPH.successors)):
+            node = GRAPH.successors[node, LONGEST[node].argmax()] if node != GRAPH.goal else node
+        found.append(node != GRAPH.goal)
+    return np.array(found)
+
+
+def played(policy):
+    return play("graph", as_player(policy), 19, 0)
+
+
+def test_a_walk_goes_on_past_the_time_limit_as_q_values_have_it():
+    """By hand: what never arrives is worth -1 / (1 - gamma), not what the first ten steps brought."""
+    policy = towards(LONGEST)
+    seen = played(policy)
+    assert lost().any()
+    assert (seen.lengths[lost()] == WALK).all()
+    found = value_estimates.truth("graph", as_player(policy), seen, GAMMA, 0)
+    assert lost().all() or (seen.lengths[~lost()] < WALK).all()
+    ended = seen.discounted(GAMMA)
+    expected = np.where(lost(), -1 / (1 - GAMMA), ended).mean()
+    assert found.value == pytest.approx(expected, rel=2 * value_estimates.TAIL)
+    assert abs(ended.mean() - expected) > 1
+    assert found.cut == 0
+
+
+def test_what_arrives_is_played_once(monkeypatch):
+    seen = played(towards(SHORTEST))
+    monkeypatch.setattr(value_estimates, "play", lambda *_, **__: pytest.fail("played again"))
+    found = value_estimates.truth("graph", as_player(towards(SHORTEST)), seen, GAMMA, 0)
+    assert found == value_estimates.Truth(pytest.approx(GOOD.mean()), 0.0)
+    assert value_estimates.truth("graph", as_player(towards(LONGEST)), seen, 0.0, 0).value == -1.0, (
+        "one step is the horizon"
+    )
+
+
+def test_without_a_discount_it_is_told_how_much_was_cut_off():
+    policy = towards(LONGEST)
+    seen = played(policy)
+    found = value_estimates.truth("graph", as_player(policy), seen, 1.0, 0)
+    assert found.value == seen.returns.mean()
+    assert found.cut == lost().mean()
+
+
+@pytest.mark.parametrize("policy", [SHORTEST, LONGEST], ids=["shortest", "never there"])
+def test_the_graph_s_true_value_is_reached_within_the_tolerance(policy, tmp_path):
+    """From random walks, that show every edge."""
+    recording = stored.read(record(tmp_path / "graph-300", "graph", 300))
+    data = recording.transitions
+    edges = 3 * data.observations.argmax(1) + data.actions
+    assert len(edges.unique()) == 3 * len(GRAPH.starts)
+    settings = {"batch_size": 128, "hidden": [], "learning_rate": 0.05, "target_rate": 0.5}
+    config = FittedQConfig(most_steps=20_000, tolerance=0.05, **settings)
+    seen = played(towards(policy))
+    fit = value_estimates.fitted(config, towards(policy), recording, seen.initial, GAMMA, 0)
+    expected = value_estimates.truth("graph", as_player(towards(policy)), seen, GAMMA, 0).value
+    assert fit.converged
+    assert fit.curve[-1]["step"] < 20_000
+    assert fit.value == pytest.approx(expected, abs=config.tolerance * fitted_q.scale(data, GAMMA))

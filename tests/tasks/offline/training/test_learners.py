@@ -1,0 +1,164 @@
+import hashlib
+from itertools import islice
+
+import pandas as pd
+import pytest
+import torch
+
+from tasks.algorithms.offline import bc as algorithm
+from tasks.common import checkpoints
+from tasks.offline import bc
+from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.policies import kinds
+from tasks.offline.training import learners
+from tests.tasks.offline.worlds import record
+
+CONFIG = bc.BcConfig.model_validate(
+    {
+        "datasets": [],
+        "seeds": [0, 7],
+        "shares": {"BC": 1.0, "30%BC": 0.3},
+        "hidden": [16],
+        "steps": 25,
+        "batch_size": 8,
+        "learning_rate": 0.01,
+        "log_every": 10,
+        "evaluate_every": 2,
+        "evaluate_episodes": 4,
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("data") / "graph-12", "graph", 12)
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def made(data, out, config=CONFIG):
+    """The folder with what the stage writes, and its metrics."""
+    out.mkdir(parents=True)
+    return out, bc.run(config, data, out)
+
+
+def hashes(folder):
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_every_variant_and_seed_has_a_policy_a_curve_and_returns(data, tmp_path):
+    out, metrics = made(data, tmp_path / "out")
+    curves, returns = pd.read_csv(out / "curves.csv"), pd.read_csv(out / "returns.csv")
+    whose = [(variant, seed) for variant in ("BC", "30%BC") for seed in (0, 7)]
+    assert list(curves.groupby(["variant", "seed"], sort=False).groups) == whose
+    for _, curve in curves.groupby(["variant", "seed"]):
+        assert curve["step"].tolist() == [10, 20, 25]
+    for _, curve in returns.groupby(["variant", "seed"]):
+        assert curve["step"].tolist() == [20, 25], "every second row, and the last"
+    assert curves.notna().all(axis=None)
+    last = curves[curves["step"] == 25].groupby("variant")["loss"].mean()
+    assert {name: of["loss"] for name, of in metrics.items()} == pytest.approx(last.to_dict())
+
+
+def test_the_policy_kept_is_the_one_that_was_evaluated_last(data, tmp_path):
+    out, _ = made(data, tmp_path / "out")
+    returns = pd.read_csv(out / "returns.csv").groupby(["variant", "seed"])["return"].last()
+    for (variant, seed), expected in returns.items():
+        policy = kinds.load(out / variant / f"seed-{seed}")
+        played = play("graph", as_player(policy), 4, learners.EVALUATION_SEED)
+        assert played.returns.mean() == pytest.approx(expected)
+
+
+def test_the_same_seeds_give_the_same_bytes_and_others_others(data, tmp_path):
+    one, other = (hashes(made(data, tmp_path / name)[0]) for name in ("one", "other"))
+    assert one == other
+    assert one["BC/seed-0/model.safetensors"] != one["BC/seed-7/model.safetensors"]
+
+
+def test_a_seed_learns_the_same_whichever_others_are_asked_for(data, tmp_path):
+    both = hashes(made(data, tmp_path / "both")[0])
+    alone = hashes(made(data, tmp_path / "alone", CONFIG.model_copy(update={"seeds": [7]}))[0])
+    assert alone["30%BC/seed-7/model.safetensors"] == both["30%BC/seed-7/model.safetensors"]
+
+
+class Killed(Exception):
+    pass
+
+
+def until_killed(step, taken):
+    """The algorithm's fit, killed once at the given step of all that are taken."""
+    fit = algorithm.fit
+
+    def watched(*arguments, **options):
+        for metrics in fit(*arguments, **options):
+            taken.append(metrics)
+            if len(taken) == step:
+                raise Killed
+            yield metrics
+
+    return watched
+
+
+@pytest.mark.parametrize("step", [11, 24, 60, 99])
+def test_killed_at_any_step_it_ends_with_the_same_bytes(data, tmp_path, monkeypatch, step):
+    whole = hashes(made(data, tmp_path / "whole")[0])
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
+    with monkeypatch.context() as patched:
+        patched.setattr(algorithm, "fit", until_killed(step, []))
+        with pytest.raises(Killed):
+            made(data, tmp_path / "killed")
+    resumed = bc.run(CONFIG, data, tmp_path / "killed")
+    assert resumed
+    assert hashes(tmp_path / "killed") == whole
+
+
+def test_a_resumed_training_does_not_start_again(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
+    run = checkpoints.Training.run
+
+    def stopped(self, fit, state, total, **_):
+        run(self, lambda start: islice(fit(start), 2), state, total)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints.Training, "run", stopped)
+        with pytest.raises(Killed):
+            made(data, tmp_path / "out")
+    bc.run(CONFIG, data, tmp_path / "out")
+    assert "resumed after step 2" in capsys.readouterr().err
+
+
+def test_what_was_trained_before_the_kill_is_not_trained_again(data, tmp_path, monkeypatch):
+    """Checkpoints on the way come too seldom here: only what ended has one."""
+    whole, taken = hashes(made(data, tmp_path / "whole")[0]), []
+    with monkeypatch.context() as patched:
+        patched.setattr(algorithm, "fit", until_killed(60, taken))  # of 25 for each of two seeds and two shares
+        with pytest.raises(Killed):
+            made(data, tmp_path / "killed")
+        assert len(list(checkpoints.FOLDER.glob("*.safetensors"))) == 2
+        bc.run(CONFIG, data, tmp_path / "killed")
+    assert len(taken) == 60 + 2 * 25
+    assert hashes(tmp_path / "killed") == whole
+    assert not list(checkpoints.FOLDER.glob("*.safetensors"))
+
+
+def test_batches_are_drawn_from_the_generator_that_the_checkpoint_keeps(data, tmp_path):
+    """Not from torch's own: its state is another training's as well."""
+    drawn = []
+    draw = torch.randint
+
+    def watched(*arguments, **options):
+        drawn.append(options.get("generator"))
+        return draw(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(torch, "randint", watched)
+        made(data, tmp_path / "out")
+    assert drawn
+    assert all(drawn)
