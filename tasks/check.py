@@ -22,8 +22,8 @@ import pandas as pd
 import pandera.errors
 from safetensors import SafetensorError, safe_open
 
-from tasks.common.tables import Table
 from tasks.common.documents import Documents
+from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts

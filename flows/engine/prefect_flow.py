@@ -64,7 +64,9 @@ def _reachable() -> Iterator[None]:
 
     try:
         yield
-    except TransportError as error:
+    except (TransportError, RuntimeError) as error:
+        if not isinstance(error, TransportError) and not isinstance(error.__cause__, TransportError):  # as Prefect wraps it
+            raise
         what = " ".join(str(error).split())
         raise PlanError(
             f"Prefect's server cannot be reached ({what}); what had finished is kept, run it again"

@@ -10,8 +10,8 @@ import pandas as pd
 from pydantic import Field
 
 from tasks.common import tables, tracking
-from tasks.language.data import word_problems
 from tasks.common.documents import Documents
+from tasks.language.data import word_problems
 from tasks.language.tables.problems import Problems
 from tasks.stage import Config, Metrics, Seed, main
 

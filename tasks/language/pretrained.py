@@ -19,9 +19,9 @@ from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import Batch, make_batch
 from tasks.common import model_files, models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.documents import Documents
 from tasks.common.tracking import Row
 from tasks.language.data import chat
-from tasks.common.documents import Documents
 from tasks.language.training import architectures
 from tasks.stage import Config, Idle, Metrics, Seed, main
 

@@ -1,8 +1,8 @@
 import re
 
 from tasks.common import tables
-from tasks.language.corpus import CorpusConfig, run
 from tasks.common.documents import Documents
+from tasks.language.corpus import CorpusConfig, run
 from tasks.language.tables.problems import Problems
 from tests.conftest import tiny
 

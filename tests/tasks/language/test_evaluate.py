@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from tasks.common import models, tables
+from tasks.common.documents import Documents
 from tasks.common.estimates import Estimate
 from tasks.language import evaluate as stage
 from tasks.language import tokenizer
@@ -15,7 +16,6 @@ from tasks.language.data import chat
 from tasks.language.evaluate import EvaluateConfig, Models, best_temperature, choice, run
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.verifier import Verifier
-from tasks.common.documents import Documents
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
 from tests.tasks.tiny import Bigrams

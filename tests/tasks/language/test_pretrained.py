@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tasks.common import models, tables
+from tasks.common.documents import Documents
 from tasks.language.data import chat
 from tasks.language.pretrained import PretrainedConfig, packed, run
-from tasks.common.documents import Documents
 from tests.conftest import tiny
 from tests.tasks.tiny import llama
 

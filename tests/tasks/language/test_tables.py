@@ -2,8 +2,8 @@ import pandas as pd
 import pandera.errors
 import pytest
 
-from tasks.common.tables import Table
 from tasks.common.documents import Documents
+from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts

@@ -1,7 +1,7 @@
 """REINFORCE on tiny problems: what it learns, and that it goes on to the same bits where it was stopped."""
 
 import pytest
-from tests.tasks.algorithms.test_reinforce import BASELINES, fit
+from tests.tasks.algorithms.language.test_reinforce import BASELINES, fit
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.critic import Critic

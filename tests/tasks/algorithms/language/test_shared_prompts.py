@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.tasks.algorithms.test_rollouts import ENDS, PROMPTS, draw, generated
+from tests.tasks.algorithms.language.test_rollouts import ENDS, PROMPTS, draw, generated
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.tasks.algorithms.offline.test_stochastic import constant
+from tests.tasks.algorithms.offline.networks.test_stochastic import constant
 
 from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam

@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from tests.tasks.test_imports_d4rl import flat
+from tests.tasks.offline.datasets.test_imported_d4rl import flat
 
 from tasks.offline.datasets import episodes, imported
 from tasks.offline.datasets.episodes import BadEpisode
