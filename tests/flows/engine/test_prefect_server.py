@@ -51,9 +51,6 @@ def test_a_server_out_of_reach_is_one_line() -> None:
 def test_so_it_is_where_prefect_wraps_that() -> None:
     """`SyncPrefectClient.__enter__` asks for the API's version, and of any error makes a RuntimeError."""
     with pytest.raises(PlanError, match=r"^Prefect's server cannot be reached"), _reachable():
-        try:
-            raise httpx.ConnectError("refused")
-        except httpx.ConnectError as error:
-            raise RuntimeError("Failed to reach API at http://127.0.0.1:1/api/") from error
+        raise RuntimeError("Failed to reach API at http://127.0.0.1:1/api/") from httpx.ConnectError("refused")
     with pytest.raises(RuntimeError, match="incompatible"), _reachable():
         raise RuntimeError("Found incompatible versions")

@@ -1,11 +1,11 @@
 """REINFORCE on tiny problems: what it learns, and that it goes on to the same bits where it was stopped."""
 
 import pytest
-from tests.tasks.algorithms.language.test_reinforce import BASELINES, fit
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.reinforce import RunningMean
+from tests.tasks.algorithms.language.test_reinforce import BASELINES, fit
 from tests.tasks.bandits import Table, check_resumes, collector, expected_reward, graded, one_token, with_end
 from tests.tasks.tiny import llama
 

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.tasks.algorithms.language.test_rollouts import ENDS, PROMPTS, draw, generated
 from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
@@ -19,6 +18,7 @@ from tasks.algorithms.language import rollouts, shared_prompts
 from tasks.algorithms.language.cache import RoomyLayer, make_room
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.shared_prompts import SharedLayer
+from tests.tasks.algorithms.language.test_rollouts import ENDS, PROMPTS, draw, generated
 from tests.tasks.tiny import ARCHITECTURES, SIZES, llama
 
 STORIES = Path(__file__).parents[5] / "shared/models/stories260K"

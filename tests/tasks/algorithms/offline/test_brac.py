@@ -3,7 +3,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.tasks.algorithms.offline.networks.test_stochastic import constant
 
 from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
@@ -11,6 +10,7 @@ from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
 from tasks.algorithms.offline.transitions import Batch
 from tests.tasks.algorithms.offline import point
+from tests.tasks.algorithms.offline.networks.test_stochastic import constant
 
 SETTINGS = brac.Settings(gamma=0.5, alpha=0.1, target_rate=0.05, warmup=100)
 Q = torch.tensor([[[1.0, 8.0]], [[5.0, 4.0]]])  # two critics, one state, two actions

@@ -9,11 +9,11 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from tests.tasks.offline.datasets.test_imported_d4rl import flat
 
 from tasks.offline.datasets import episodes, imported
 from tasks.offline.datasets.episodes import BadEpisode
 from tests.tasks.foreign import WHOLE
+from tests.tasks.offline.datasets.test_imported_d4rl import flat
 
 LINK = "a link, which is not followed; expected the data itself"
 AWAY = "its values are in another file, which is not read; expected the data itself"
