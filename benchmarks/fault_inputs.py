@@ -8,11 +8,12 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from flows.params import editing
-from flows.params.checking import ParameterError
+from flows.params import checking, editing
+from flows.params.reading import ParameterError
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
+SECTIONS = checking.sections(ROOT)
 PARAMS = YAML(typ="safe").load(ROOT / "params.yaml")
 OTHERS: dict[str, list[Any]] = {  # of each type what is none of it
     "integer": ["three", 1.5, True, [1], {"a": 1}, None, 10**400],
@@ -32,12 +33,11 @@ def bad_values() -> Iterator[tuple[str, Any]]:
 
 def refused(scratch: Path, key: str, value: Any) -> list[str]:
     """What is wrong with how params.yaml with this value is met: by --set, and by the file itself."""
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, scratch / name)
+    shutil.copy(ROOT / "params.yaml", scratch)
     before = (scratch / "params.yaml").read_bytes()
     found = []
     try:
-        editing.edit(scratch, [editing.setting(f"{key}={json.dumps(value)}")])
+        editing.edit(scratch, SECTIONS, [editing.setting(f"{key}={json.dumps(value)}")])
         found.append("taken")
     except ParameterError as error:
         found += _odd(str(error), key)

@@ -30,7 +30,11 @@ from tasks.common.estimates import share
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/mutation.json"
-FOLDERS = ("tasks/algorithms", "tasks/language")  # the tests of each stand below tests/ under the same name
+LEARNING = ("tasks/algorithms/common", "tasks/algorithms/language")
+FOLDERS = (
+    *LEARNING,
+    *(f"tasks/language{folder}" for folder in ("", "/data", "/rewards", "/training")),
+)  # tests/ mirrors them
 BESIDE = ("params.yaml", "params.schema.json", "dvc.yaml", "presets", "flows", "benchmarks", "docs")  # what tests read
 KILLED, SURVIVED = ("killed", "timeout"), ("survived", "no tests")  # mutmut's words for what became of a fault
 CONFIG = """

@@ -22,8 +22,8 @@ from typer.exceptions import Abort, TyperException
 from flows.console.display import watcher
 from flows.console.summary import Screen, relative, show_plan, show_results
 from flows.engine.state import PlannedStage, StageResult
-from flows.params import editing
-from flows.params.checking import ParameterError
+from flows.params import checking, editing
+from flows.params.reading import ParameterError
 from flows.web import run_page
 
 # What to run -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
@@ -115,7 +115,9 @@ def status(targets: Targets = None) -> int:
     console, root = Screen(), find_root()
     for _, planned in _told(console, _plan(root, targets, [])):
         show_plan(console, planned)
-        for line in editing.without_effect(root, {stage.name.split("@")[0] for stage in planned}):
+        for line in editing.without_effect(
+            root, checking.sections(root), {stage.name.split("@")[0] for stage in planned}
+        ):
             console.print(line, markup=False)
     return 0
 
@@ -124,7 +126,8 @@ def status(targets: Targets = None) -> int:
 def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml")]) -> int:
     """Lay presets/NAME.yaml, a part of params.yaml, over params.yaml."""
     root = find_root()
-    changes = editing.edit(root, editing.preset(root, name))
+    types = checking.sections(root)
+    changes = editing.edit(root, types, editing.preset(root, types, name))
     for change in changes or [f"has the values of preset {name} already"]:
         print(f"params.yaml: {change}")
     return 0
@@ -193,7 +196,8 @@ def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> li
     """What the targets stand for: each flow that they name, then the stages, under the flow that these belong to."""
     from flows.engine.plan import plan
 
-    editing.check(root)
+    types = checking.sections(root)
+    editing.check(root, types)
     named = targets or ["language"]
     parts: list[Part] = []
     with _plan_errors():
@@ -208,8 +212,9 @@ def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> li
     for name in force:
         if name not in names | {stage.split("@")[0] for stage in names}:
             raise WrongUseError(f"--force {name}: not among the stages that {', '.join(named)} needs")
-    editing.check_together(root, names)
-    editing.check_outside(root, {stage.name for _, planned in parts for stage in planned if stage.reason})
+    editing.check_together(
+        root, types, names, {stage.name for _, planned in parts for stage in planned if stage.reason}
+    )
     return parts
 
 
@@ -225,7 +230,8 @@ def _told(console: Console, parts: list[Part]) -> Iterator[Part]:
 def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
     """params.yaml with the settings, and as it was before after wrong use or if they are not to be kept."""
     before = editing.read(root) if settings else b""
-    changes = editing.edit(root, [editing.setting(text) for text in settings]) if settings else []
+    edits = [editing.setting(text) for text in settings]
+    changes = editing.edit(root, checking.sections(root), edits) if edits else []
     try:
         yield changes
     except (WrongUseError, ParameterError):

@@ -15,10 +15,11 @@ from typing import Any, get_origin, get_type_hints
 import grimp
 from ruamel.yaml import YAML
 
-from tasks.stage import BRANCH, IN_WORDS, Config
+from tasks.common.config import Config, schema_of
 
 # Modules that cannot change an out, so that a change to them re-runs nothing. tests/test_contract.py shows it.
 WITHOUT_INFLUENCE = {
+    "tasks.common.config_faults",  # what is said of a bad value
     "tasks.common.mlflow_database",  # where the records are
     "tasks.common.tracking",  # records and shows rows; never alters them
 }
@@ -93,16 +94,8 @@ def config_types(pipeline: dict[str, Any]) -> dict[str, type[Config]]:
 
 
 def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
-    """JSON schema of the whole params.yaml: one required section a stage, nothing else."""
-    sections = {
-        name: config.model_json_schema(ref_template=f"#/$defs/{name}.{{model}}")
-        for name, config in config_types(pipeline).items()
-    }
-    _name_properties(sections)
-    for section, key in branches(pipeline).values():
-        names = sections[section]["properties"][key]
-        if names["type"] == "object":
-            names["propertyNames"] = {**names.get("propertyNames", {}), **_text(BRANCH.pattern)}
+    """JSON schema of the whole params.yaml, for editors: one required section a stage, nothing else."""
+    sections = {name: schema_of(of, f"#/$defs/{name}.{{model}}") for name, of in config_types(pipeline).items()}
     parts: dict[str, Any] = {}  # of sections, which refer to them from the root; two may have one of the same name
     for name, content in sections.items():
         parts |= {f"{name}.{model}": part for model, part in content.pop("$defs", {}).items()}
@@ -114,19 +107,6 @@ def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
         "properties": sections,
         "$defs": parts,
     }
-
-
-def _name_properties(part: Any) -> None:
-    """Of dictionaries with a pattern for their keys, which pydantic lets have others as well: all keys are to match it."""
-    for below in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-        _name_properties(below)
-    if isinstance(part, dict) and "patternProperties" in part:
-        [(pattern, part["additionalProperties"])] = part.pop("patternProperties").items()
-        part["propertyNames"] = {**_text(pattern), **part.get("propertyNames", {})}
-
-
-def _text(pattern: str) -> dict[str, Any]:
-    return {"type": "string", "pattern": pattern, "description": f"text of {IN_WORDS[pattern]}"}
 
 
 def yaml() -> YAML:

@@ -1,4 +1,4 @@
-"""What every stage shares: a typed Config, and main(), which makes a command of a stage's `run` function.
+"""What makes a command of a stage: main(), which calls the stage's `run` with its section of params.yaml and its paths.
 
 `run(config, <paths>) -> metrics` is a plain function, so a flow, plain `dvc repro`, a test and a REPL all call the same one.
 """
@@ -16,100 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from tasks.common import tracking
+from tasks.common.config import BRANCH, Config
+from tasks.common.config_faults import explain
 
 PARAMS, PIPELINE = Path("params.yaml"), Path("dvc.yaml")
-# Names that the user chooses. Files are called by them: none can lead out of its folder.
-BRANCH = re.compile(r"^[A-Za-z0-9_-]{1,100}$")  # as DVC takes it, of a stage's branch
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 %+,.=_-]{0,99}$")  # of anything else
-IN_WORDS = {
-    BRANCH.pattern: "at most 100 letters, digits, _ and -",
-    NAME.pattern: "a letter or digit, then at most 99 letters, digits, spaces or %+,.=_-",
-}
-Name = Annotated[str, Field(pattern=NAME.pattern)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
-Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
 Metrics = Mapping[str, "float | Metrics"]
-SAID = object()  # that keys do nothing is said, and no value of theirs refused
-
-
-@dataclass(frozen=True)
-class Idle:
-    """Keys of a section that do nothing while all keys of `where` have one of their values; `*` stands for every entry.
-
-    With `neutral`, whoever sets another value certainly expects an effect: it is refused. Otherwise it is said, by
-    `posttrain status` and where a change makes it so.
-    """
-
-    keys: tuple[str, ...]
-    where: Mapping[str, tuple[Any, ...]]  # those of `neutral` stand before the keys in the section
-    neutral: Any = SAID
-
-    @property
-    def condition(self) -> str:
-        """In words: `with loss ipo or simpo`."""
-        return "with " + " and ".join(f"{key} {' or '.join(map(str, values))}" for key, values in self.where.items())
-
-    def schema(self) -> dict[str, Any]:
-        """The rule in JSON schema, of one that refuses."""
-        known = {key: {"enum": [*values]} for key, values in self.where.items()}
-        fixed = {key: {"const": self.neutral, "$comment": self.condition} for key in self.keys}
-        return {"if": {"properties": known, "required": [*known]}, "then": {"properties": fixed}}
-
-    def said(self) -> dict[str, Any]:
-        """The rule in the schema's `idle`, of one that is only said."""
-        return {"keys": [*self.keys], "where": {key: [*values] for key, values in self.where.items()}}
-
-
-class Config(BaseModel):
-    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing when."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-    idle: ClassVar[tuple[Idle, ...]] = ()
-
-    @classmethod
-    def idle_rules(cls) -> list[Idle]:
-        """Its own and those that it inherits."""
-        return [rule for base in cls.__mro__ for rule in vars(base).get("idle", ())]
-
-    @field_validator("*")
-    @classmethod
-    def _does_something(cls, value: Any, info: ValidationInfo) -> Any:
-        for rule in cls.idle_rules():
-            if rule.neutral is SAID or info.field_name not in rule.keys or value == rule.neutral:
-                continue
-            if all(info.data.get(key, SAID) in values for key, values in rule.where.items()):
-                raise ValueError(f"expected {json.dumps(rule.neutral)} {rule.condition}")
-        return value
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
-        made = handler(core)
-        part = handler.resolve_ref_schema(made)
-        rules = cls.idle_rules()
-        if refused := [rule.schema() for rule in rules if rule.neutral is not SAID]:
-            part["allOf"] = [*part.get("allOf", ()), *refused]
-        if said := [rule.said() for rule in rules if rule.neutral is SAID]:
-            part["idle"] = said
-        return made
-
-
-def key_of(place: str) -> Any:
-    """Of a field that names a key of a dictionary in params.yaml; the command line checks it before anything runs."""
-    return Field(json_schema_extra={"keyOf": place})
-
-
-def fields_key_of(**places: str) -> Any:
-    """The model_config of entries with fields that name a key of a dictionary, or an item of a list, in params.yaml.
-
-    A place can be named by another field of the entry: dataset="{method}.datasets".
-    """
-    return ConfigDict(json_schema_extra={"fieldsKeyOf": dict[str, Any](places)})
 
 
 def read_section(stage: str, config_type: type[Config], params: Path = PARAMS) -> Config:
@@ -118,11 +35,10 @@ def read_section(stage: str, config_type: type[Config], params: Path = PARAMS) -
     if section is None:
         raise SystemExit(f"{params}: section '{stage}' is missing")
     try:
-        return config_type.model_validate_json(json.dumps(section))
+        return config_type.from_yaml(section)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join([stage, *map(str, first["loc"])])
-        raise SystemExit(f"{params}: {key}: {first['msg']}, got {first['input']!r}") from None
+        key, message = explain(error, stage, {stage: config_type})
+        raise SystemExit(f"{params}: {'.'.join(key)}: {message}") from None
 
 
 def main(run: Callable[..., Metrics]) -> None:

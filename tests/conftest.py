@@ -8,7 +8,8 @@ import pytest
 from hypothesis import settings
 from ruamel.yaml import YAML
 
-from tasks.stage import Config
+from flows.params import checking
+from tasks.common.config import Config
 
 C = TypeVar("C", bound=Config)
 
@@ -16,6 +17,7 @@ settings.register_profile("without deadlines", deadline=None)  # a busy machine 
 settings.load_profile("without deadlines")
 
 PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
+SECTIONS = checking.sections(Path(__file__).parent.parent)
 BY_MODEL = {"verifiable": 0.0, "rubric": 0.0, "reward_model": 1.0, "format": 0.0}
 POLICY = {
     "steps": 4,

@@ -25,7 +25,7 @@ from tasks import contract
 from tasks.common import tracking
 from tasks.language import sft
 from tasks.stage import Names, path, read_section
-from tests.conftest import PARAMS, tiny
+from tests.conftest import PARAMS, SECTIONS, tiny
 
 ROOT = Path(__file__).parent.parent
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")
@@ -43,7 +43,7 @@ def stages(tmp_path_factory):
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, root)
     unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not PARAMS[section][key]]
-    editing.edit(root, [editing.setting(f"{name}.datasets=[Hopper-v5-medium-replay]") for name in unused])
+    editing.edit(root, SECTIONS, [editing.setting(f"{name}.datasets=[Hopper-v5-medium-replay]") for name in unused])
     Repo.init(str(root), no_scm=True).close()
     with Repo(str(root)) as repo:
         return {stage.name: stage for stage in repo.index.stages}
@@ -145,7 +145,7 @@ def test_an_evaluation_can_do_without_a_reward_model(tmp_path):
     """Named in params.yaml, the folder that holds none: what is evaluated then waits for no reward model."""
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, tmp_path)
-    editing.edit(tmp_path, [editing.setting("evaluate.reward_model_path=data/raw/reward_model")])
+    editing.edit(tmp_path, SECTIONS, [editing.setting("evaluate.reward_model_path=data/raw/reward_model")])
     Repo.init(str(tmp_path), no_scm=True).close()
     with Repo(str(tmp_path)) as repo:
         [stage] = [stage for stage in repo.index.stages if stage.name == "evaluate@grpo"]
@@ -177,7 +177,7 @@ def test_params_are_the_configs(tmp_path):
         for key in PARAMS[name]:
             lacking = tmp_path / "params.yaml"
             lacking.write_text(json.dumps({name: {k: v for k, v in PARAMS[name].items() if k != key}}))
-            with pytest.raises(SystemExit, match=f"{name}.{key}: Field required"):
+            with pytest.raises(SystemExit, match=f"{name}.{key}: missing; expected "):
                 read_section(name, config, lacking)
 
 
@@ -187,7 +187,7 @@ def test_a_preset_is_valid(tmp_path, name):
     for file in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / file, tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    assert editing.edit(tmp_path, editing.preset(tmp_path, name))
+    assert editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, name))
     for stage, config in contract.config_types(PIPELINE).items():
         read_section(stage, config, tmp_path / "params.yaml")
 
@@ -200,11 +200,13 @@ def test_a_wrong_preset_would_be_noticed(tmp_path):
 
 def test_what_the_report_compares_is_every_method():
     """The methods that a policy can be of are the stages that have data sets of their own."""
-    parts = contract.config_types(PIPELINE)["offline_report"].model_json_schema()["$defs"]
+    parts = contract.schema(PIPELINE)["$defs"]
     learners = [
         name for name, (section, key) in contract.branches(PIPELINE).items() if (section, key) == (name, "datasets")
     ]
-    assert sorted(parts["Measured"]["properties"]["method"]["enum"]) == sorted(set(learners) - {"transitions"})
+    assert sorted(parts["offline_report.Measured"]["properties"]["method"]["enum"]) == sorted(
+        set(learners) - {"transitions"}
+    )
 
 
 def test_plain_dvc_repro_is_both_flows_and_all_data_sets():
@@ -246,7 +248,7 @@ def test_a_new_import_is_noticed(tmp_path):
     """In a copy, an algorithm comes to import another one: its stage's deps grow, also through a third."""
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
     module = tmp_path / "tasks/algorithms/language/pairs.py"
-    module.write_text(module.read_text() + "\n\ndef late():\n    from tasks.algorithms import annotator\n")
+    module.write_text(module.read_text() + "\n\ndef late():\n    from tasks.algorithms.language import rejection\n")
     code = "import json; from tasks import contract; print(json.dumps(contract.code_deps(json.loads(input()))))"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -258,7 +260,7 @@ def test_a_new_import_is_noticed(tmp_path):
         check=True,
     )
     deps, before = json.loads(done.stdout), contract.code_deps(contract.stage_modules(PIPELINE))
-    assert sorted(deps["dpo"]) == sorted([*before["dpo"], "tasks/language/rewards/annotator.py"])
+    assert sorted(deps["dpo"]) == sorted([*before["dpo"], "tasks/algorithms/language/rejection.py"])
     assert deps["sft"] == before["sft"]
 
 
@@ -277,8 +279,12 @@ def test_rewriting_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
-    """The modules that are no code deps: a stage writes the same bytes with a recorder, and without."""
-    assert {"tasks.common.tracking", "tasks.common.mlflow_database"} == contract.WITHOUT_INFLUENCE
+    """The modules that are no code deps: a stage writes the same bytes with a recorder, and without.
+
+    `config_faults` is called where a section is wrong, and then nothing is written.
+    """
+    others = {"tasks.common.tracking", "tasks.common.mlflow_database"}
+    assert {*others, "tasks.common.config_faults"} == contract.WITHOUT_INFLUENCE
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "mlruns").mkdir()

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from flows.params import editing
-from flows.params.checking import ParameterError
+from flows.params.reading import ParameterError
 from tests.clone import ROOT, Clone
+from tests.conftest import SECTIONS
 from tests.test_contract import PIPELINE
 
 PATHS = [
@@ -69,6 +70,6 @@ def test_a_name_cannot_lead_elsewhere(tmp_path: Path, key: str, name: str) -> No
     for file in ("params.yaml", "params.schema.json"):
         (tmp_path / file).write_text((ROOT / file).read_text())
     with pytest.raises(ParameterError, match=rf"--set {key}: expected text of ") as caught:
-        editing.edit(tmp_path, [editing.setting(f"{key}={json.dumps({name: NAMED[key]})}")])
+        editing.edit(tmp_path, SECTIONS, [editing.setting(f"{key}={json.dumps({name: NAMED[key]})}")])
     assert "\n" not in str(caught.value)
     assert (tmp_path / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()

@@ -10,7 +10,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.params import checking, editing
-from flows.params.checking import ParameterError
+from flows.params.reading import ParameterError
+from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent
 IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
@@ -29,12 +30,12 @@ SET = (
         (["grpo.reward=1"], "grpo.reward: expected keys with values, got 1"),
         (
             ["grpo.reward.verifiable=0"],
-            "grpo.reward.verifiable: expected a number above 0 here or in another weight, got 0",
+            "grpo.reward: expected one weight above 0, got {verifiable, rubric, reward_model, format}",
         ),
         (["grpo.samples=1"], "grpo.samples: expected a whole number of at least 2 and of at most 100000, got 1"),
         (
             ["reinforce.keep=best", "reinforce.evaluate_every=0"],
-            "reinforce.evaluate_every: expected a whole number of at least 1 with keep best, got 0",
+            "reinforce.evaluate_every: expected at least 1 with keep best, got 0",
         ),
         (["reinforce.baseline=mean"], "reinforce.baseline: expected 'none' or 'running_mean' or 'critic', got 'mean'"),
         (["ppo.kl_target=high"], "ppo.kl_target: expected a number above 0 or null, got 'high'"),
@@ -101,7 +102,7 @@ SET = (
         ),
         (
             [IMPORT.replace("d4rl", "random").replace("it.hdf5", "null")],
-            "transitions.datasets.x.steps: expected a whole number here or in episodes, got null",
+            "transitions.datasets.x.episodes: expected a whole number of at least 1 here or in steps, got null",
         ),
         (
             [IMPORT.replace("Hopper-v5", "Hoper-v5")],
@@ -111,10 +112,9 @@ SET = (
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     with pytest.raises(ParameterError) as told:
-        editing.edit(tmp_path, [editing.setting(text) for text in settings])
+        editing.edit(tmp_path, SECTIONS, [editing.setting(text) for text in settings])
     assert str(told.value) == f"--set {line}"
     assert (tmp_path / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
 
@@ -133,21 +133,20 @@ def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
     ],
 )
 def test_a_right_value_is_taken(tmp_path, setting):
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path)
-    editing.edit(tmp_path, [editing.setting(setting)])
-    editing.check(tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    editing.edit(tmp_path, SECTIONS, [editing.setting(setting)])
+    editing.check(tmp_path, SECTIONS)
 
 
 @pytest.fixture(scope="module")
 def known():
-    """params.yaml and its schema."""
-    return YAML(typ="safe").load(ROOT / "params.yaml"), json.loads((ROOT / "params.schema.json").read_text())
+    """params.yaml."""
+    return YAML(typ="safe").load(ROOT / "params.yaml")
 
 
 def idle(known, settings):
     """Each parameter that does nothing with these settings, and what makes it so."""
-    data = deepcopy(known[0])
+    data = deepcopy(known)
     for text in settings:
         change = editing.setting(text)
         *above, last = change.key
@@ -155,7 +154,7 @@ def idle(known, settings):
         for part in above:
             section = section[part]
         section[last] = change.value
-    return {".".join(key): why for keys, why in checking.idle(data, known[1]) for key in keys}
+    return {".".join(key): why for keys, why in checking.idle(data, SECTIONS) for key in keys}
 
 
 OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.replace("problems", "hub") + "]"
@@ -239,11 +238,10 @@ def test_what_does_something_is_known_too(known, settings, key):
 
 def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     """Of what was changed, and of what did something before; of the rest `posttrain status` speaks."""
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
 
     def said(*settings):
-        return editing.edit(tmp_path, [editing.setting(text) for text in settings])
+        return editing.edit(tmp_path, SECTIONS, [editing.setting(text) for text in settings])
 
     nothing = "grpo.clip_low, grpo.clip_high do nothing with grpo.updates 1"
     assert said("grpo.updates=1") == ["grpo.updates: 2 -> 1", nothing]
@@ -255,42 +253,46 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     assert said("grpo.updates=2") == ["grpo.updates: 1 -> 2"]
     assert said("dqn.exploration.warmup=5")[1] == "dqn.exploration does nothing with dqn.variants.*.online false"
     said("grpo.updates=1")
-    assert editing.without_effect(tmp_path, {"grpo", "sft"}) == [nothing]
+    assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}) == [nothing]
 
 
 @pytest.mark.parametrize("name", ["simpo", "ipo", "tiny", "qwen-gsm8k"])
 def test_no_preset_sets_what_does_nothing_by_it(known, name):
-    edits = editing.preset(ROOT, name)
+    edits = editing.preset(ROOT, SECTIONS, name)
     found = idle(known, [f"{'.'.join(edit.key)}={json.dumps(edit.value)}" for edit in edits])
     assert found.keys() & {".".join(edit.key) for edit in edits} == set()
 
 
 @pytest.mark.parametrize("source", ["d4rl", "minari", "minari-remote"])
 def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, source):
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path)
-    editing.edit(tmp_path, [editing.setting(IMPORT.replace("d4rl", source))])
-    editing.check_outside(tmp_path, {"transitions@graph-60", "bc@x", "report"})
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    editing.edit(tmp_path, SECTIONS, [editing.setting(IMPORT.replace("d4rl", source))])
+    editing.check_together(
+        tmp_path, SECTIONS, {"transitions@graph-60", "bc@x", "sft"}, {"transitions@graph-60", "bc@x", "sft"}
+    )
     if source == "minari-remote":  # Minari will look for it elsewhere
-        return editing.check_outside(tmp_path, {"transitions@x"})
+        return editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
     told = r"^params.yaml: transitions.datasets.x.location: data/raw/transitions/it.hdf5 does not exist$"
     with pytest.raises(ParameterError, match=told):
-        editing.check_outside(tmp_path, {"transitions@x"})
+        editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
     (tmp_path / "data/raw/transitions").mkdir(parents=True)
     (tmp_path / "data/raw/transitions/it.hdf5").touch()
-    editing.check_outside(tmp_path, {"transitions@x"})
+    editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
 
 
 def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
-    params, schema = (ROOT / name for name in ("params.yaml", "params.schema.json"))
-    shutil.copy(schema, tmp_path)
-    (tmp_path / "params.yaml").write_text(params.read_text().replace("CartPole-v1", "CartPole-v9"))
-    editing.check(tmp_path)
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text().replace("CartPole-v1", "CartPole-v9"))
+    editing.check(tmp_path, SECTIONS)
     known = {f"behaviour@{name}" for name in ("graph", "key-to-door", "LunarLander-v3", "Hopper-v5")}
-    editing.check_outside(tmp_path, {*known, "transitions@CartPole-v9-medium-replay"})
+    editing.check_together(
+        tmp_path,
+        SECTIONS,
+        {*known, "transitions@CartPole-v9-medium-replay"},
+        {*known, "transitions@CartPole-v9-medium-replay"},
+    )
     told = r"^params.yaml: behaviour.environments.CartPole-v9: Gymnasium has no such environment \(did you mean CartPole-v1\?\)$"
     with pytest.raises(ParameterError, match=told):
-        editing.check_outside(tmp_path, {*known, "behaviour@CartPole-v9"})
+        editing.check_together(tmp_path, SECTIONS, {*known, "behaviour@CartPole-v9"}, {*known, "behaviour@CartPole-v9"})
 
 
 @pytest.mark.parametrize(
@@ -304,35 +306,32 @@ def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
 )
 def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
     """The command line imports no module of others, so that a preset alone runs nothing."""
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
-    editing.edit(tmp_path, [editing.setting(f"behaviour.environments.theirs={entry}")])
-    editing.check_outside(tmp_path, {"behaviour@graph"})
+    editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
+    editing.check_together(tmp_path, SECTIONS, {"behaviour@graph"}, {"behaviour@graph"})
     imported = set(sys.modules)
     if told is None:
-        editing.check_outside(tmp_path, {"behaviour@theirs"})
+        editing.check_together(tmp_path, SECTIONS, {"behaviour@theirs"}, {"behaviour@theirs"})
     else:
         with pytest.raises(ParameterError, match=rf"^params.yaml: behaviour.environments.theirs: {told}$"):
-            editing.check_outside(tmp_path, {"behaviour@theirs"})
+            editing.check_together(tmp_path, SECTIONS, {"behaviour@theirs"}, {"behaviour@theirs"})
     assert not [name for name in set(sys.modules) - imported if name.startswith(("tests", "no_such"))]
 
 
 @pytest.mark.parametrize("id_", ["a b:c", "../evil:X-v0", "a:b:c", ""])
 def test_an_id_that_is_none_is_refused(tmp_path, id_):
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
     with pytest.raises(ParameterError, match=r"behaviour.environments.theirs.id: expected text"):
-        editing.edit(tmp_path, [editing.setting(f"behaviour.environments.theirs={entry}")])
+        editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
 
 
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
     """Of its appendix and its code (arXiv:2106.01345), once laid over params.yaml, which says the rest."""
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    editing.edit(tmp_path, editing.preset(tmp_path, "decision-transformer"))
+    editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "decision-transformer"))
     section = YAML(typ="safe").load(tmp_path / "params.yaml")["decision_transformer"]
     paper = {
         "width": 128, "layers": 3, "heads": 1, "dropout": 0.1, "batch_size": 64, "learning_rate": 1e-4,

@@ -1,17 +1,19 @@
-"""The project's own check of what stages wrote (`python -m tasks.check -`), which knows the schemas.
+"""What a stage must have made before its outs may enter the cache: all that is declared, and what the project's own check asks.
 
-A child, since flows import nothing of tasks; and one child for all stages of a run, since to start it costs more than
+That check (`python -m tasks.check -`), which knows the schemas, is a child, since flows import nothing of tasks; and one child for all stages of a run, since to start it costs more than
 most checks. It ends with its standard input, so it cannot outlive this process.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 CHECK_FILE = Path("tasks/check.py")
 
@@ -67,3 +69,31 @@ class Checker:
                     text=True,
                 )
         return self._process
+
+
+def declared(root: Path, outs: Iterable[Path]) -> Iterator[str]:
+    """One line for each declared out that is missing, empty, or a JSON file with a number that is none."""
+    for out in outs:
+        name = out.relative_to(root) if out.is_relative_to(root) else out
+        if not out.exists():
+            yield f"{name}: the command ended without writing it"
+        elif not (any(out.iterdir()) if out.is_dir() else out.stat().st_size):
+            yield f"{name}: the command left it empty"
+        elif out.suffix == ".json" and out.is_file():
+            try:
+                content = json.loads(out.read_text())
+            except ValueError as error:
+                yield f"{out.name}: not JSON: {error}"
+            else:
+                yield from (f"{out.name}: {key}: expected a finite number, got {bad}" for key, bad in _bad(content))
+
+
+def _bad(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _bad(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _bad(inner, f"{key}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield key, value

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.engine import outs
-from flows.engine.checker import Checker
+from flows.engine.checker import Checker, declared
 from flows.engine.supervisor import Command
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Runner:
 
     def _check(self, stage: "PipelineStage", log: Path) -> None:
         made = [Path(out.fs_path) for out in stage.outs]
-        found = [*outs.problems(self.root, made)] or self._checker.problems(made)
+        found = [*declared(self.root, made)] or self._checker.problems(made)
         if self._stopping:
             raise StageFailed("stopped")
         if found:

@@ -65,7 +65,9 @@ def _reachable() -> Iterator[None]:
     try:
         yield
     except (TransportError, RuntimeError) as error:
-        if not isinstance(error, TransportError) and not isinstance(error.__cause__, TransportError):  # as Prefect wraps it
+        if not isinstance(error, TransportError) and not isinstance(
+            error.__cause__, TransportError
+        ):  # as Prefect wraps it
             raise
         what = " ".join(str(error).split())
         raise PlanError(

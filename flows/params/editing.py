@@ -1,4 +1,4 @@
-"""params.yaml as a person edits it: read as DVC reads it, checked against params.schema.json, changed value by value.
+"""params.yaml as a person edits it: read as DVC reads it, checked against the stages' Configs, changed value by value.
 
 An edit replaces the text of one value and nothing else, so comments, order and the spelling of every other number
 stay. It is written, atomically, only if the whole file is valid afterwards.
@@ -8,11 +8,8 @@ import json
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +17,11 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows.params import rules
-from flows.params.checking import (
-    PARAMS,
-    Key,
-    ParameterError,
-    free,
-    idle,
-    outside,
-    shortened,
-    shown,
-    suggestion,
-    validate,
-)
-from flows.params.reading import parse, read_text
+from flows.params.checking import Sections, idle, users_own, validate
+from flows.params.reading import PARAMS, ParameterError, parse, read_text
+from tasks.common.config_faults import Key, shortened, shown, suggestion
 
-SCHEMA, PRESETS = "params.schema.json", "presets"
+PRESETS = "presets"
 
 
 @dataclass(frozen=True)
@@ -47,68 +34,23 @@ class Edit:
     source: str
 
 
-def check(root: Path) -> None:
+def check(root: Path, types: Sections) -> None:
     """Raise ParameterError unless every value of params.yaml is one that the stages accept."""
-    validate(parse(read_text(root / PARAMS), PARAMS), _schema(root), {})
+    validate(parse(read_text(root / PARAMS), PARAMS), types, {}, rules.references)
 
 
-def check_together(root: Path, stages: Collection[str]) -> None:
-    """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files there are."""
-    rules.check(rules.Given(parse(read_text(root / PARAMS), PARAMS), stages, root))
+def check_together(root: Path, types: Sections, stages: Collection[str], out_of_date: Collection[str]) -> None:
+    """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files there are.
 
-
-def check_outside(root: Path, stages: set[str]) -> None:
-    """Raise ParameterError if one of these stages needs a file or an environment that params.yaml names and there is not."""
-    for key, kind, name, value in outside(parse(read_text(root / PARAMS), PARAMS), _schema(root)):
-        if stages.isdisjoint((key[0], *(f"{key[0]}@{part}" for part in key[1:]))):
-            continue
-        if kind == "existsBelow" and not (root / name).exists():
-            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} does not exist")
-        if kind == "modelNotOf" and (fault := _model_fault(root / name, value)):
-            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {name} {fault}")
-        if kind == "environmentsOr" and (fault := _unknown(name)):
-            raise ParameterError(f"{PARAMS}: {'.'.join(key)}: {fault}")
-
-
-def _unknown(environment: str) -> str:
-    """What speaks against an environment that another process will make; empty if nothing. No module of others is imported.
-
-    What a module, or a package with an entry point for Gymnasium, registers is known to that process alone.
+    What is outside of the repository is looked for where a stage that is `out_of_date` needs it.
     """
-    from gymnasium import registry
-
-    module, _, name = environment.rpartition(":")
-    top = module.partition(".")[0]
-    if top:
-        found = None
-        with suppress(ValueError):  # of __main__
-            found = find_spec(top)
-        return "" if found else f"{environment}: no module {top} is installed"
-    if name in registry or entry_points(group="gymnasium.envs"):
-        return ""
-    return f"Gymnasium has no such environment{suggestion(name, list(registry))}"
+    configs = validate(parse(read_text(root / PARAMS), PARAMS), types, {})
+    rules.check(rules.Given(configs, stages, out_of_date, root))
 
 
-def _model_fault(folder: Path, refused: Sequence[str]) -> str:
-    """What is wrong with a model in Hugging Face layout, as far as its config.json tells; empty if nothing is."""
-    config = folder / "config.json"
-    if not config.is_file():
-        return "holds no config.json; expected a model in Hugging Face layout"
-    try:
-        kind = json.loads(config.read_text())["model_type"]
-    except (ValueError, TypeError, KeyError):
-        return "holds a config.json without a model_type; expected a model in Hugging Face layout"
-    wanted = "expected an attention model, whose key-value cache has a place for each token of a row"
-    return (
-        f"holds a model of type {kind}, which is stateful (recurrent, or of linear attention); {wanted}"
-        if kind in refused
-        else ""
-    )
-
-
-def without_effect(root: Path, sections: Collection[str]) -> list[str]:
+def without_effect(root: Path, types: Sections, sections: Collection[str]) -> list[str]:
     """One line for each group of parameters of these sections that do nothing at the file's values."""
-    found = idle(parse(read_text(root / PARAMS), PARAMS), _schema(root))
+    found = idle(parse(read_text(root / PARAMS), PARAMS), types)
     return [_said(keys, why) for keys, why in found if keys[0][0] in sections]
 
 
@@ -126,21 +68,21 @@ def setting(argument: str) -> Edit:
     return Edit(parts, parse(text, f"--set {key.strip()}"), text.strip(), "--set")
 
 
-def preset(root: Path, name: str) -> list[Edit]:
+def preset(root: Path, types: Sections, name: str) -> list[Edit]:
     """The edits that lay presets/NAME.yaml over params.yaml: dictionaries whose keys the user chooses as a whole."""
     path = root / PRESETS / f"{name}.yaml"
     if path.name != f"{name}.yaml" or not path.is_file():  # of that folder alone
         names = sorted(file.stem for file in path.parent.glob("*.yaml"))
         there = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
         raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {there}")
-    laid = _Laid(f"{PRESETS}/{name}.yaml", read_text(path), _schema(root))
+    laid = _Laid(f"{PRESETS}/{name}.yaml", read_text(path), types)
     values = parse(laid.text, laid.source)
     if not isinstance(values, dict) or not values:
         raise ParameterError(f"{laid.source}: expected sections of params.yaml with the values to change")
     return list(laid.edits(YAML(typ="safe").compose(laid.text), values))
 
 
-def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
+def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     """Write the edits to params.yaml; returns one line `dpo.beta: 0.1 -> 0.2` for each value that really changed.
 
     More lines say which parameters do nothing now, of those that changed or did something before.
@@ -150,12 +92,12 @@ def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
     data = parse(text, PARAMS)
     if not isinstance(data, dict):
         raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
-    wanted, changes, schema = deepcopy(data), {}, _schema(root)
+    wanted, changes = deepcopy(data), {}
     for change in edits:
-        _has_entry(wanted, change, schema)
+        _has_entry(wanted, change, types)
         _put(wanted, change)
-    validate(wanted, schema, {change.key: change.source for change in edits})
-    known = {key for keys, _ in idle(data, schema) for key in keys}
+    validate(wanted, types, {change.key: change.source for change in edits}, rules.references)
+    known = {key for keys, _ in idle(data, types) for key in keys}
     for change in edits:
         old = _get(data, change.key)
         text, data = _replace(text, data, change)
@@ -163,7 +105,7 @@ def edit(root: Path, edits: Sequence[Edit]) -> list[str]:
             changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
     if changes and text != before:
         write(path, text.encode())
-    return [*changes.values(), *_newly_idle(data, known, changes, schema)]
+    return [*changes.values(), *_newly_idle(data, known, changes, types)]
 
 
 def write(path: Path, content: bytes) -> None:
@@ -185,23 +127,16 @@ def write(path: Path, content: bytes) -> None:
         raise
 
 
-def _schema(root: Path) -> dict[str, Any]:
-    try:
-        return json.loads(read_text(root / SCHEMA))
-    except json.JSONDecodeError as error:
-        raise ParameterError(f"{SCHEMA}: line {error.lineno}: not valid JSON; `make contract` writes it") from None
-
-
 @dataclass(frozen=True)
 class _Laid:
     """A preset's text, and what is needed to cut it into edits."""
 
     source: str
     text: str
-    schema: dict[str, Any]
+    types: Sections
 
     def edits(self, node: Node, data: Any, key: Key = ()) -> Iterator[Edit]:
-        if isinstance(node, MappingNode) and data and not free(self.schema, key):
+        if isinstance(node, MappingNode) and data and not users_own(self.types, key):
             for name, value in node.value:
                 yield from self.edits(value, data[name.value], (*key, str(name.value)))
         elif isinstance(node, ScalarNode) or (isinstance(node, MappingNode) and data):
@@ -211,9 +146,9 @@ class _Laid:
             yield Edit(key, data, _json(data), self.source)
 
 
-def _newly_idle(data: Any, known: Collection[Key], changed: Iterable[Key], schema: dict[str, Any]) -> Iterator[str]:
+def _newly_idle(data: Any, known: Collection[Key], changed: Iterable[Key], types: Sections) -> Iterator[str]:
     """What is to be said of an edit: the keys that do nothing now, of those that have changed or that were not `known` to."""
-    for keys, why in idle(data, schema):
+    for keys, why in idle(data, types):
         touched = [key for key in keys if key not in known or any(one[: len(key)] == key for one in changed)]
         if touched:
             yield _said(touched, why)
@@ -228,11 +163,11 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _has_entry(data: Any, change: Edit, schema: dict[str, Any]) -> None:
+def _has_entry(data: Any, change: Edit, types: Sections) -> None:
     """Raise ParameterError where a change is to a part of an entry that is not there: a misspelling of one that is."""
     for depth in range(1, len(change.key) - 1):
         entries, name = _get(data, change.key[:depth]), change.key[depth]
-        if isinstance(entries, dict) and name not in entries and free(schema, change.key[:depth]):
+        if isinstance(entries, dict) and name not in entries and users_own(types, change.key[:depth]):
             key = ".".join(change.key[: depth + 1])
             raise ParameterError(f"{change.source} {key}: no such entry{suggestion(name, list(entries))}")
 

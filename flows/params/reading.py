@@ -6,9 +6,12 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from flows.params.checking import ParameterError
-
+PARAMS = "params.yaml"
 DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # levels, a number, values
+
+
+class ParameterError(Exception):
+    """A parameter or its file is wrong; the text is the one line to show."""
 
 
 def read_text(path: Path) -> str:

@@ -1,17 +1,21 @@
-"""What must fit together, between keys, sections, the graph and files, for a stage to come to its end.
+"""What must fit together, between sections, the graph and what is outside, for a stage to come to its end.
 
-One value by itself is checked by the schema (flows/params/checking.py); what is here would be told by a stage only after others
-have run, hours later perhaps. Each rule is a function that yields the key at fault and what was expected.
+What one section can say of itself its Config says (tasks/*/configs); what is here would be told by a stage only after others have
+run, hours later perhaps. Each rule is a function that yields the key at fault and what was expected.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from os.path import normpath
 from pathlib import Path
 from typing import Any
 
-from flows.params.checking import PARAMS, ParameterError, shown, suggestion
+from flows.params.reading import PARAMS, ParameterError
+from tasks.common.config_faults import shown, suggestion
 
 # What each method of the offline flow calls its policies, where params.yaml does not.
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -23,14 +27,16 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 NAMED_BY = {"bc": "shares", "dqn": "variants", "cql": "alphas", "decision_transformer": "inits"}
 OF_THE_DATA = ("data mean", "data best", "greedy behaviour")
 Fault = tuple[str, str]  # a dotted key, and what was expected of it
+Configs = Mapping[str, Any]  # section -> its Config
 
 
 @dataclass(frozen=True)
 class Given:
     """All that is known before a run."""
 
-    params: Mapping[str, Any]
+    configs: Configs
     stages: Collection[str]  # that are needed, up to date or not, as stage or stage@branch
+    out_of_date: Collection[str]  # those of them that will run
     root: Path
 
 
@@ -38,52 +44,70 @@ def check(given: Given) -> None:
     """Raise ParameterError for the first fault in the section of a stage that is needed."""
     needed = {name.split("@")[0] for name in given.stages}
     for section, rule in RULES:
-        if section in needed:
-            with suppress(KeyError):  # a section that lacks what a rule reads is of another pipeline than this one
-                for key, expected in rule(given, given.params[section]):
-                    raise ParameterError(f"{PARAMS}: {section}.{key}: {expected}")
+        if section in needed and section in given.configs:
+            for key, expected in rule(given, given.configs[section]):
+                raise ParameterError(f"{PARAMS}: {section}.{key}: {expected}")
 
 
-def heads(_: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
-    """Attention splits the width among its heads; their rotary embeddings turn pairs."""
-    if own.get("init", "scratch") == "scratch" and own["width"] % (2 * own["heads"]):
-        yield "heads", f"expected twice its number to divide width = {own['width']}, got {own['heads']}"
+def learned_from(configs: Configs) -> Iterator[Fault]:
+    """Methods learn from data sets that there are."""
+    for method in (*VARIANTS, *NAMED_BY):
+        named = configs[method].datasets
+        for number, name in enumerate(named):
+            key = f"{method}.datasets" if isinstance(named, dict) else f"{method}.datasets.{number}"
+            yield from _one_of(name, configs["transitions"].datasets, "a key of transitions.datasets", key)
 
 
-def heads_of_a_new_trunk(_: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
-    """A trunk from a language model has its own sizes."""
-    if "language" not in own["inits"].values() and own["width"] % own["heads"]:
-        yield "heads", f"expected a divisor of width = {own['width']}, got {own['heads']}"
+def recorded_in(configs: Configs) -> Iterator[Fault]:
+    """Data sets are of environments that there are."""
+    for name, one in configs["transitions"].datasets.items():
+        known, key = configs["behaviour"].environments, f"transitions.datasets.{name}.environment"
+        yield from _one_of(one.environment, known, "a key of behaviour.environments", key)
 
 
-def pass_at(_: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
-    """pass@k needs k samples."""
-    for k in own["pass_at"]:
-        if k > own["samples"]:
-            yield "pass_at", f"expected at most evaluate.samples = {own['samples']}, got {k}"
+def trained_on(configs: Configs) -> Iterator[Fault]:
+    """A policy is measured on a data set that its method learns from; an expectation is about one that there is."""
+    for name, one in configs["offline_report"].policies.items():
+        known, key = list(configs[one.method].datasets), f"offline_report.policies.{name}.dataset"
+        kind = "a key" if isinstance(configs[one.method].datasets, dict) else "one"
+        yield from _one_of(one.dataset, known, f"{kind} of {one.method}.datasets", key)
+    for number, expected in enumerate(configs["offline_report"].expectations):
+        known, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
+        yield from _one_of(expected.dataset, known, "a key of transitions.datasets", key)
 
 
-def minibatches(_: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
-    """No minibatch is empty."""
-    answers = own["prompts_per_step"] * own["samples"]
-    if own["minibatches"] > answers:
-        yield "minibatches", f"expected at most prompts_per_step x samples = {answers}, got {own['minibatches']}"
+def _one_of(name: str, known: Collection[str], what: str, key: str) -> Iterator[Fault]:
+    if name not in known:
+        yield key, f"expected {what}{suggestion(name, [*known])}, got {shown(name)}"
 
 
-def reported_policies(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
-    """The report compares policies that are evaluated, one of them the baseline."""
+def references(configs: Configs) -> Iterator[Fault]:
+    """Names that sections have of each other, and that are never to be wrong."""
+    for rule in (recorded_in, learned_from, trained_on):
+        with suppress(KeyError):  # of another repository than this, which lacks the section
+            yield from rule(configs)
+
+
+def reported_policies(given: Given, own: Any) -> Iterator[Fault]:
+    """The report compares policies that are evaluated."""
     known = [name.partition("@")[2] for name in given.stages if name.startswith("evaluate@")]
-    for name in own["policies"]:
-        if name not in known:
-            yield "policies", f"expected policies that dvc.yaml evaluates{suggestion(name, known)}, got {shown(name)}"
-    if own["baseline"] not in own["policies"]:
-        yield "baseline", f"expected one of report.policies, got {shown(own['baseline'])}"
+    for name in own.policies:
+        yield from _one_of(name, known, "policies that dvc.yaml evaluates", "policies")
 
 
-def reward_model(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
+def model_to_start_from(given: Given, own: Any) -> Iterator[Fault]:
+    """What its config.json tells of a model in a folder, before it is read."""
+    if own.init == "directory" and "pretrained" in given.out_of_date:
+        from tasks.language.configs.pretrained import RECURRENT
+
+        if fault := _model_fault(given.root / own.path, RECURRENT):
+            yield "path", f"{own.path} {fault}"
+
+
+def reward_model(given: Given, own: Any) -> Iterator[Fault]:
     """Where a reward model's score counts, there is one: another stage's, or a model in the folder."""
-    path, counts = str(own["reward_model_path"]), own["reward"]["reward_model"]
-    mixed = any(one["reward"] == "reward_model" for one in given.params["mixture"]["datasets"])
+    path, counts = own.reward_model_path, own.reward.reward_model
+    mixed = any(one.reward == "reward_model" for one in given.configs["mixture"].datasets)
     made = {f"data/{name.replace('@', '/')}" for name in given.stages}
     if (counts or mixed) and path not in made and not (given.root / path / "config.json").is_file():
         why = "reward.reward_model counts" if counts else "a data set of the mixture asks it"
@@ -91,50 +115,58 @@ def reward_model(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
         yield "reward_model_path", f"{expected}, got {shown(path)}"
 
 
-def passed_over(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
+def passed_over(given: Given, own: Any) -> Iterator[Fault]:
     """Of generated problems it is known how many there are; of files and the hub it is not."""
-    problems, uses = given.params["problems"], own.get("datasets", [{"source": "problems"}])
-    known = problems["source"] == "generated" and any(one["source"] == "problems" for one in uses)
-    if known and own["skip"] >= problems["train"]:
-        yield "skip", f"expected less than problems.train = {problems['train']}, got {own['skip']}"
+    problems, mixed = given.configs["problems"], getattr(own, "datasets", None)
+    known = problems.source == "generated" and (mixed is None or any(one.source == "problems" for one in mixed))
+    if known and own.skip >= problems.train:
+        yield "skip", f"expected less than problems.train = {problems.train}, got {own.skip}"
 
 
-def mixed_sets(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
+def mixed_sets(given: Given, own: Any) -> Iterator[Fault]:
     """Data sets are told apart by their names, and files are below the folder where changes are noticed."""
-    names = [one["name"] for one in own["datasets"]]
-    for number, one in enumerate(own["datasets"]):
-        if one["name"] in names[:number]:
-            yield f"datasets.{number}.name", f"expected different names, got {shown(one['name'])} twice"
-        if one["source"] == "file":
-            yield from _below(given.root, own["path"], one["location"], f"datasets.{number}.location", "mixture.path")
+    names = [one.name for one in own.datasets]
+    for number, one in enumerate(own.datasets):
+        if one.name in names[:number]:
+            yield f"datasets.{number}.name", f"expected different names, got {shown(one.name)} twice"
+        if one.source == "file":
+            yield from _below(given.root, own.path, one.location, f"datasets.{number}.location", "mixture.path")
 
 
-def imported_sets(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
+def environments(given: Given, own: Any) -> Iterator[Fault]:
+    """An environment that is to be played in is one of ours, Gymnasium's, or of a package that is installed."""
+    from tasks.offline.configs.behaviour import OWN
+
+    for name, one in own.environments.items():
+        if (
+            f"behaviour@{name}" in given.out_of_date
+            and (one.id or name) not in OWN
+            and (fault := _unknown(one.id or name))
+        ):
+            yield f"environments.{name}", fault
+
+
+def imported_sets(given: Given, own: Any) -> Iterator[Fault]:
     """Files are below the folder where changes are noticed."""
-    for name, one in own["datasets"].items():
-        if one["source"] in ("minari", "d4rl"):
-            key = f"datasets.{name}.location"
-            yield from _below(given.root, own["path"], one["location"], key, "transitions.path")
+    for name, one in own.datasets.items():
+        if one.source in ("minari", "d4rl") and f"transitions@{name}" in given.out_of_date:
+            yield from _below(given.root, own.path, one.location, f"datasets.{name}.location", "transitions.path")
 
 
-def measured_policies(given: Given, own: Mapping[str, Any]) -> Iterator[Fault]:
+def measured_policies(given: Given, own: Any) -> Iterator[Fault]:
     """An expectation is about policies that are measured on its data set, or about the data itself."""
     known: dict[str, list[str]] = {}
-    for one in own["policies"].values():
-        named = NAMED_BY.get(one["method"])
-        variants = given.params[one["method"]][named] if named else VARIANTS[one["method"]]
-        known.setdefault(one["dataset"], []).extend(variants)
-    for number, expected in enumerate(own["expectations"]):
-        data = expected["dataset"]
-        if data not in known:
-            measured = f"expected a data set of offline_report.policies{suggestion(data, [*known])}"
-            yield f"expectations.{number}.dataset", f"{measured}, got {shown(data)}"
-            continue
-        names = [*known[data], *OF_THE_DATA]
+    for one in own.policies.values():
+        named = NAMED_BY.get(one.method)
+        variants = getattr(given.configs[one.method], named) if named else VARIANTS[one.method]
+        known.setdefault(one.dataset, []).extend(variants)
+    for number, expected in enumerate(own.expectations):
+        key = f"expectations.{number}"
+        yield from _one_of(expected.dataset, known, "a data set of offline_report.policies", f"{key}.dataset")
+        names = [*known.get(expected.dataset, ()), *OF_THE_DATA]
         for side in ("higher", "lower"):
-            if expected[side] not in names:
-                what = f"expected a policy measured on {data}{suggestion(expected[side], names)}"
-                yield f"expectations.{number}.{side}", f"{what}, got {shown(expected[side])}"
+            what = f"a policy measured on {expected.dataset}"
+            yield from _one_of(getattr(expected, side), names, what, f"{key}.{side}")
 
 
 def _below(root: Path, folder: str, location: str, key: str, whose: str) -> Iterator[Fault]:
@@ -146,16 +178,50 @@ def _below(root: Path, folder: str, location: str, key: str, whose: str) -> Iter
         yield key, f"{folder}/{location} does not exist"
 
 
+def _unknown(environment: str) -> str:
+    """What speaks against an environment that another process will make; empty if nothing. No module of others is imported.
+
+    What a module, or a package with an entry point for Gymnasium, registers is known to that process alone.
+    """
+    from gymnasium import registry
+
+    module, _, name = environment.rpartition(":")
+    top = module.partition(".")[0]
+    if top:
+        found = None
+        with suppress(ValueError):  # of __main__
+            found = find_spec(top)
+        return "" if found else f"{environment}: no module {top} is installed"
+    if name in registry or entry_points(group="gymnasium.envs"):
+        return ""
+    return f"Gymnasium has no such environment{suggestion(name, list(registry))}"
+
+
+def _model_fault(folder: Path, refused: Collection[str]) -> str:
+    """What is wrong with a model in Hugging Face layout, as far as its config.json tells; empty if nothing is."""
+    config = folder / "config.json"
+    if not config.is_file():
+        return "holds no config.json; expected a model in Hugging Face layout"
+    try:
+        kind = json.loads(config.read_text())["model_type"]
+    except (ValueError, TypeError, KeyError):
+        return "holds a config.json without a model_type; expected a model in Hugging Face layout"
+    wanted = "expected an attention model, whose key-value cache has a place for each token of a row"
+    return (
+        f"holds a model of type {kind}, which is stateful (recurrent, or of linear attention); {wanted}"
+        if kind in refused
+        else ""
+    )
+
+
 RULES = (
-    ("pretrained", heads),
-    ("decision_transformer", heads_of_a_new_trunk),
-    ("evaluate", pass_at),
-    ("ppo", minibatches),
+    ("pretrained", model_to_start_from),
     ("report", reported_policies),
     ("responses", passed_over),
     ("mixture", passed_over),
     ("mixture", mixed_sets),
     *((name, reward_model) for name in ("rejection_sft", "reinforce", "ppo", "grpo")),
+    ("behaviour", environments),
     ("transitions", imported_sets),
     ("offline_report", measured_policies),
 )

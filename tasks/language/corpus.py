@@ -7,23 +7,13 @@ import random
 from pathlib import Path
 
 import pandas as pd
-from pydantic import Field
 
 from tasks.common import tables, tracking
 from tasks.common.documents import Documents
+from tasks.language.configs.corpus import CorpusConfig
 from tasks.language.data import word_problems
 from tasks.language.tables.problems import Problems
-from tasks.stage import Config, Metrics, Seed, main
-
-
-class CorpusConfig(Config):
-    """How much there is of each kind of text."""
-
-    seed: Seed
-    facts: int = Field(ge=1, le=10**7)  # lines of arithmetic
-    solutions: int = Field(ge=0, le=10**7)  # problems told with their solutions
-    stories: int = Field(ge=0, le=10**7)  # problems told without
-    largest: int = Field(ge=20, le=10**9)  # no sum in a fact exceeds this
+from tasks.stage import Metrics, main
 
 
 def run(config: CorpusConfig, problems: Path, out: Path) -> Metrics:

@@ -4,39 +4,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from pydantic import Field
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import dpo
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.tracking import Row
+from tasks.language.configs.dpo import DpoConfig
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.tables.preferences import Comparisons
-from tasks.stage import Config, Idle, Metrics, Seed, main
+from tasks.stage import Metrics, main
 
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
-
-
-class DpoConfig(Config):
-    """Which loss, how strongly the policy is pulled to its reference, and how it is trained."""
-
-    idle = (
-        Idle(("label_smoothing",), {"loss": ("ipo", "simpo")}, neutral=0),
-        Idle(("length_normalised",), {"loss": ("simpo",)}, neutral=True),
-        Idle(("gamma",), {"loss": ("sigmoid", "ipo")}, neutral=0),
-    )
-
-    seed: Seed
-    loss: dpo.Loss
-    beta: float = Field(gt=0)  # pull towards the reference; small trusts the pairs more
-    label_smoothing: float = Field(ge=0, lt=0.5)  # share of the labels taken to be wrong: conservative DPO
-    length_normalised: bool  # score the mean over response tokens, not the sum
-    gamma: float = Field(ge=0)  # the margin that SimPO asks for, in rewards
-    epochs: int = Field(ge=1, le=10**6)
-    prompts_per_batch: int = Field(ge=1, le=10**6)  # all pairs of a prompt stand in one batch
-    learning_rate: float = Field(gt=0)
-    clip: float = Field(gt=0)
 
 
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:

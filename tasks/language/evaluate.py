@@ -11,46 +11,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import Field
 
 from tasks.algorithms.language import completions, reward_model, rollouts
 from tasks.common import estimates, models, tables, tracking
 from tasks.common.estimates import Estimate
+from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat
 from tasks.language.reporting import measures
 from tasks.language.rewards import answers, reward_model_files, rubric
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.problems import Problems
-from tasks.stage import Config, Metrics, Seed, main
-
-Distinct = Field(min_length=1, json_schema_extra={"uniqueItems": True})
-
-
-class EvaluateConfig(Config):
-    """How much is sampled, and how."""
-
-    seed: Seed
-    problems: int = Field(ge=1, le=10**7)  # the first so many of the test table
-    samples: int = Field(ge=1, le=10**5)  # a problem, at each temperature
-    temperatures: Annotated[
-        list[Annotated[float, Field(gt=0, le=100)]], Distinct
-    ]  # sampled at, besides the greedy answer
-    candidates: Annotated[
-        list[Annotated[float, Field(ge=0, le=100)]], Distinct
-    ]  # for the best temperature; 0 is greedy
-    validation_problems: int = Field(ge=1, le=10**7)  # that choose it: the first so many of the validation table
-    validation_samples: int = Field(ge=1, le=10**5)  # a problem, at each candidate
-    pass_at: Annotated[list[Annotated[int, Field(ge=1)]], Distinct]  # k of pass@k, each at most `samples`
-    max_new_tokens: int = Field(ge=1, le=10**5)
-    batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
-    reward_model_path: str  # a dep of the stage; a folder without a model leaves rewards and best-of-k out
-    bootstrap: int = Field(ge=1, le=10**6)  # resamples behind an interval
+from tasks.stage import Metrics, main
 
 
 @dataclass(frozen=True)
@@ -67,10 +44,6 @@ def run(
     config: EvaluateConfig, policy: Path, reference: Path, reward_model: Path, problems: Path, out: Path
 ) -> Metrics:
     """Generate, score and summarise; writes `out`/generations.parquet and measures.parquet, one value a problem and metric."""
-    if bad := [k for k in config.pass_at if not 1 <= k <= config.samples]:
-        raise SystemExit(
-            f"params.yaml: evaluate.pass_at: {bad[0]} is not within 1 and evaluate.samples, {config.samples}"
-        )
     scored = (reward_model / "config.json").is_file()
     loaded = Models(
         models.load_model(policy),

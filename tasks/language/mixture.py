@@ -4,69 +4,15 @@ import random
 import sys
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from tasks.common import tables, tracking
+from tasks.language.configs.mixture import Dataset, MixtureConfig
 from tasks.language.data import gsm8k
 from tasks.language.tables.problems import Problems, Prompts
-from tasks.stage import Config, Idle, Metrics, Seed, main
-
-HUB = ("hub_config", "hub_revision", "hub_split")
-
-
-def _of(sources: list[str], rules: dict[str, Any]) -> dict[str, Any]:
-    return {"if": {"properties": {"source": {"enum": sources}}, "required": ["source"]}, "then": {"properties": rules}}
-
-
-RULES: list[Any] = [  # that the command line knows before anything runs
-    _of(["hub"], {name: {"type": "string", "$comment": "with source hub"} for name in HUB[1:]}),
-    _of(["problems", "file"], {name: {"const": None, "$comment": "where source is not hub"} for name in HUB}),
-]
-
-
-class Dataset(Config):
-    """One data set of the mixture."""
-
-    model_config = ConfigDict(json_schema_extra={"allOf": RULES})
-    idle = (Idle(("location",), {"source": ("problems",)}, neutral=""),)
-
-    name: str = Field(min_length=1)
-    source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems`
-    location: str  # file: a .jsonl below mixture.path, rows {"question": .., "answer": ".. #### N"}; hub: an id
-    hub_config: str | None  # of a hub set; null: the only one that it has
-    hub_revision: str | None  # of a hub set: a branch, a tag or a commit
-    hub_split: str | None  # of a hub set
-    weight: float = Field(gt=0)  # its share of the prompts is this over the sum of all
-    reward: Literal["policy", "verifiable", "rubric", "reward_model"]  # policy: as the stage that trains says
-
-    @field_validator(*HUB)
-    @classmethod
-    def _of_the_hub(cls, value: str | None, info: ValidationInfo) -> str | None:
-        hub = info.data.get("source") == "hub"
-        if hub and value is None and info.field_name != "hub_config":
-            raise ValueError("expected text with source hub")
-        if not hub and value is not None:
-            raise ValueError("expected null where source is not hub")
-        return value
-
-
-class MixtureConfig(Config):
-    """How many prompts are drawn, and from where."""
-
-    idle = (
-        Idle(("skip",), {"datasets.*.source": ("file", "hub")}),
-        Idle(("path",), {"datasets.*.source": ("problems", "hub")}),
-        Idle(("hub_config", "hub_revision"), {"datasets.*.source": ("problems", "file")}),
-    )
-
-    seed: Seed
-    prompts: int = Field(ge=1, le=10**7)  # at most
-    skip: int = Field(ge=0, le=10**7)  # of `problems` passed over: those that SFT has seen
-    path: str
-    datasets: list[Dataset] = Field(min_length=1)
+from tasks.stage import Metrics, main
 
 
 def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:

@@ -2,50 +2,16 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field, ValidationInfo, field_validator
+from typing import Any
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import ppo
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.common import models
-from tasks.language.training.policy_training import PolicyConfig, Sources, Trainee, settings, train
-from tasks.stage import Idle, Metrics, main
-
-
-class PpoConfig(PolicyConfig):
-    """How advantages are estimated, how far an update may go, and how the policy is held near its reference."""
-
-    idle = (
-        Idle(("clip_ratio", "clip_value"), {"epochs": (1,), "minibatches": (1,)}),  # the ratio is 1
-        Idle(("kl_target",), {"kl_coefficient": (0,)}, neutral=None),  # it is a factor that moves the coefficient
-        Idle(("kl_rate",), {"kl_target": (None,)}),
-    )
-
-    gamma: float = Field(gt=0, le=1)
-    lam: float = Field(ge=0, le=1)
-    clip_ratio: float = Field(gt=0, lt=1)
-    clip_value: float = Field(ge=0)  # how far a value may move from the one sampled with; 0 does not clip
-    epochs: int = Field(ge=1, le=10**6)  # passes over each batch
-    minibatches: int = Field(ge=1, le=10**6)  # in a pass
-    missing_end_penalty: float = Field(ge=0)  # for an answer that the length limit cut off
-    whiten: bool  # advantages, over the batch
-    kl_coefficient: float = Field(ge=0)  # of the KL penalty in the reward of each token (k1)
-    kl_target: (
-        Annotated[float, Field(gt=0)] | None
-    )  # nats an answer; moves the coefficient towards it. null: the coefficient stays
-    kl_rate: float = Field(gt=0)  # how fast
-    critic_learning_rate: float = Field(gt=0)
-
-    @field_validator("minibatches")
-    @classmethod
-    def _none_is_empty(cls, value: int, info: ValidationInfo) -> int:
-        responses = info.data.get("prompts_per_step", value) * info.data.get("samples", 1)
-        if value > responses:
-            raise ValueError(f"expected at most {responses}, the responses of a step (prompts_per_step * samples)")
-        return value
+from tasks.language.configs.ppo import PpoConfig
+from tasks.language.training.policy_training import Sources, Trainee, settings, train
+from tasks.stage import Metrics, main
 
 
 def run(

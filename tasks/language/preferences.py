@@ -11,27 +11,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import Field
 
 from tasks.common import tables, tracking
+from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.rewards import annotator, rubric
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
-from tasks.stage import Config, Metrics, Seed, main
+from tasks.stage import Metrics, main
 
 SAMPLE_ROWS = 50  # of the rankings shown in MLflow
 Row = dict[Any, Any]
-
-
-class PreferencesConfig(Config):
-    """How the annotator perceives rubric points, and the split."""
-
-    seed: Seed
-    temperature: float = Field(ge=0)  # of the Bradley-Terry noise, in rubric points; 0 is a perfect annotator
-    tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
-    strong_margin: float = Field(ge=0)  # from this far apart on, better and not only slightly better
-    test_share: float = Field(gt=0, lt=1)  # of the prompts
 
 
 def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -> Metrics:

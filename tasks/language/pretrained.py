@@ -7,10 +7,9 @@ model in Hugging Face layout, with its own tokenizer.
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, Field
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from tasks.algorithms.common.linear import with_fast_products
@@ -21,46 +20,10 @@ from tasks.common import model_files, models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.documents import Documents
 from tasks.common.tracking import Row
+from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
 from tasks.language.training import architectures
-from tasks.stage import Config, Idle, Metrics, Seed, main
-
-FROM_DIRECTORY: Any = {  # what the command line reads before anything runs
-    "if": {"properties": {"init": {"const": "directory"}}, "required": ["init"]},
-    "then": {"properties": {"path": {"modelNotOf": [*architectures.RECURRENT]}}},
-}
-
-
-class PretrainedConfig(Config):
-    """Which model, its sizes, and how it is trained where it starts from scratch."""
-
-    model_config = ConfigDict(json_schema_extra={"allOf": [FROM_DIRECTORY]})
-    idle = (
-        Idle(("path",), {"init": ("scratch", "hub")}),
-        Idle(("hub_id", "hub_revision"), {"init": ("scratch", "directory")}),
-        Idle(("width", "layers", "heads", "context", "initializer_range"), {"init": ("directory", "hub")}),
-        Idle(
-            ("batch_size", "steps", "optimizer", "learning_rate", "weight_decay", "clip"),
-            {"init": ("directory", "hub")},
-        ),
-    )
-
-    seed: Seed
-    init: Literal["scratch", "directory", "hub"]
-    path: str  # directory: a model in Hugging Face layout
-    hub_id: str
-    hub_revision: str
-    width: int = Field(ge=8, le=10**5)
-    layers: int = Field(ge=1, le=1000)
-    heads: int = Field(ge=1, le=1000)
-    context: int = Field(ge=32, le=10**6)  # the longest sequence, and the length of a training row
-    initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
-    batch_size: int = Field(ge=1, le=10**6)  # rows of `context` tokens
-    steps: int = Field(ge=1, le=10**9)
-    optimizer: Literal["adamw", "muon"]
-    learning_rate: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
-    clip: float = Field(gt=0)
+from tasks.stage import Metrics, main
 
 
 def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out: Path, curves: Path) -> Metrics:

@@ -4,43 +4,17 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
-from pydantic import Field
 
 from tasks.common import tables, tracking
+from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import gsm8k, word_problems
 from tasks.language.tables.problems import Demonstrations, Problems
-from tasks.stage import Config, Idle, Metrics, Seed, main
+from tasks.stage import Metrics, main
 
 SPLITS = ("train", "validation", "test")
-
-
-class ProblemsConfig(Config):
-    """Where problems come from, and at most how many there are in each split."""
-
-    idle = (
-        Idle(("path",), {"source": ("generated", "hub")}),
-        Idle(("hub_id", "hub_config", "hub_revision"), {"source": ("generated", "files")}),
-        Idle(("one_step", "two_steps", "three_steps", "largest", "shortcut", "rambling"), {"source": ("files", "hub")}),
-    )
-
-    seed: Seed
-    source: Literal["generated", "files", "hub"]
-    path: str  # files: a directory with train.jsonl and test.jsonl, rows {"question": .., "answer": "steps #### N"}
-    hub_id: str
-    hub_config: str
-    hub_revision: str
-    train: int = Field(ge=1, le=10**7)
-    validation: int = Field(ge=1, le=10**7)
-    test: int = Field(ge=1, le=10**7)
-    one_step: float = Field(ge=0)  # weights of generated problems by their number of steps
-    two_steps: float = Field(ge=0)
-    three_steps: float = Field(ge=0)
-    largest: int = Field(ge=30, le=10**9)  # no number in a generated problem exceeds this
-    shortcut: float = Field(ge=0, le=1)  # share of generated demonstrations that give the answer without the working
-    rambling: float = Field(ge=0, le=1)  # share of them that say a step twice
 
 
 def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:

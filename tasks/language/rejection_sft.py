@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import Field
 
 from tasks.algorithms.common.optimizer import Optimizer, TrainingError
 from tasks.algorithms.language import sft
@@ -16,22 +15,11 @@ from tasks.algorithms.language.sequences import batches_per_run, make_batch, shu
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.tracking import Row, log_table, progress
+from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Demonstrations, Prompts
-from tasks.language.training.environment import Environment, SamplingConfig, judging
+from tasks.language.training.environment import Environment, judging
 from tasks.stage import Metrics, main
-
-
-class RejectionSftConfig(SamplingConfig):
-    """How many answers are drawn, which are kept, and how the policy is trained on them."""
-
-    prompts: int = Field(ge=1, le=10**7)  # at most; the first of the mixture
-    prompts_per_batch: int = Field(ge=1, le=10**6)  # in sampling
-    minimum_reward: float  # a prompt whose best answer earns less is left out
-    epochs: int = Field(ge=1, le=10**6)
-    batch_size: int = Field(ge=1, le=10**6)
-    learning_rate: float = Field(gt=0)
-    clip: float = Field(gt=0)
 
 
 def run(

@@ -11,28 +11,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from tasks.common import estimates, pages, plots, tables
 from tasks.common.estimates import Estimate
+from tasks.language.configs.report import ReportConfig
 from tasks.language.reporting import headline, measures, scoreboard, strata
 from tasks.language.reporting.differences import differences, over_greedy
 from tasks.language.reporting.scoreboard import BEST, Results
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.problems import Problems
-from tasks.stage import Config, Metrics, Seed, main
+from tasks.stage import Metrics, main
 
 Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
-
-
-class ReportConfig(Config):
-    """Which policies are shown, in the pipeline's order, and against which one they are judged."""
-
-    seed: Seed
-    policies: list[str] = Field(min_length=1, json_schema_extra={"uniqueItems": True})
-    baseline: str
-    samples: int = Field(ge=0, le=10**5)  # problems shown with every policy's answer
-    bootstrap: int = Field(ge=1, le=10**6)  # resamples behind the interval of a difference
 
 
 def run(

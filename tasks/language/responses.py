@@ -4,27 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import Field
 
 from tasks.algorithms.language import rollouts
 from tasks.common import models, tables
 from tasks.common.tracking import log_table, progress
+from tasks.language.configs.responses import ResponsesConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
-from tasks.stage import Config, Metrics, Seed, main
-
-
-class ResponsesConfig(Config):
-    """Which prompts, and how responses are sampled."""
-
-    seed: Seed
-    skip: int = Field(ge=0, le=10**7)  # prompts passed over: those that SFT learned by heart teach preferences little
-    prompts: int = Field(ge=1, le=10**7)
-    samples: int = Field(ge=2, le=10**5)  # K
-    temperature: float = Field(gt=0, le=100)
-    max_new_tokens: int = Field(ge=1, le=10**5)
-    batch_size: int = Field(ge=1, le=10**6)  # prompts at a time
+from tasks.stage import Metrics, main
 
 
 def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Metrics:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from tasks.algorithms.common.optimizer import Optimizer
@@ -16,35 +15,15 @@ from tasks.algorithms.language.pairs import Pairs
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.tracking import Row
+from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.ranking_accuracy import STRATA, accuracy, shows_steps
 from tasks.language.tables.preferences import Comparisons
-from tasks.stage import Config, Idle, Metrics, Seed, main
+from tasks.stage import Metrics, main
 
 BINS = 10  # of the calibration curve
 SCORED_AT_ONCE = 128  # held-out responses in one pass; changes speed only
-
-
-class RewardModelConfig(Config):
-    """How the reward model scores a response, and how it is trained."""
-
-    idle = (Idle(("beta",), {"kind": ("head",)}), Idle(("likelihood",), {"kind": ("head",)}, neutral=0.0))
-
-    seed: Seed
-    kind: Literal["head", "log_probability"]  # on the last token's state | beta x the mean over the tokens
-    beta: float = Field(gt=0)  # log_probability only: 0.1 nats a token more are 0.1 beta more of log-odds
-    likelihood: float = Field(ge=0)  # log_probability only: weight of the chosen responses' NLL a token
-    epochs: int = Field(ge=1, le=10**6)
-    prompts_per_batch: int = Field(ge=1, le=10**6)  # all pairs of a prompt stand in one batch
-    learning_rate: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
-    centering: float = Field(ge=0)  # weight of the mean squared sum of a pair's scores
-    corrupted: float = Field(
-        ge=0
-    )  # weight of a corrupted best answer as one more rejected; a prompt's pairs together have 1
-    margin: float = Field(ge=0)  # asked of strong preferences over slight ones (arXiv:2307.09288, eq. 2); 0 for none
-    clip: float = Field(gt=0)
 
 
 def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:

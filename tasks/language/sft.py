@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import Field
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import sft
@@ -15,22 +14,10 @@ from tasks.algorithms.language.sequences import Batch, batches_per_run, make_bat
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.tracking import Row
+from tasks.language.configs.sft import SftConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Demonstrations, Problems
-from tasks.stage import Config, Metrics, Seed, main
-
-
-class SftConfig(Config):
-    """How the policy is trained, and on how many demonstrations."""
-
-    seed: Seed
-    demonstrations: int = Field(ge=1, le=10**7)  # at most as many as there are training problems
-    epochs: int = Field(ge=1, le=10**6)
-    batch_size: int = Field(ge=1, le=10**6)
-    optimizer: Literal["adamw", "muon"]
-    learning_rate: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
-    clip: float = Field(gt=0)
+from tasks.stage import Metrics, main
 
 
 def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path) -> Metrics:

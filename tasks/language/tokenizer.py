@@ -5,14 +5,14 @@ Digits are split because a model of a million weights learns to add digit by dig
 
 from pathlib import Path
 
-from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from tasks.common import tables
 from tasks.common.documents import Documents
+from tasks.language.configs.tokenizer import TokenizerConfig
 from tasks.language.tables.problems import Problems
-from tasks.stage import Config, Metrics, main
+from tasks.stage import Metrics, main
 
 PAD, START, USER, ASSISTANT, END = "<|pad|>", "<|start|>", "<|user|>", "<|assistant|>", "<|end|>"
 CHAT_TEMPLATE = (
@@ -22,12 +22,6 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}" + ASSISTANT + "{% endif %}"
 )
-
-
-class TokenizerConfig(Config):
-    """How many tokens there are."""
-
-    vocabulary: int = Field(ge=300, le=10**6)  # the 256 bytes and the special tokens included
 
 
 def run(config: TokenizerConfig, corpus: Path, problems: Path, out: Path) -> Metrics:

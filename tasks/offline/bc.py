@@ -3,29 +3,17 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import torch
-from pydantic import Field
 
 from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
+from tasks.offline.configs.bc import BcConfig
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.training import learners
-from tasks.offline.training.learners import DataSets, Learner, LearnerConfig
-from tasks.stage import Metrics, Name, Sizes, main
-
-
-class BcConfig(LearnerConfig):
-    """How the policy is fitted, and to how much of the data."""
-
-    datasets: DataSets
-    shares: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(
-        min_length=1
-    )  # variant -> share of the trajectories kept, the best by return
-    hidden: Sizes
-    learning_rate: float = Field(gt=0)
+from tasks.offline.training.learners import Learner
+from tasks.stage import Metrics, main
 
 
 def run(config: BcConfig, transitions: Path, out: Path) -> Metrics:

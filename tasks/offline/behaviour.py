@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import Settings, fit
@@ -26,6 +25,7 @@ from tasks.algorithms.offline.networks.actors import Behaviour, Sampled, Tanh
 from tasks.common import tables
 from tasks.common.estimates import bootstrap
 from tasks.common.tracking import track
+from tasks.offline.configs.behaviour import BehaviourConfig, Training
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.stored import Reference
@@ -35,48 +35,13 @@ from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import files
 from tasks.offline.policies.behaviour_folder import EXPERT, MEDIUM, RANDOM, REFERENCE, REPLAY
 from tasks.offline.training.on_policy import Collector
-from tasks.stage import Config, Metrics, Name, Seed, Sizes, main
+from tasks.stage import Metrics, main
 
 FIRST_LOOK, SECOND_LOOK, MEASURED_BY = (
     1_000_000,
     1_500_000,
     2_000_000,
 )  # seeds: episodes that choose a policy flatter it
-
-
-class Training(Config):
-    """PPO's way in one environment; without steps there is a random policy only."""
-
-    id: str | None = Field(pattern=simulators.ID)  # Gymnasium's, or module:id; null: the key itself
-    steps: int = Field(ge=0, le=10**9)  # in the environment
-    medium: float = Field(gt=0, lt=1)  # where between the random and the best policy's return the medium one's lies
-    evaluate_every: int = Field(ge=1, le=10**9)  # updates
-    learning_rate: float = Field(gt=0)
-    gamma: float = Field(ge=0, le=1)
-    entropy: float = Field(ge=0)  # weight of the bonus
-
-
-class BehaviourConfig(Config):
-    """PPO, alike in all environments but for what they say themselves."""
-
-    environments: dict[Name, Training] = Field(
-        json_schema_extra={"environmentsOr": list(simulators.OWN)}
-    )  # Gymnasium's, another package's or our own; the command line looks before anything runs
-    seed: Seed
-    copies: int = Field(ge=1, le=10000)  # of the environment, side by side
-    horizon: int = Field(ge=1, le=10**6)  # steps of each for one update
-    hidden: Sizes
-    lam: float = Field(ge=0, le=1)
-    clip: float = Field(gt=0)
-    epochs: int = Field(ge=1, le=10**6)
-    minibatches: int = Field(ge=1, le=10**6)
-    max_gradient: float = Field(gt=0)
-    evaluate_episodes: int = Field(ge=2, le=10**7)  # of every policy on the way: the first look
-    finalists: int = Field(
-        ge=1
-    )  # policies that get a second look: the best ones, and those nearest to the medium return
-    final_episodes: int = Field(ge=2, le=10**7)  # of each of them, others: the second look, which chooses
-    measure_episodes: int = Field(ge=2, le=10**7)  # of each policy that was chosen, others again
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,14 @@
 from pathlib import Path
 
 import torch
-from pydantic import Field
 
 from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
+from tasks.offline.configs.brac import BracConfig
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.training import learners
-from tasks.offline.training.learners import DataSets, Learner, LearnerConfig
-from tasks.stage import Metrics, Sizes, main
-
-
-class BracConfig(LearnerConfig):
-    """The penalty, and the networks."""
-
-    datasets: DataSets
-    gamma: float = Field(gt=0, lt=1)
-    alpha: float = Field(ge=0)  # value that one nat away from the behaviour costs
-    target_rate: float = Field(gt=0, le=1)  # of the way that the target critics move in a step
-    warmup: int = Field(ge=0, le=10**9)  # steps in which the policy only follows the cloned behaviour
-    critics: int = Field(ge=1, le=100)
-    hidden: Sizes
-    learning_rate: float = Field(gt=0)  # of the policy and the clone
-    critic_learning_rate: float = Field(gt=0)
+from tasks.offline.training.learners import Learner
+from tasks.stage import Metrics, main
 
 
 def run(config: BracConfig, transitions: Path, out: Path) -> Metrics:

@@ -5,40 +5,14 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from pydantic import Field
 
 from tasks.algorithms.offline import cql, cql_continuous
 from tasks.algorithms.offline.adam import Adam
+from tasks.offline.configs.cql import CqlConfig, Weight
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.training import learners, q_learning
-from tasks.offline.training.learners import DataSets, Learner
-from tasks.offline.training.q_learning import QConfig
-from tasks.stage import Config, Metrics, Name, main
-
-
-class Weight(Config):
-    """One row of the table: the weight of the conservative term."""
-
-    discrete: float = Field(ge=0)
-    continuous: float = Field(gt=0)
-
-
-class ContinuousConfig(Config):
-    """What soft actor-critic needs besides."""
-
-    gap: float | None  # how far the conservative term may rise before its weight does; null holds the weight
-    samples: int = Field(ge=1, le=10**5)  # of each of the three kinds of actions that are held down
-    critics: int = Field(ge=1, le=100)
-    policy_learning_rate: float = Field(gt=0)  # and of the temperature and the weight; `learning_rate` is the critics'
-    target_rate: float = Field(gt=0, le=1)  # of the way that the target critics move in each step
-
-
-class CqlConfig(QConfig):
-    """How conservative, and how the networks learn; the loss and the target network are DQN's, for discrete actions."""
-
-    datasets: DataSets
-    alphas: dict[Name, Weight] = Field(min_length=1)  # by variant
-    continuous: ContinuousConfig
+from tasks.offline.training.learners import Learner
+from tasks.stage import Metrics, main
 
 
 def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:

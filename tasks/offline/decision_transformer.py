@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from tasks.algorithms.offline import decision_transformer as dt
@@ -17,83 +16,12 @@ from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.windows import Episodes
 from tasks.common import model_files, tables
 from tasks.common.documents import Documents
+from tasks.offline.configs.decision_transformer import Asked, DecisionTransformerConfig, Init
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.policies import trunks
 from tasks.offline.training import learners
-from tasks.offline.training.learners import Learner, LearnerConfig
-from tasks.stage import Config, Idle, Metrics, Name, key_of, main
-
-Init = Literal["random", "language", "synthetic"]
-
-
-class Asked(Config):
-    """What is asked of policies of one data set, and how far back they look."""
-
-    targets: list[float] = Field(min_length=1)  # returns; the first one is asked for while training goes on
-    scale: float = Field(gt=0)  # that returns are divided by before the model sees them
-    context: int = Field(ge=1, le=10**6)  # K, the last steps that the model sees
-
-
-class LanguageConfig(Config):
-    """The language model that trunks with init: language start from; with any of those, all trunks have its sizes."""
-
-    source: Literal["directory", "hub"]
-    path: str  # directory: model and tokenizer in Hugging Face layout
-    hub_id: str
-    hub_revision: str
-
-
-class TextConfig(Config):
-    """Next-token prediction beside that of actions."""
-
-    weight: float = Field(ge=0)  # lambda; 0 reads no text
-    path: str  # a folder with corpus.parquet, as the stage corpus writes it, or with .txt files
-    rows: int = Field(ge=1, le=10**6)  # a step
-    length: int = Field(ge=2, le=10**6)  # tokens a row
-
-
-class SyntheticConfig(Config):
-    """What trunks with init: synthetic learn first: next states of a random Markov chain."""
-
-    states: int = Field(ge=2, le=10**8)
-    steps: int = Field(ge=1, le=10**9)
-    rows: int = Field(ge=1, le=10**6)
-    length: int = Field(ge=2, le=10**6)
-    learning_rate: float = Field(gt=0)
-
-
-class DecisionTransformerConfig(LearnerConfig):
-    """The model, how it is trained, and which returns are asked for."""
-
-    idle = (
-        Idle(("language",), {"inits.*": ("random", "synthetic")}),
-        Idle(("language.path",), {"language.source": ("hub",)}),
-        Idle(("language.hub_id", "language.hub_revision"), {"language.source": ("directory",)}),
-        Idle(("text.path", "text.rows", "text.length"), {"text.weight": (0,)}),
-        Idle(("synthetic",), {"inits.*": ("random", "language")}),
-    )
-
-    datasets: dict[Annotated[str, key_of("transitions.datasets")], Asked]
-    inits: dict[Name, Init] = Field(min_length=1)  # variant -> what its trunk starts from
-    width: int = Field(ge=1, le=10**5)
-    layers: int = Field(ge=1, le=1000)
-    heads: int = Field(ge=1, le=1000)
-    dropout: float = Field(ge=0, lt=1)
-    learning_rate: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
-    warmup: int = Field(ge=0, le=10**9)  # steps
-    last_rate: float = Field(gt=0, le=1)  # share of the learning rate that a cosine ends at; 1 keeps it
-    clip: float = Field(gt=0)
-    bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
-    language: LanguageConfig
-    text: TextConfig
-    synthetic: SyntheticConfig
-
-    @model_validator(mode="after")
-    def _heads_divide_width(self) -> "DecisionTransformerConfig":
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        return self
+from tasks.offline.training.learners import Learner
+from tasks.stage import Metrics, main
 
 
 def run(config: DecisionTransformerConfig, transitions: Path, language: Path, texts: Path, out: Path) -> Metrics:

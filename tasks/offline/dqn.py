@@ -6,34 +6,16 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from pydantic import Field
 
 from tasks.algorithms.offline import dqn
+from tasks.offline.configs.dqn import DqnConfig, Variant
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.training import learners, q_learning
-from tasks.offline.training.learners import DataSets, Learner
-from tasks.offline.training.online import ExplorationConfig, Explorer
-from tasks.offline.training.q_learning import QConfig
-from tasks.stage import Config, Idle, Metrics, Name, main
+from tasks.offline.training.learners import Learner
+from tasks.offline.training.online import Explorer
+from tasks.stage import Metrics, main
 
 EPISODES = 100_000_000  # seeds of episodes that each seed has to itself
-
-
-class Variant(Config):
-    """One row of the table."""
-
-    double: bool  # whether the online network selects the next action, which the target network values
-    online: bool  # learns in the data set's environment, and not from the data set
-
-
-class DqnConfig(QConfig):
-    """How the network learns."""
-
-    idle = (Idle(("exploration",), {"variants.*.online": (False,)}),)
-
-    datasets: DataSets
-    variants: dict[Name, Variant] = Field(min_length=1)
-    exploration: ExplorationConfig  # for variants that learn online
 
 
 def run(config: DqnConfig, transitions: Path, out: Path) -> Metrics:

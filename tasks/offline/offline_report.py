@@ -7,46 +7,19 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from tasks.common import pages, plots
 from tasks.common.plots import Panel
+from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.reporting import measurements, results
 from tasks.offline.reporting.measurements import Scores
 from tasks.offline.reporting.results import Result, Table, Verdict
 from tasks.offline.reporting.seed_intervals import over_seeds
-from tasks.stage import Config, Metrics, Name, fields_key_of, key_of, main
+from tasks.stage import Metrics, main
 
 SELECTED = "†"  # behind a variant whose score is not held out from what chose it
-
-
-class Measured(Config):
-    """Whose policies are measured."""
-
-    model_config = fields_key_of(dataset="{method}.datasets")
-    method: Literal["tabular_q", "dqn", "bc", "cql", "awr", "bear", "brac", "decision_transformer"]
-    dataset: str
-
-
-class Expectation(Config):
-    """That one variant (or `data mean`, `data best`, `greedy behaviour`) scores higher than another on a data set."""
-
-    dataset: str = key_of("transitions.datasets")
-    higher: str
-    lower: str
-
-
-class OfflineReportConfig(Config):
-    """What is shown, in this order, and what was expected."""
-
-    policies: dict[Name, Measured] = Field(min_length=1)
-    selected: dict[
-        Name, str
-    ]  # variants with a value that returns in the environment chose, and which: marked in every table
-    expectations: list[Expectation]
 
 
 def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:

@@ -14,27 +14,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from tasks.common import models, tables
+from tasks.common.config import Seed
 from tasks.common.tracking import progress
+from tasks.offline.configs.returns import ReturnsConfig
 from tasks.offline.datasets.stored import Recording, read
 from tasks.offline.environments import rendering
 from tasks.offline.environments.rollouts import Played, Player, as_player, play
 from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import behaviour_folder, kinds
 from tasks.offline.reporting import measurements, value_estimates
-from tasks.offline.reporting.value_estimates import FittedQConfig
-from tasks.stage import Config, Metrics, Seed, main
-
-
-class ReturnsConfig(Config):
-    """What is measured, and how thoroughly."""
-
-    seed: Seed  # of the first episode; the next one's is one more
-    episodes: int = Field(ge=1, le=10**7)
-    gamma: float = Field(ge=0, le=1)  # of the off-policy estimate, for policies without a discount of their own
-    fitted_q: FittedQConfig
+from tasks.stage import Metrics, main
 
 
 @dataclass(frozen=True)

@@ -3,27 +3,17 @@
 from pathlib import Path
 
 import pandas as pd
-from pydantic import Field
 
 from tasks.algorithms.offline import tabular_q
 from tasks.common.tracking import track
+from tasks.offline.configs.tabular_q import TabularQConfig
 from tasks.offline.datasets.stored import read
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import files
-from tasks.offline.training.learners import EVALUATION_SEED, DataSets
-from tasks.stage import Config, Metrics, main
+from tasks.offline.training.learners import EVALUATION_SEED
+from tasks.stage import Metrics, main
 
 VARIANT = "Q-learning"
-
-
-class TabularQConfig(Config):
-    """What is converged to, and how closely. Nothing here is random, so there is one seed."""
-
-    datasets: DataSets
-    gamma: float = Field(ge=0, lt=1)
-    tolerance: float = Field(gt=0)  # sweeps end when no value changes by more
-    states: int = Field(ge=1, le=10**8)  # distinct observations, at most
-    evaluate_episodes: int = Field(ge=1, le=10**7)
 
 
 def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from os.path import normpath
 from pathlib import Path
 from shutil import copytree
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import ConfigDict, Field
 
 from tasks.algorithms.offline.networks.actors import Sampled
 from tasks.common import tables
+from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import imported, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.datasets.stored import Reference
@@ -25,7 +25,7 @@ from tasks.offline.datasets.tables import Recorded
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import behaviour_folder, files
 from tasks.offline.policies.behaviour_folder import EXPERT, MEDIUM
-from tasks.stage import Config, Idle, Metrics, Name, Seed, key_of, main
+from tasks.stage import Metrics, main
 
 WAVE = 32  # episodes played side by side
 RECORDERS = {  # source -> the policies that a data set of it is handed on with; a replay ends with the medium one
@@ -40,48 +40,6 @@ IMPORTS: dict[str, Callable[[Path, str, str], list[Episode]]] = {  # of: raw fol
     "minari-remote": lambda raw, location, environment: imported.remote_minari(location, environment),
     "d4rl": lambda raw, location, environment: imported.d4rl(raw / location, environment),
 }
-
-
-def _of(sources: Sequence[str], rule: dict[str, Any]) -> dict[str, Any]:
-    return {"if": {"properties": {"source": {"enum": sources}}}, "then": rule}
-
-
-RULES: list[Any] = [  # of data sets, that the command line knows before anything runs
-    _of([*IMPORTS], {"properties": {"location": {"type": "string", "$comment": "of what is imported"}}}),
-    _of(["minari", "d4rl"], {"properties": {"location": {"existsBelow": "transitions.path"}}}),
-    _of(
-        ["random", "medium", "medium-expert", "expert"],
-        {
-            "anyOf": [
-                {"properties": {"steps": {"type": "integer", "$comment": "here or in episodes"}}},
-                {"properties": {"episodes": {"type": "integer"}}},
-            ]
-        },
-    ),
-]
-
-
-class Dataset(Config):
-    """One data set: whence its episodes are, and how many of them; where both limits are null, all that there are."""
-
-    model_config = ConfigDict(json_schema_extra={"allOf": RULES})
-    idle = (
-        Idle(("location",), {"source": ("random", "medium", "medium-replay", "medium-expert", "expert")}, neutral=None),
-    )
-
-    environment: str = key_of("behaviour.environments")
-    source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
-    location: str | None  # of an import: a folder or file below transitions.path, or Minari's id
-    steps: int | None = Field(ge=1)  # whole episodes until there are so many
-    episodes: int | None = Field(ge=1)
-
-
-class TransitionsConfig(Config):
-    """Which data sets there are."""
-
-    datasets: dict[Name, Dataset]
-    path: str
-    seed: Seed
 
 
 def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Metrics:

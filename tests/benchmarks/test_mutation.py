@@ -31,7 +31,7 @@ def test_larger():
 def test_half():
     assert half(4) == 2
 """
-ADVANTAGES, SURROGATE, DPO = (f"tasks/algorithms/{name}.py" for name in ("advantages", "surrogate", "dpo"))
+ADVANTAGES, SURROGATE, DPO = (f"tasks/algorithms/language/{name}.py" for name in ("advantages", "surrogate", "dpo"))
 KNOWN = [  # a fault in the module, and what stands there without it
     (ADVANTAGES, "centred = rewards + mean[owner]", "centred = rewards - mean[owner]"),
     (
@@ -56,7 +56,7 @@ KNOWN = [  # a fault in the module, and what stands there without it
     ),
     (DPO, "margin = self.beta / difference", "margin = self.beta * difference"),
 ]
-TESTS = [f"tests/tasks/algorithms/test_{name}.py" for name in ("advantages", "grpo_loss", "ppo_loss", "dpo")]
+TESTS = [f"tests/tasks/algorithms/language/test_{name}.py" for name in ("advantages", "grpo_loss", "ppo_loss", "dpo")]
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_faults_in_lines_that_matter_are_noticed():
 def test_a_sample_of_the_learning_s_faults_is_noticed_about_as_often_as_was_recorded():
     """The draw is another one whenever the modules have other faults; what survives is named."""
     recorded = json.loads(mutation.RESULT.read_text())["score"]
-    found = mutation.measure(mutation.modules_of("tasks/algorithms"), 12, 0)
+    found = mutation.measure(mutation.modules_of("tasks/algorithms/language"), 12, 0)
     assert found["score"]["high"] > recorded["low"], found["survivors"]
 
 
@@ -157,7 +157,7 @@ def test_the_page_tells_the_sample_and_its_interval(monkeypatch):
 
 
 def test_a_sample_is_the_seed_s(monkeypatch):
-    known = [Mutant(str(number), f"tasks/algorithms/{number % 2}.py", "a", "b") for number in range(40)]
+    known = [Mutant(str(number), f"tasks/algorithms/language/{number % 2}.py", "a", "b") for number in range(40)]
     asked = []
 
     def all_but_one(root, chosen, tests):

@@ -15,13 +15,6 @@ from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.rollouts import sample
 
 WANTED = "expected an attention model, whose key-value cache has a place for each token of a row"
-# Model types of transformers that say so themselves (`_is_stateful`), for the command line, which does not import it.
-RECURRENT = (
-    *("bailing_hybrid", "bamba", "deepseek_v4", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba"),
-    *("kimi_linear", "mamba", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe"),
-    *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen4_exp", "qwen4_exp_text", "recurrent_gemma"),
-    *("rwkv", "xlstm", "zamba", "zamba2", "zaya"),
-)
 PROMPTS, ANSWERS, OWNER = [[5, 6, 7], [8]], [[9, 5], [6, 7, 8], [9], [5, 5]], [0, 0, 1, 1]
 NEAR = 0.05  # nats; fp32 differs by a hundredth of it
 

@@ -7,59 +7,25 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import ConfigDict, Field, model_validator
 
 from tasks.algorithms.language import experience, reward_model, rollouts
 from tasks.algorithms.language.advantages import increments
 from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models
+from tasks.language.configs.policies import RewardWeights, SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.verifier import Verifier
-from tasks.stage import Config, Seed
 
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
 SEEDS = 2**43  # more would, with what sampling adds, be no seed of torch's
 SHOWN = 24  # responses of a step in its table of samples
 NOTHING = rewards.Weights(0.0, 0.0, 0.0, 0.0)
-PARTS = ("verifiable", "rubric", "reward_model", "format")
-ONE_COUNTS: Any = [
-    {"properties": {part: {"type": "number", "exclusiveMinimum": 0, "$comment": "here or in another weight"}}}
-    for part in PARTS
-]
-
-
-class RewardWeights(Config):
-    """How much each reward counts; the policy is trained for the weighted sum. `format` alone says nothing of being right."""
-
-    model_config = ConfigDict(json_schema_extra={"anyOf": ONE_COUNTS})
-
-    verifiable: float = Field(ge=0)
-    rubric: float = Field(ge=0)
-    reward_model: float = Field(ge=0)
-    format: float = Field(ge=0)
-
-    @model_validator(mode="after")
-    def _one_counts(self) -> Self:
-        if not any(getattr(self, part) for part in PARTS):
-            raise ValueError("expected one weight above 0")
-        return self
-
-
-class SamplingConfig(Config):
-    """What every stage that samples from its policy and judges the samples has in its section."""
-
-    seed: Seed
-    samples: int = Field(ge=1, le=10**5)  # responses to a prompt
-    temperature: float = Field(gt=0, le=100)
-    max_new_tokens: int = Field(ge=1, le=10**5)
-    reward: RewardWeights
-    reward_model_path: str  # a dep of the stage; read only where the reward, or a data set's, asks for it
 
 
 class Judge:

@@ -3,52 +3,25 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 import torch
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
 from tasks.common.checkpoints import Best, Stateful, resumable
 from tasks.common.tracking import Row
+from tasks.language.configs.policies import PolicyConfig
 from tasks.language.tables.problems import Problems, Prompts
-from tasks.language.training.environment import Environment, SamplingConfig, judging
-from tasks.stage import Idle, Metrics
+from tasks.language.training.environment import Environment, judging
+from tasks.stage import Metrics
 
 Settings = TypeVar("Settings", bound=Any)
 
 
 LATEST = "latest/"
-BEST_IS_KNOWN: Any = {
-    "if": {"properties": {"keep": {"const": "best"}}, "required": ["keep"]},
-    "then": {"properties": {"evaluate_every": {"type": "integer", "minimum": 1, "$comment": "with keep best"}}},
-}
-
-
-class PolicyConfig(SamplingConfig):
-    """What the sections of all policies trained by reward have in common."""
-
-    model_config = ConfigDict(json_schema_extra={"allOf": [BEST_IS_KNOWN]})
-    idle: ClassVar[tuple[Idle, ...]] = (Idle(("evaluate_prompts",), {"evaluate_every": (0,)}),)
-
-    steps: int = Field(ge=1, le=10**9)
-    prompts_per_step: int = Field(ge=1, le=10**6)
-    learning_rate: float = Field(gt=0)
-    clip: float = Field(gt=0)  # of the gradient's norm
-    keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
-    evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
-    evaluate_prompts: int = Field(ge=1, le=10**7)
-    show_every: int = Field(ge=0, le=10**9)  # steps between two tables of samples in MLflow; 0 for none
-
-    @field_validator("evaluate_every")
-    @classmethod
-    def _best_is_known(cls, value: int, info: ValidationInfo) -> int:
-        if info.data.get("keep") == "best" and not value:
-            raise ValueError("expected at least 1 with keep best")
-        return value
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,6 @@ OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {"graph": GraphEnv, "ke
 OPTIMA = {"graph": float(-GRAPH.distances[GRAPH.starts].mean()), "key-to-door": 1.0}  # mean return of the best policy
 
 
-ID = r"^(\w+(\.\w+)*:)?[\w./-]+$"  # of an environment, with or without the module that registers it
 PLUGINS = "gymnasium.envs"  # the group of entry points by which packages register environments
 
 

@@ -9,27 +9,15 @@ from math import ceil, inf, log
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from tasks.algorithms.offline import fitted_q
 from tasks.algorithms.offline.networks.critics import Critics
+from tasks.offline.configs.returns import FittedQConfig
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.environments.rollouts import Played, Player, play
-from tasks.stage import Config
 
 TAIL = 1e-3  # gamma^t from which on rewards are left out
-
-
-class FittedQConfig(Config):
-    """How the off-policy estimate is fitted (tasks/algorithms/offline/fitted_q.py)."""
-
-    most_steps: int = Field(ge=0)  # 0: no estimate
-    tolerance: float = Field(gt=0)  # within which it settles, in root mean square discounted returns of the data
-    batch_size: int = Field(ge=1)
-    hidden: list[int]
-    learning_rate: float = Field(gt=0)
-    target_rate: float = Field(gt=0, le=1)
 
 
 @dataclass(frozen=True)

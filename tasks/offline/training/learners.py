@@ -10,38 +10,21 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from tasks.common import models
 from tasks.common.checkpoints import State, Training, resumable
 from tasks.common.tracking import Row, part
+from tasks.offline.configs.learners import LearnerConfig
 from tasks.offline.datasets.stored import Recording, read
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import files
 from tasks.offline.training import mean_metrics
-from tasks.stage import Config, Metrics, Seed, key_of
-
-DataSets = Annotated[
-    list[Annotated[str, key_of("transitions.datasets")]], Field(json_schema_extra={"uniqueItems": True})
-]
-
-
-class LearnerConfig(Config):
-    """How long a method learns, how often, and how often it is looked at."""
-
-    seeds: list[Seed] = Field(min_length=1, json_schema_extra={"uniqueItems": True})
-    steps: int = Field(ge=1, le=10**9)  # gradient steps
-    batch_size: int = Field(ge=1, le=10**6)
-    log_every: int = Field(ge=1, le=10**9)  # steps whose metrics become one row of the curve
-    evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
-    evaluate_episodes: int = Field(
-        ge=1, le=10**7
-    )  # played in each of them; the policy kept is the last one all the same
+from tasks.stage import Metrics
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.replay import Replay
 from tasks.algorithms.offline.transitions import Batch
+from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
-from tasks.stage import Config
-
-
-class ExplorationConfig(Config):
-    """How an environment is explored."""
-
-    replay: int = Field(ge=1)  # transitions kept
-    warmup: int = Field(ge=1)  # steps of random play before the first gradient step
-    steps: int = Field(ge=1)  # in the environment before each gradient step
-    first_epsilon: float = Field(ge=0, le=1)  # share of random actions at first,
-    last_epsilon: float = Field(ge=0, le=1)  # and from
-    last_from: int = Field(ge=1)  # this step in the environment on; it falls linearly between
 
 
 class Explorer:

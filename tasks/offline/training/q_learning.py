@@ -2,30 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
 
 import torch
-from pydantic import Field
 
 from tasks.algorithms.offline import dqn
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import Normaliser, QValues
 from tasks.algorithms.offline.networks.target import Target
 from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.offline.configs.learners import QConfig
 from tasks.offline.datasets.stored import Recording
-from tasks.offline.training.learners import Learner, LearnerConfig
-from tasks.stage import Sizes
-
-
-class QConfig(LearnerConfig):
-    """The network, how it is fitted, and how its target network follows it."""
-
-    hidden: Sizes
-    learning_rate: float = Field(gt=0)
-    gamma: float = Field(ge=0, le=1)
-    loss: Literal["huber", "squared"]
-    target_every: int = Field(ge=1, le=10**9)  # steps between two updates of the target network
-    target_rate: float = Field(gt=0, le=1)  # how far it then moves: 1 all the way, less is Polyak averaging
+from tasks.offline.training.learners import Learner
 
 
 def network(config: QConfig, recording: Recording) -> QValues:

@@ -148,11 +148,11 @@ def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
 KILLED_BEFORE_THE_LOCK_FILE = """
 import os, signal, sys
 from pathlib import Path
-from flows.engine import records
+from flows.engine import dvc_stage
 from flows.engine.coordinator import Coordinator
 from flows.engine.mlflow_recording import Recorder, settle
-from tasks import database
-records.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from tasks.common import mlflow_database
+dvc_stage.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 root = Path(sys.argv[1])
 with Coordinator(root, Recorder(root, "language")) as coordinator:
     coordinator.execute("c", print)

@@ -6,16 +6,23 @@ from pathlib import Path
 import pytest
 
 from flows.params import editing
-from flows.params.editing import ParameterError
+from flows.params.reading import ParameterError
+from tests.conftest import SECTIONS
 from tests.test_contract import PIPELINE
 
 ROOT = Path(__file__).parents[3]
 POLICIES = [f"evaluate@{name}" for name in PIPELINE["stages"]["evaluate"]["matrix"]["policy"]]
-STAGES = {*PIPELINE["stages"], *POLICIES} - {"evaluate"}
+STAGES = {*PIPELINE["stages"], *POLICIES, "transitions@graph-60"} - {"evaluate"}
 SET = "location: '', hub_config: null, hub_revision: null, hub_split: null, weight: 1.0, reward: policy"
 MIXED = f"{{name: a, source: problems, {SET}}}"
 
-SINGLE = {  # by the schema alone, so that a setting is refused where it is made
+SINGLE = {  # by the section's Config alone, so that a setting is refused where it is made
+    "pretrained.heads=3": "expected twice its number to divide width = 128, got 3",
+    "pretrained.heads=128": "expected twice its number to divide width = 128, got 128",
+    "decision_transformer.heads=3": "expected a divisor of width = 64, got 3",
+    "evaluate.pass_at=[1, 16]": "expected at most samples = 8 in each place, got [1, 16]",
+    "ppo.minibatches=97": "expected at most prompts_per_step x samples = 96, got 97",
+    "report.baseline=ppo2": "expected one of report.policies, got 'ppo2'",
     "report.policies=[sft, sft]": "expected a list of at least 1 items and with none twice, got ",
     "evaluate.pass_at=[0]": "expected a whole number of at least 1, got 0",
     "sft.seed=-1": "expected a whole number of at least 0 and below 4294967296, got -1",
@@ -31,13 +38,7 @@ SINGLE = {  # by the schema alone, so that a setting is refused where it is made
     "responses.temperature=1e308": "expected a number above 0 and of at most 100, got 1e",
 }
 TOGETHER = {
-    "pretrained.heads=3": "pretrained.heads: expected twice its number to divide width = 128, got 3",
-    "pretrained.heads=128": "pretrained.heads: expected twice its number to divide width = 128, got 128",
-    "decision_transformer.heads=3": "decision_transformer.heads: expected a divisor of width = 64, got 3",
-    "evaluate.pass_at=[1, 16]": "evaluate.pass_at: expected at most evaluate.samples = 8, got 16",
-    "ppo.minibatches=97": "ppo.minibatches: expected at most prompts_per_step x samples = 96, got 97",
     "report.policies=[sft, foo]": "report.policies: expected policies that dvc.yaml evaluates (there are ",
-    "report.policies=[dpo]": "report.baseline: expected one of report.policies, got 'sft'",
     "responses.skip=20000": "responses.skip: expected less than problems.train = 20000, got 20000",
     "mixture.skip=20000": "mixture.skip: expected less than problems.train = 20000, got 20000",
     f"mixture.datasets=[{MIXED}, {MIXED}]": "mixture.datasets.1.name: expected different names, got 'a' twice",
@@ -72,15 +73,14 @@ TOGETHER = {
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("setting", SINGLE)
 def test_a_value_that_cannot_be(root: Path, setting: str) -> None:
     with pytest.raises(ParameterError) as caught:
-        editing.edit(root, [editing.setting(setting)])
+        editing.edit(root, SECTIONS, [editing.setting(setting)])
     key, expected = setting.partition("=")[0], SINGLE[setting]
     assert str(caught.value).startswith(f"--set {key}")
     assert expected in str(caught.value)
@@ -89,28 +89,28 @@ def test_a_value_that_cannot_be(root: Path, setting: str) -> None:
 
 @pytest.mark.parametrize("setting", TOGETHER)
 def test_values_that_do_not_fit_together(root: Path, setting: str) -> None:
-    editing.edit(root, [editing.setting(setting)])
+    editing.edit(root, SECTIONS, [editing.setting(setting)])
     with pytest.raises(ParameterError) as caught:
-        editing.check_together(root, STAGES)
+        editing.check_together(root, SECTIONS, STAGES, STAGES)
     assert str(caught.value).startswith(f"params.yaml: {TOGETHER[setting]}")
     assert "\n" not in str(caught.value)
 
 
 def test_what_no_stage_needs_is_not_asked(root: Path) -> None:
-    editing.edit(root, [editing.setting("report.policies=[sft, foo]")])
-    editing.check_together(root, STAGES - {"report"})
+    editing.edit(root, SECTIONS, [editing.setting("report.policies=[sft, foo]")])
+    editing.check_together(root, SECTIONS, STAGES - {"report"}, STAGES)
 
 
 def test_a_model_in_the_folder_or_of_a_stage_will_do(root: Path) -> None:
     for setting in ("grpo.reward.reward_model=1.0", "grpo.reward_model_path=models/mine"):
-        editing.edit(root, [editing.setting(setting)])
+        editing.edit(root, SECTIONS, [editing.setting(setting)])
     with pytest.raises(ParameterError, match=r"grpo.reward_model_path: expected a folder with a model"):
-        editing.check_together(root, STAGES)
+        editing.check_together(root, SECTIONS, STAGES, STAGES)
     (root / "models/mine").mkdir(parents=True)
     (root / "models/mine/config.json").write_text("{}")
-    editing.check_together(root, STAGES)
-    editing.edit(root, [editing.setting("grpo.reward_model_path=data/reward_model")])
-    editing.check_together(root, STAGES)
+    editing.check_together(root, SECTIONS, STAGES, STAGES)
+    editing.edit(root, SECTIONS, [editing.setting("grpo.reward_model_path=data/reward_model")])
+    editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 
 def test_a_link_below_the_folder_may_lead_to_data_elsewhere(
@@ -120,20 +120,20 @@ def test_a_link_below_the_folder_may_lead_to_data_elsewhere(
     raw.mkdir(parents=True)
     (raw / "mine").symlink_to(tmp_path_factory.mktemp("elsewhere"))
     entry = "{environment: graph, source: minari, location: mine, steps: null, episodes: null}"
-    editing.edit(root, [editing.setting(f"transitions.datasets.graph-60={entry}")])
-    editing.check_together(root, STAGES)
+    editing.edit(root, SECTIONS, [editing.setting(f"transitions.datasets.graph-60={entry}")])
+    editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 
 def test_a_method_may_be_expected_to_beat_the_data(root: Path) -> None:
     for side in ("data mean", "data best", "greedy behaviour"):
         text = f"offline_report.expectations=[{{dataset: graph-60, higher: {side}, lower: Q-learning}}]"
-        editing.edit(root, [editing.setting(text)])
-        editing.check_together(root, STAGES)
+        editing.edit(root, SECTIONS, [editing.setting(text)])
+        editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 
 @pytest.mark.parametrize("name", [None, *sorted(path.stem for path in (ROOT / "presets").glob("*.yaml"))])
 def test_the_defaults_and_every_preset_fit(root: Path, name: str | None) -> None:
     shutil.copytree(ROOT / "presets", root / "presets")
     if name:
-        editing.edit(root, editing.preset(root, name))
-    editing.check_together(root, STAGES)
+        editing.edit(root, SECTIONS, editing.preset(root, SECTIONS, name))
+    editing.check_together(root, SECTIONS, STAGES, STAGES)

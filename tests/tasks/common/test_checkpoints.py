@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.common import checkpoints
 from tasks.common.checkpoints import Best, Training, resumable
-from tasks.stage import Config
+from tasks.common.config import Config
 from tests.tasks.tiny import llama
 
 STEPS = 9

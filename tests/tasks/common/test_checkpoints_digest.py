@@ -2,7 +2,7 @@ import torch
 
 from tasks.common import checkpoints, models
 from tasks.common.checkpoints import digest
-from tasks.stage import Config
+from tasks.common.config import Config
 
 
 class ToyConfig(Config):

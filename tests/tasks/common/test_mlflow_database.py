@@ -19,7 +19,11 @@ from tasks.common import mlflow_database
 from tasks.common.mlflow_database import ARTIFACTS, DATABASE, DatabaseError
 
 ROOT = Path(__file__).parents[3]
-MAKE = [sys.executable, "-c", "from pathlib import Path; from tasks import database; database.open_client(Path())"]
+MAKE = [
+    sys.executable,
+    "-c",
+    "from pathlib import Path; from tasks.common import mlflow_database; mlflow_database.open_client(Path())",
+]
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@ import re
 
 from tasks.common import tables
 from tasks.common.documents import Documents
-from tasks.language.corpus import CorpusConfig, run
+from tasks.language.configs.corpus import CorpusConfig
+from tasks.language.corpus import run
 from tasks.language.tables.problems import Problems
 from tests.conftest import tiny
 

@@ -6,12 +6,14 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
-from flows.params.checking import ParameterError, validate
+from flows.params.checking import validate
+from flows.params.reading import ParameterError
 from tasks.algorithms.language import dpo
 from tasks.algorithms.language.completions import make_completions, response_logps
 from tasks.common import models, tables
+from tasks.language.configs.dpo import DpoConfig
 from tasks.language.data import chat
-from tasks.language.dpo import DpoConfig, run
+from tasks.language.dpo import run
 from tasks.language.tables.preferences import Comparisons
 
 PLAIN = {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "length_normalised": False, "gamma": 0.0}
@@ -122,16 +124,15 @@ def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(made, preferenc
     ],
 )
 def test_a_parameter_that_the_loss_would_ignore_is_an_error(changes, key, expected, line):
-    """In the Config, and in the schema that the command line reads before anything runs."""
+    """In the Config, and in the line that the command line makes of it before anything runs."""
     values = {**CONFIG.model_dump(), **changes}
     with pytest.raises(ValidationError) as error:
         DpoConfig.model_validate(values)
     assert [(fault["loc"], expected in fault["msg"]) for fault in error.value.errors()] == [((key,), True)]
-    schema = {"properties": {"dpo": DpoConfig.model_json_schema()}}
     with pytest.raises(ParameterError) as told:
-        validate({"dpo": values}, schema, {})
+        validate({"dpo": values}, {"dpo": DpoConfig}, {})
     assert str(told.value) == line
-    validate({"dpo": CONFIG.model_dump()}, schema, {})
+    validate({"dpo": CONFIG.model_dump()}, {"dpo": DpoConfig}, {})
 
 
 def test_a_strong_pull_holds_the_policy(made, preferences, fitted, tmp_path):

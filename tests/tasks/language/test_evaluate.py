@@ -12,8 +12,9 @@ from tasks.common.documents import Documents
 from tasks.common.estimates import Estimate
 from tasks.language import evaluate as stage
 from tasks.language import tokenizer
+from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat
-from tasks.language.evaluate import EvaluateConfig, Models, best_temperature, choice, run
+from tasks.language.evaluate import Models, best_temperature, choice, run
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.evaluation import Generations

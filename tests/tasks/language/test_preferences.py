@@ -2,7 +2,8 @@ import pandas as pd
 import pytest
 
 from tasks.common import tables
-from tasks.language.preferences import PreferencesConfig, _metrics, run
+from tasks.language.configs.preferences import PreferencesConfig
+from tasks.language.preferences import _metrics, run
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses

@@ -9,8 +9,9 @@ from transformers import AutoModelForCausalLM
 
 from tasks.common import models, tables
 from tasks.common.documents import Documents
+from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
-from tasks.language.pretrained import PretrainedConfig, packed, run
+from tasks.language.pretrained import packed, run
 from tests.conftest import tiny
 from tests.tasks.tiny import llama
 

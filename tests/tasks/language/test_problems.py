@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common import tables
+from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import word_problems
-from tasks.language.problems import SPLITS, ProblemsConfig, generated, run
+from tasks.language.problems import SPLITS, generated, run
 from tasks.language.tables.problems import Demonstrations, Problems
 from tests.conftest import tiny
 

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from tasks.common import tables
-from tasks.language.report import ReportConfig, run, warnings, win_rates
+from tasks.language.configs.report import ReportConfig
+from tasks.language.report import run, warnings, win_rates
 from tasks.language.reporting import measures
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.problems import Problems

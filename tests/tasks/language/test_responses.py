@@ -3,8 +3,9 @@ import torch
 
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.common import models, tables
+from tasks.language.configs.responses import ResponsesConfig
 from tasks.language.data import chat
-from tasks.language.responses import ResponsesConfig, run
+from tasks.language.responses import run
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 

@@ -9,9 +9,10 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from tasks.algorithms.language import reward_model
 from tasks.common import models, tables
+from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet
-from tasks.language.reward_model import RewardModelConfig, accuracies, run, with_rejected
+from tasks.language.reward_model import accuracies, run, with_rejected
 from tasks.language.rewards import reward_model_files
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.training.architectures import check_model

@@ -6,8 +6,9 @@ from transformers import AutoModelForCausalLM
 
 from tasks.algorithms.language import sft
 from tasks.common import models, tables
+from tasks.language.configs.sft import SftConfig
 from tasks.language.data import chat
-from tasks.language.sft import Encoded, SftConfig, run
+from tasks.language.sft import Encoded, run
 from tasks.language.tables.problems import Demonstrations, Problems
 from tests.conftest import tiny
 from tests.tasks.chats import CHATS, chat_tokenizer

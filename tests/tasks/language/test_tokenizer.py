@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common import models, tables
+from tasks.language.configs.tokenizer import TokenizerConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Problems
-from tasks.language.tokenizer import TokenizerConfig, run
+from tasks.language.tokenizer import run
 
 SPECIAL = ("<|pad|>", "<|start|>", "<|user|>", "<|assistant|>", "<|end|>")
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)  # all but lone surrogates, which are no text

@@ -7,7 +7,8 @@ import pytest
 
 from tasks import check
 from tasks.offline import behaviour
-from tasks.offline.behaviour import BehaviourConfig, Checkpoint, Training, choose, reference_of, run
+from tasks.offline.behaviour import Checkpoint, choose, reference_of, run
+from tasks.offline.configs.behaviour import BehaviourConfig, Training
 from tasks.offline.datasets import stored
 from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder

@@ -172,14 +172,14 @@ def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monke
     whole, _ = made(data, tmp_path / "whole/graph-12", **options)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
-    rows = learners.means.rows
+    rows = learners.mean_metrics.rows
 
     def killed(steps, every):
         yield from islice(rows(steps, every), 2)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(learners.means, "rows", killed)
+        patch.setattr(learners.mean_metrics, "rows", killed)
         with pytest.raises(KeyboardInterrupt):
             made(data, tmp_path / "killed/graph-12", **options)
     assert list(checkpoints.FOLDER.glob("*.safetensors"))

@@ -11,7 +11,8 @@ from PIL import Image
 
 from tasks.common import tables
 from tasks.offline import offline_report
-from tasks.offline.offline_report import Expectation, OfflineReportConfig, headline, run
+from tasks.offline.configs.offline_report import Expectation, OfflineReportConfig
+from tasks.offline.offline_report import headline, run
 from tasks.offline.reporting import measurements
 from tasks.offline.reporting.results import Verdict
 from tests.conftest import PARAMS

@@ -10,16 +10,16 @@ from tasks.algorithms.offline.networks.actors import Behaviour
 from tasks.algorithms.offline.networks.mlp import Preferences, QValues, Spaces
 from tasks.common import tables
 from tasks.offline import returns
-from tasks.offline.bc import BcConfig
 from tasks.offline.bc import run as clone
+from tasks.offline.configs.bc import BcConfig
+from tasks.offline.configs.returns import FittedQConfig, ReturnsConfig
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.stored import Reference
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import files, kinds
 from tasks.offline.reporting import measurements
-from tasks.offline.reporting.value_estimates import FittedQConfig
-from tasks.offline.returns import ReturnsConfig, run
+from tasks.offline.returns import run
 from tests.tasks.offline.worlds import record
 
 FITTED = FittedQConfig(most_steps=20, tolerance=0.1, batch_size=32, hidden=[8], learning_rate=0.01, target_rate=0.1)

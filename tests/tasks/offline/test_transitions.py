@@ -4,11 +4,12 @@ import pytest
 
 from tasks import check
 from tasks.offline import behaviour
+from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import episode
 from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder, files
-from tasks.offline.transitions import FIRST_SEED, Dataset, TransitionsConfig, limited, run
+from tasks.offline.transitions import FIRST_SEED, limited, run
 from tests.tasks.offline.test_behaviour import CONFIG as BEHAVIOUR
 
 

@@ -7,8 +7,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from flows.params.editing import ParameterError, check_outside
-from tasks.language.training.architectures import RECURRENT, check_config, check_model
+from flows.params.editing import check_together
+from flows.params.reading import ParameterError
+from tasks.language.configs.pretrained import RECURRENT
+from tasks.language.training.architectures import check_config, check_model
+from tests.conftest import SECTIONS
 from tests.tasks.language.test_pretrained import pretrain
 from tests.tasks.tiny import ARCHITECTURES, llama
 
@@ -40,8 +43,7 @@ def test_a_recurrent_model_is_one_line_before_it_is_copied(made, recurrent, tmp_
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with the schema, and params.yaml naming raw/ as the model to start from."""
-    (tmp_path / "params.schema.json").write_text((ROOT / "params.schema.json").read_text())
+    """A folder with params.yaml, naming raw/ as the model to start from."""
     text = (ROOT / "params.yaml").read_text().replace("init: scratch ", "init: directory ")
     (tmp_path / "params.yaml").write_text(text.replace("path: data/raw/models     #", "path: raw #", 1))
     return tmp_path
@@ -49,12 +51,12 @@ def project(tmp_path):
 
 def told(project, stages):
     with pytest.raises(ParameterError) as stopped:
-        check_outside(project, stages)
+        check_together(project, SECTIONS, stages, stages)
     return str(stopped.value)
 
 
 def test_a_recurrent_model_is_known_before_anything_runs(project, recurrent):
-    check_outside(project, {"sft"})
+    check_together(project, SECTIONS, {"sft"}, {"sft"})
     assert told(project, {"sft", "pretrained"}) == (
         f"params.yaml: pretrained.path: raw holds a model of type {recurrent[0]}, which is stateful (recurrent, or of linear attention); expected an "
         "attention model, whose key-value cache has a place for each token of a row"
@@ -69,7 +71,7 @@ def test_a_folder_without_a_model_is_known_before_anything_runs(project):
     line = f"params.yaml: pretrained.path: raw holds a config.json without a model_type; {wanted}"
     assert told(project, {"pretrained"}) == line
     (project / "raw/config.json").write_text(json.dumps({"model_type": "llama"}))
-    check_outside(project, {"pretrained"})
+    check_together(project, SECTIONS, {"pretrained"}, {"pretrained"})
 
 
 def test_the_list_of_recurrent_types_is_transformers_own():

@@ -10,10 +10,11 @@ from tasks.algorithms.language.advantages import at_last_token
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
+from tasks.language.configs.policies import RewardWeights, SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import rubric
 from tasks.language.tables.problems import REWARDS, Prompts
-from tasks.language.training.environment import Environment, RewardWeights, SamplingConfig, judging
+from tasks.language.training.environment import Environment, judging
 
 OWN = RewardWeights(verifiable=2.0, rubric=0.0, reward_model=0.0, format=0.5)
 ANSWERS = ("#### {answer}", "#### 1000", "{solution}", "no idea")

@@ -4,11 +4,11 @@ import torch
 
 from tasks.algorithms.offline import fitted_q
 from tasks.algorithms.offline.networks.mlp import QValues, Spaces
+from tasks.offline.configs.returns import FittedQConfig
 from tasks.offline.datasets import stored
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.environments.simulators import GRAPH, WALK
 from tasks.offline.reporting import value_estimates
-from tasks.offline.reporting.value_estimates import FittedQConfig
 from tests.tasks.offline.worlds import record
 
 GAMMA = 0.9

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.networks.mlp import QValues
+from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
-from tasks.offline.training.online import ExplorationConfig, Explorer
+from tasks.offline.training.online import Explorer
 
 CONFIG = {"replay": 1000, "warmup": 30, "steps": 2, "first_epsilon": 1.0, "last_epsilon": 0.1, "last_from": 50}
 

@@ -1,0 +1,108 @@
+"""What a section of params.yaml is: a typed Config, and the types that several sections share.
+
+The Configs stand apart from the stages' code, so that the command line checks params.yaml with the very classes that the stages
+use, and imports nothing else for it.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError, core_schema
+
+# Names that the user chooses. Files are called by them: none can lead out of its folder.
+BRANCH = re.compile(r"^[A-Za-z0-9_-]{1,100}$")  # as DVC takes it, of a stage's branch
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 %+,.=_-]{0,99}$")  # of anything else
+IN_WORDS = {
+    BRANCH.pattern: "text of at most 100 letters, digits, _ and -",
+    NAME.pattern: "text of a letter or digit, then at most 99 letters, digits, spaces or %+,.=_-",
+}
+Branch = Annotated[str, Field(pattern=BRANCH.pattern)]
+Name = Annotated[str, Field(pattern=NAME.pattern)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
+Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
+SAID = object()  # that keys do nothing is said, and no value of theirs refused
+
+
+class _Distinct:
+    """Of a list: no item stands in it twice."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+        return {**handler(core), "uniqueItems": True}
+
+    @staticmethod
+    def _check(items: list[Any]) -> list[Any]:
+        if len(set(items)) < len(items):
+            raise PydanticCustomError("distinct", "expected none twice")
+        return items
+
+
+Distinct = _Distinct()
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Keys of a section that do nothing while all keys of `where` have one of their values; `*` stands for every entry.
+
+    With `neutral`, whoever sets another value certainly expects an effect: it is refused. Otherwise it is said, by
+    `posttrain status` and where a change makes it so.
+    """
+
+    keys: tuple[str, ...]
+    where: Mapping[str, tuple[Any, ...]]  # those of `neutral` stand before the keys in the section
+    neutral: Any = SAID
+
+    @property
+    def condition(self) -> str:
+        """In words: `with loss ipo or simpo`."""
+        return "with " + " and ".join(f"{key} {' or '.join(map(str, values))}" for key, values in self.where.items())
+
+
+class Config(BaseModel):
+    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    idle: ClassVar[tuple[Idle, ...]] = ()
+
+    @classmethod
+    def idle_rules(cls) -> list[Idle]:
+        """Its own and those that it inherits."""
+        return [rule for base in cls.__mro__ for rule in vars(base).get("idle", ())]
+
+    @field_validator("*")
+    @classmethod
+    def _does_something(cls, value: Any, info: ValidationInfo) -> Any:
+        for rule in cls.idle_rules():
+            if rule.neutral is SAID or info.field_name not in rule.keys or value == rule.neutral:
+                continue
+            if all(info.data.get(key, SAID) in values for key, values in rule.where.items()):
+                neutral = repr(rule.neutral) if isinstance(rule.neutral, str) else json.dumps(rule.neutral)
+                raise ValueError(f"expected {neutral} {rule.condition}")
+        return value
+
+    @classmethod
+    def from_yaml(cls, section: Any) -> "Config":
+        """The section as it was read from params.yaml; pydantic's ValidationError if it is none."""
+        return cls.model_validate_json(json.dumps(section, default=str))
+
+
+def schema_of(config_type: type[Config], ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
+    """A section's JSON schema."""
+    schema = config_type.model_json_schema(ref_template=ref_template)
+    _name_properties(schema)
+    return schema
+
+
+def _name_properties(part: Any) -> None:
+    """Of dictionaries with a pattern for their keys, which pydantic lets have others as well: all keys are to match it."""
+    for below in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _name_properties(below)
+    if isinstance(part, dict) and "patternProperties" in part:
+        [(pattern, part["additionalProperties"])] = part.pop("patternProperties").items()
+        part["propertyNames"] = {"type": "string", "pattern": pattern, "description": IN_WORDS[pattern]}

@@ -1,0 +1,128 @@
+"""What is wrong with a section of params.yaml, in one line: the key, what was expected of it, and what stands there."""
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from tasks.common.config import Config, schema_of
+
+Key = tuple[str, ...]
+SHOWN = 6  # names of many
+TYPES = {
+    "number": "a number",
+    "integer": "a whole number",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "keys with values",
+    "null": "null",
+}
+BOUNDS = {
+    "exclusiveMinimum": "above {}",
+    "minimum": "of at least {}",
+    "exclusiveMaximum": "below {}",
+    "maximum": "of at most {}",
+    "minLength": "of at least {} characters",
+    "minItems": "of at least {} items",
+    "maxItems": "of at most {} items",
+    "minProperties": "of at least {} items",
+    "pattern": "matching {}",
+    "uniqueItems": "with none twice",
+}
+RANK = {"extra_forbidden": 0, "missing": 2}  # a misspelling is both; what is unknown says more
+
+
+def explain(error: ValidationError, section: str, types: Mapping[str, type[Config]]) -> tuple[Key, str]:
+    """The first fault's key, with the section before it, and what is to be said of it."""
+    fault = min(error.errors(include_url=False), key=lambda one: RANK.get(one["type"], 1))
+    own, inner = tuple(map(str, fault["loc"])), _schema(types[section])
+    key, got = (section, *own), fault["input"]
+    if fault["type"] == "extra_forbidden":
+        known = _part(inner, own[:-1]).get("properties", {})
+        return key, f"unknown parameter{_did_you_mean(key, known, types)}"
+    if fault["type"] == "missing":
+        return key, f"missing; expected {_expected(_part(inner, own), inner)}"
+    if own and own[-1] == "[key]":
+        names = _part(inner, own[:-2])["propertyNames"]
+        return (section, *own[:-2]), f"expected {names['description']}, got {shown(got)}"
+    if fault["type"] == "value_error":
+        return key, f"{fault['ctx']['error']}, got {shown(got)}"
+    return key, f"expected {_expected(_part(inner, own), inner)}, got {shown(got)}"
+
+
+@cache
+def _schema(config_type: type[Config]) -> dict[str, Any]:
+    return schema_of(config_type)
+
+
+def _part(schema: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:
+    """What the schema says of the value at a key."""
+    part = _resolve(schema, schema)
+    for name in key:
+        choices = [_resolve(one, schema) for one in part.get("anyOf", [part])]
+        part = next(one for one in choices if one.get("type") != "null")
+        below = part.get("properties", {}).get(name) or part.get("items") or part.get("additionalProperties") or {}
+        part = _resolve(below, schema) if isinstance(below, dict) else {}
+    return part
+
+
+def _resolve(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in part:
+        part = schema["$defs"][part["$ref"].rpartition("/")[2]]
+    return part
+
+
+def free(config_type: type[Config], key: Sequence[str]) -> bool:
+    """Whether what stands at a key of the section is a dictionary whose keys are the user's, such as `transitions.datasets`."""
+    return isinstance(_part(_schema(config_type), key).get("additionalProperties"), dict)
+
+
+def _expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
+    """What a part of the schema accepts, in words."""
+    part = _resolve(part, schema)
+    if "const" in part:
+        return shown(part["const"])
+    if "enum" in part:
+        return " or ".join(map(shown, part["enum"]))
+    if choices := part.get("anyOf"):
+        return " or ".join(dict.fromkeys(_expected(choice, schema) for choice in choices))
+    bounds = " and ".join(text.format(part[bound]) for bound, text in BOUNDS.items() if bound in part)
+    return f"{TYPES[part.get('type', 'object')]} {bounds}".strip()
+
+
+def _did_you_mean(key: Key, known: Mapping[str, Any], types: Mapping[str, type[Config]]) -> str:
+    *above, name = key
+    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    if close:
+        return f"; did you mean {'.'.join((*above, close[0]))}?"
+    elsewhere = [f"{section}.{name}" for section, config in types.items() if name in config.model_fields]
+    return f"; did you mean {elsewhere[0]}?" if elsewhere else f"; there are {some([*known])}" if known else ""
+
+
+def suggestion(name: str, names: Sequence[str]) -> str:
+    """The closest of the names there are, or some of them if none is close."""
+    close = difflib.get_close_matches(name, names, 1, 0.5)
+    return f" (did you mean {close[0]}?)" if close else f" (there are {some(names)})" if names else ""
+
+
+def some(names: Sequence[str]) -> str:
+    """Some of the names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def shown(value: Any) -> str:
+    """A value as an error or a change shows it: short, text in quotes, of many entries their names."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) > 60 and isinstance(value, dict):
+        text = f"{{{', '.join(value)}}}"
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """A text as a line can have it."""
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,28 @@
+"""The section `dpo` of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.common.config import Config, Idle, Seed
+
+
+class DpoConfig(Config):
+    """Which loss, how strongly the policy is pulled to its reference, and how it is trained."""
+
+    idle = (
+        Idle(("label_smoothing",), {"loss": ("ipo", "simpo")}, neutral=0),
+        Idle(("length_normalised",), {"loss": ("simpo",)}, neutral=True),
+        Idle(("gamma",), {"loss": ("sigmoid", "ipo")}, neutral=0),
+    )
+
+    seed: Seed
+    loss: Literal["sigmoid", "ipo", "simpo"]
+    beta: float = Field(gt=0)  # pull towards the reference; small trusts the pairs more
+    label_smoothing: float = Field(ge=0, lt=0.5)  # share of the labels taken to be wrong: conservative DPO
+    length_normalised: bool  # score the mean over response tokens, not the sum
+    gamma: float = Field(ge=0)  # the margin that SimPO asks for, in rewards
+    epochs: int = Field(ge=1, le=10**6)
+    prompts_per_batch: int = Field(ge=1, le=10**6)  # all pairs of a prompt stand in one batch
+    learning_rate: float = Field(gt=0)
+    clip: float = Field(gt=0)

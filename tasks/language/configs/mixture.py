@@ -1,0 +1,50 @@
+"""The section `mixture` of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from tasks.common.config import Config, Idle, Seed
+
+HUB = ("hub_config", "hub_revision", "hub_split")
+
+
+class Dataset(Config):
+    """One data set of the mixture."""
+
+    idle = (Idle(("location",), {"source": ("problems",)}, neutral=""),)
+
+    name: str = Field(min_length=1)
+    source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems`
+    location: str  # file: a .jsonl below mixture.path, rows {"question": .., "answer": ".. #### N"}; hub: an id
+    hub_config: str | None  # of a hub set; null: the only one that it has
+    hub_revision: str | None  # of a hub set: a branch, a tag or a commit
+    hub_split: str | None  # of a hub set
+    weight: float = Field(gt=0)  # its share of the prompts is this over the sum of all
+    reward: Literal["policy", "verifiable", "rubric", "reward_model"]  # policy: as the stage that trains says
+
+    @field_validator(*HUB)
+    @classmethod
+    def _of_the_hub(cls, value: str | None, info: ValidationInfo) -> str | None:
+        hub = info.data.get("source") == "hub"
+        if hub and value is None and info.field_name != "hub_config":
+            raise ValueError("expected text with source hub")
+        if not hub and value is not None:
+            raise ValueError("expected null where source is not hub")
+        return value
+
+
+class MixtureConfig(Config):
+    """How many prompts are drawn, and from where."""
+
+    idle = (
+        Idle(("skip",), {"datasets.*.source": ("file", "hub")}),
+        Idle(("path",), {"datasets.*.source": ("problems", "hub")}),
+        Idle(("hub_config", "hub_revision"), {"datasets.*.source": ("problems", "file")}),
+    )
+
+    seed: Seed
+    prompts: int = Field(ge=1, le=10**7)  # at most
+    skip: int = Field(ge=0, le=10**7)  # of `problems` passed over: those that SFT has seen
+    path: str
+    datasets: list[Dataset] = Field(min_length=1)

@@ -1,0 +1,57 @@
+"""What the sections of policies that are trained by reward have in common."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from tasks.common.config import Config, Idle, Seed
+
+PARTS = ("verifiable", "rubric", "reward_model", "format")
+
+
+class RewardWeights(Config):
+    """How much each reward counts; the policy is trained for the weighted sum. `format` alone says nothing of being right."""
+
+    verifiable: float = Field(ge=0)
+    rubric: float = Field(ge=0)
+    reward_model: float = Field(ge=0)
+    format: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _one_counts(self) -> Self:
+        if not any(getattr(self, part) for part in PARTS):
+            raise ValueError("expected one weight above 0")
+        return self
+
+
+class SamplingConfig(Config):
+    """What every stage that samples from its policy and judges the samples has in its section."""
+
+    seed: Seed
+    samples: int = Field(ge=1, le=10**5)  # responses to a prompt
+    temperature: float = Field(gt=0, le=100)
+    max_new_tokens: int = Field(ge=1, le=10**5)
+    reward: RewardWeights
+    reward_model_path: str  # a dep of the stage; read only where the reward, or a data set's, asks for it
+
+
+class PolicyConfig(SamplingConfig):
+    """What the sections of all policies trained by reward have in common."""
+
+    idle: ClassVar[tuple[Idle, ...]] = (Idle(("evaluate_prompts",), {"evaluate_every": (0,)}),)
+
+    steps: int = Field(ge=1, le=10**9)
+    prompts_per_step: int = Field(ge=1, le=10**6)
+    learning_rate: float = Field(gt=0)
+    clip: float = Field(gt=0)  # of the gradient's norm
+    keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
+    evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
+    evaluate_prompts: int = Field(ge=1, le=10**7)
+    show_every: int = Field(ge=0, le=10**9)  # steps between two tables of samples in MLflow; 0 for none
+
+    @field_validator("evaluate_every")
+    @classmethod
+    def _best_is_known(cls, value: int, info: ValidationInfo) -> int:
+        if info.data.get("keep") == "best" and not value:
+            raise ValueError("expected at least 1 with keep best")
+        return value

@@ -1,0 +1,55 @@
+"""The section `pretrained` of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from tasks.common.config import Config, Idle, Seed
+
+# Model types of transformers that say so themselves (`_is_stateful`), for the command line, which does not import it.
+RECURRENT = (
+    *("bailing_hybrid", "bamba", "deepseek_v4", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba"),
+    *("kimi_linear", "mamba", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe"),
+    *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen4_exp", "qwen4_exp_text", "recurrent_gemma"),
+    *("rwkv", "xlstm", "zamba", "zamba2", "zaya"),
+)
+
+
+class PretrainedConfig(Config):
+    """Which model, its sizes, and how it is trained where it starts from scratch."""
+
+    idle = (
+        Idle(("path",), {"init": ("scratch", "hub")}),
+        Idle(("hub_id", "hub_revision"), {"init": ("scratch", "directory")}),
+        Idle(("width", "layers", "heads", "context", "initializer_range"), {"init": ("directory", "hub")}),
+        Idle(
+            ("batch_size", "steps", "optimizer", "learning_rate", "weight_decay", "clip"),
+            {"init": ("directory", "hub")},
+        ),
+    )
+
+    seed: Seed
+    init: Literal["scratch", "directory", "hub"]
+    path: str  # directory: a model in Hugging Face layout
+    hub_id: str
+    hub_revision: str
+    width: int = Field(ge=8, le=10**5)
+    layers: int = Field(ge=1, le=1000)
+    heads: int = Field(ge=1, le=1000)
+    context: int = Field(ge=32, le=10**6)  # the longest sequence, and the length of a training row
+    initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
+    batch_size: int = Field(ge=1, le=10**6)  # rows of `context` tokens
+    steps: int = Field(ge=1, le=10**9)
+    optimizer: Literal["adamw", "muon"]
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+    clip: float = Field(gt=0)
+
+    @field_validator("heads")
+    @classmethod
+    def _turn_pairs(cls, value: int, info: ValidationInfo) -> int:
+        """Attention splits the width among its heads; their rotary embeddings turn pairs."""
+        width = info.data.get("width", 2 * value)
+        if info.data.get("init") == "scratch" and width % (2 * value):
+            raise ValueError(f"expected twice its number to divide width = {width}")
+        return value

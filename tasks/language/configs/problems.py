@@ -1,0 +1,33 @@
+"""The section `problems` of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.common.config import Config, Idle, Seed
+
+
+class ProblemsConfig(Config):
+    """Where problems come from, and at most how many there are in each split."""
+
+    idle = (
+        Idle(("path",), {"source": ("generated", "hub")}),
+        Idle(("hub_id", "hub_config", "hub_revision"), {"source": ("generated", "files")}),
+        Idle(("one_step", "two_steps", "three_steps", "largest", "shortcut", "rambling"), {"source": ("files", "hub")}),
+    )
+
+    seed: Seed
+    source: Literal["generated", "files", "hub"]
+    path: str  # files: a directory with train.jsonl and test.jsonl, rows {"question": .., "answer": "steps #### N"}
+    hub_id: str
+    hub_config: str
+    hub_revision: str
+    train: int = Field(ge=1, le=10**7)
+    validation: int = Field(ge=1, le=10**7)
+    test: int = Field(ge=1, le=10**7)
+    one_step: float = Field(ge=0)  # weights of generated problems by their number of steps
+    two_steps: float = Field(ge=0)
+    three_steps: float = Field(ge=0)
+    largest: int = Field(ge=30, le=10**9)  # no number in a generated problem exceeds this
+    shortcut: float = Field(ge=0, le=1)  # share of generated demonstrations that give the answer without the working
+    rambling: float = Field(ge=0, le=1)  # share of them that say a step twice

@@ -1,0 +1,29 @@
+"""The section `reinforce` of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.common.config import Idle
+from tasks.language.configs.policies import PolicyConfig
+
+
+class ReinforceConfig(PolicyConfig):
+    """Which baseline is subtracted, and how often the variance of the gradient is measured."""
+
+    idle = (
+        Idle(("mean_rate",), {"baseline": ("none", "critic"), "variance_every": (0,)}),
+        Idle(("critic_learning_rate", "critic_updates"), {"baseline": ("none", "running_mean")}),
+        Idle(("variance_parts",), {"variance_every": (0,)}),
+    )
+
+    baseline: Literal["none", "running_mean", "critic"]
+    paid: Literal["at_end", "by_line"]  # the reward: at the last token, or at each line's end what it rose by
+    gamma: float = Field(gt=0, le=1)
+    mean_rate: float = Field(gt=0, le=1)  # of the running mean of returns
+    critic_learning_rate: float = Field(gt=0)
+    # steps of the critic on each batch; more of them make a better baseline
+    critic_updates: int = Field(ge=1, le=10**9)
+    variance_every: int = Field(ge=0, le=10**9)  # steps between two measurements of the gradient's variance; 0 for none
+    variance_parts: int = Field(ge=2, le=10**9)  # the batch is cut into so many for it
+    micro_batch: int = Field(ge=1, le=10**6)  # responses in one pass

@@ -1,0 +1,24 @@
+"""The section `report` of params.yaml."""
+
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from tasks.common.config import Config, Distinct, Seed
+
+
+class ReportConfig(Config):
+    """Which policies are shown, in the pipeline's order, and against which one they are judged."""
+
+    seed: Seed
+    policies: Annotated[list[str], Field(min_length=1), Distinct]
+    baseline: str
+    samples: int = Field(ge=0, le=10**5)  # problems shown with every policy's answer
+    bootstrap: int = Field(ge=1, le=10**6)  # resamples behind the interval of a difference
+
+    @field_validator("baseline")
+    @classmethod
+    def _is_shown(cls, value: str, info: ValidationInfo) -> str:
+        if value not in info.data.get("policies", [value]):
+            raise ValueError("expected one of report.policies")
+        return value

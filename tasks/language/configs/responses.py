@@ -1,0 +1,17 @@
+"""The section `responses` of params.yaml."""
+
+from pydantic import Field
+
+from tasks.common.config import Config, Seed
+
+
+class ResponsesConfig(Config):
+    """Which prompts, and how responses are sampled."""
+
+    seed: Seed
+    skip: int = Field(ge=0, le=10**7)  # prompts passed over: those that SFT learned by heart teach preferences little
+    prompts: int = Field(ge=1, le=10**7)
+    samples: int = Field(ge=2, le=10**5)  # K
+    temperature: float = Field(gt=0, le=100)
+    max_new_tokens: int = Field(ge=1, le=10**5)
+    batch_size: int = Field(ge=1, le=10**6)  # prompts at a time

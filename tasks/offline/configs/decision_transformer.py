@@ -1,0 +1,83 @@
+"""The section `decision_transformer` of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from tasks.common.config import Branch, Config, Idle, Name
+from tasks.offline.configs.learners import LearnerConfig
+
+Init = Literal["random", "language", "synthetic"]
+
+
+class Asked(Config):
+    """What is asked of policies of one data set, and how far back they look."""
+
+    targets: list[float] = Field(min_length=1)  # returns; the first one is asked for while training goes on
+    scale: float = Field(gt=0)  # that returns are divided by before the model sees them
+    context: int = Field(ge=1, le=10**6)  # K, the last steps that the model sees
+
+
+class LanguageConfig(Config):
+    """The language model that trunks with init: language start from; with any of those, all trunks have its sizes."""
+
+    source: Literal["directory", "hub"]
+    path: str  # directory: model and tokenizer in Hugging Face layout
+    hub_id: str
+    hub_revision: str
+
+
+class TextConfig(Config):
+    """Next-token prediction beside that of actions."""
+
+    weight: float = Field(ge=0)  # lambda; 0 reads no text
+    path: str  # a folder with corpus.parquet, as the stage corpus writes it, or with .txt files
+    rows: int = Field(ge=1, le=10**6)  # a step
+    length: int = Field(ge=2, le=10**6)  # tokens a row
+
+
+class SyntheticConfig(Config):
+    """What trunks with init: synthetic learn first: next states of a random Markov chain."""
+
+    states: int = Field(ge=2, le=10**8)
+    steps: int = Field(ge=1, le=10**9)
+    rows: int = Field(ge=1, le=10**6)
+    length: int = Field(ge=2, le=10**6)
+    learning_rate: float = Field(gt=0)
+
+
+class DecisionTransformerConfig(LearnerConfig):
+    """The model, how it is trained, and which returns are asked for."""
+
+    idle = (
+        Idle(("language",), {"inits.*": ("random", "synthetic")}),
+        Idle(("language.path",), {"language.source": ("hub",)}),
+        Idle(("language.hub_id", "language.hub_revision"), {"language.source": ("directory",)}),
+        Idle(("text.path", "text.rows", "text.length"), {"text.weight": (0,)}),
+        Idle(("synthetic",), {"inits.*": ("random", "language")}),
+    )
+
+    datasets: dict[Branch, Asked]
+    inits: dict[Name, Init] = Field(min_length=1)  # variant -> what its trunk starts from
+    width: int = Field(ge=1, le=10**5)
+    layers: int = Field(ge=1, le=1000)
+    heads: int = Field(ge=1, le=1000)
+    dropout: float = Field(ge=0, lt=1)
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+    warmup: int = Field(ge=0, le=10**9)  # steps
+    last_rate: float = Field(gt=0, le=1)  # share of the learning rate that a cosine ends at; 1 keeps it
+    clip: float = Field(gt=0)
+    bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
+    language: LanguageConfig
+    text: TextConfig
+    synthetic: SyntheticConfig
+
+    @field_validator("heads")
+    @classmethod
+    def _divide_width(cls, value: int, info: ValidationInfo) -> int:
+        """Of a new trunk; one from a language model has its own sizes."""
+        width, inits = info.data.get("width", value), info.data.get("inits", {})
+        if "language" not in inits.values() and width % value:
+            raise ValueError(f"expected a divisor of width = {width}")
+        return value

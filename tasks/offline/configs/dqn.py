@@ -1,0 +1,23 @@
+"""The section `dqn` of params.yaml."""
+
+from pydantic import Field
+
+from tasks.common.config import Config, Idle, Name
+from tasks.offline.configs.learners import DataSets, ExplorationConfig, QConfig
+
+
+class Variant(Config):
+    """One row of the table."""
+
+    double: bool  # whether the online network selects the next action, which the target network values
+    online: bool  # learns in the data set's environment, and not from the data set
+
+
+class DqnConfig(QConfig):
+    """How the network learns."""
+
+    idle = (Idle(("exploration",), {"variants.*.online": (False,)}),)
+
+    datasets: DataSets
+    variants: dict[Name, Variant] = Field(min_length=1)
+    exploration: ExplorationConfig  # for variants that learn online

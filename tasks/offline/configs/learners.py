@@ -1,0 +1,43 @@
+"""What the sections of the methods that learn from data sets have in common."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tasks.common.config import Branch, Config, Distinct, Seed, Sizes
+
+DataSets = Annotated[list[Branch], Distinct]  # keys of transitions.datasets
+
+
+class LearnerConfig(Config):
+    """How long a method learns, how often, and how often it is looked at."""
+
+    seeds: Annotated[list[Seed], Field(min_length=1), Distinct]
+    steps: int = Field(ge=1, le=10**9)  # gradient steps
+    batch_size: int = Field(ge=1, le=10**6)
+    log_every: int = Field(ge=1, le=10**9)  # steps whose metrics become one row of the curve
+    evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
+    # played in each of them; the policy kept is the last one all the same
+    evaluate_episodes: int = Field(ge=1, le=10**7)
+
+
+class QConfig(LearnerConfig):
+    """The network, how it is fitted, and how its target network follows it."""
+
+    hidden: Sizes
+    learning_rate: float = Field(gt=0)
+    gamma: float = Field(ge=0, le=1)
+    loss: Literal["huber", "squared"]
+    target_every: int = Field(ge=1, le=10**9)  # steps between two updates of the target network
+    target_rate: float = Field(gt=0, le=1)  # how far it then moves: 1 all the way, less is Polyak averaging
+
+
+class ExplorationConfig(Config):
+    """How an environment is explored."""
+
+    replay: int = Field(ge=1)  # transitions kept
+    warmup: int = Field(ge=1)  # steps of random play before the first gradient step
+    steps: int = Field(ge=1)  # in the environment before each gradient step
+    first_epsilon: float = Field(ge=0, le=1)  # share of random actions at first,
+    last_epsilon: float = Field(ge=0, le=1)  # and from
+    last_from: int = Field(ge=1)  # this step in the environment on; it falls linearly between

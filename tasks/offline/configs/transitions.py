@@ -1,0 +1,44 @@
+"""The section `transitions` of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from tasks.common.config import Branch, Config, Idle, Seed
+
+RECORDED = ("random", "medium", "medium-replay", "medium-expert", "expert")
+
+
+class Dataset(Config):
+    """One data set: whence its episodes are, and how many of them; where both limits are null, all that there are."""
+
+    idle = (Idle(("location",), {"source": RECORDED}, neutral=None),)
+
+    environment: str  # a key of behaviour.environments
+    source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
+    location: str | None  # of an import: a folder or file below transitions.path, or Minari's id
+    steps: int | None = Field(ge=1)  # whole episodes until there are so many
+    episodes: int | None = Field(ge=1)
+
+    @field_validator("location")
+    @classmethod
+    def _is_known_of_an_import(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("source", "random") not in RECORDED:
+            raise ValueError("expected text of what is imported")
+        return value
+
+    @field_validator("episodes")
+    @classmethod
+    def _what_is_played_has_an_end(cls, value: int | None, info: ValidationInfo) -> int | None:
+        played = info.data.get("source") in ("random", "medium", "medium-expert", "expert")
+        if played and value is None and info.data.get("steps", 1) is None:
+            raise ValueError("expected a whole number of at least 1 here or in steps")
+        return value
+
+
+class TransitionsConfig(Config):
+    """Which data sets there are."""
+
+    datasets: dict[Branch, Dataset]
+    path: str
+    seed: Seed
