@@ -83,7 +83,6 @@ def repository(root: Path, stages: dict[str, dict[str, object]]) -> Path:
     (root / "write.py").write_text(WRITE)
     (root / "dvc.yaml").write_text(json.dumps({"stages": stages}))
     (root / "params.yaml").write_text("{}\n")
-    (root / "params.schema.json").write_text("{}\n")
     change(root)
     return root
 

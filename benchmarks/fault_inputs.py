@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from flows.params import checking, editing
-from flows.params.reading import ParameterError
+from flows.params.files import ParameterError
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())

@@ -56,9 +56,6 @@ def make(root: Path) -> None:
         for name, needs in GRAPH.items()
     }
     (root / "dvc.yaml").write_text(json.dumps({"stages": stages}))
-    section = {"type": "object", "properties": {"value": {"type": "integer"}, "seconds": {"type": "number"}}}
-    schema = {"required": [*GRAPH], "properties": dict.fromkeys(GRAPH, section)}
-    (root / "params.schema.json").write_text(json.dumps(schema))
     choose(root)
 
 

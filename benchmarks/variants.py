@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from dvc.repo import Repo
 
-from flows.params import editing
+from flows.params import checking, editing
 from tasks.common import estimates
 
 ROOT = Path(__file__).parents[1]
@@ -122,7 +122,11 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
             data = made
             (folder / "params.yaml").write_text(params)
             # the best temperature, which is not read here, may be any
-            editing.edit(folder, [editing.setting(text) for text in (*settings, "evaluate.candidates=[0.0]")])
+            editing.edit(
+                folder,
+                checking.sections(folder),
+                [editing.setting(text) for text in (*settings, "evaluate.candidates=[0.0]")],
+            )
             cost = {"cpu_seconds": call(folder, stage)}
             call(folder, f"evaluate@{stage}")
         trained = json.loads((data / f"metrics/{stage}.json").read_text())

@@ -22,8 +22,8 @@ from typer.exceptions import Abort, TyperException
 from flows.console.display import watcher
 from flows.console.summary import Screen, relative, show_plan, show_results
 from flows.engine.state import PlannedStage, StageResult
-from flows.params import checking, editing
-from flows.params.reading import ParameterError
+from flows.params import approval
+from flows.params.files import ParameterError, write
 from flows.web import run_page
 
 # What to run -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
@@ -112,12 +112,13 @@ def run(
 @app.command()
 def status(targets: Targets = None) -> int:
     """Each stage: up to date, or why not; and the parameters that do nothing at their section's values."""
+    from flows.params import checking, editing
+
     console, root = Screen(), find_root()
     for _, planned in _told(console, _plan(root, targets, [])):
         show_plan(console, planned)
-        for line in editing.without_effect(
-            root, checking.sections(root), {stage.name.split("@")[0] for stage in planned}
-        ):
+        sections = {stage.name.split("@")[0] for stage in planned}
+        for line in editing.without_effect(root, checking.sections(root), sections):
             console.print(line, markup=False)
     return 0
 
@@ -125,6 +126,8 @@ def status(targets: Targets = None) -> int:
 @app.command()
 def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml")]) -> int:
     """Lay presets/NAME.yaml, a part of params.yaml, over params.yaml."""
+    from flows.params import checking, editing
+
     root = find_root()
     types = checking.sections(root)
     changes = editing.edit(root, types, editing.preset(root, types, name))
@@ -196,8 +199,11 @@ def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> li
     """What the targets stand for: each flow that they name, then the stages, under the flow that these belong to."""
     from flows.engine.plan import plan
 
-    types = checking.sections(root)
-    editing.check(root, types)
+    if not approval.known(root):
+        from flows.params import checking, editing
+
+        editing.check(root, checking.sections(root))
+        approval.remember(root)
     named = targets or ["language"]
     parts: list[Part] = []
     with _plan_errors():
@@ -212,9 +218,10 @@ def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> li
     for name in force:
         if name not in names | {stage.split("@")[0] for stage in names}:
             raise WrongUseError(f"--force {name}: not among the stages that {', '.join(named)} needs")
-    editing.check_together(
-        root, types, names, {stage.name for _, planned in parts for stage in planned if stage.reason}
-    )
+    if out_of_date := {stage.name for _, planned in parts for stage in planned if stage.reason}:
+        from flows.params import checking, editing
+
+        editing.check_together(root, checking.sections(root), names, out_of_date)
     return parts
 
 
@@ -229,9 +236,12 @@ def _told(console: Console, parts: list[Part]) -> Iterator[Part]:
 @contextmanager
 def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
     """params.yaml with the settings, and as it was before after wrong use or if they are not to be kept."""
-    before = editing.read(root) if settings else b""
-    edits = [editing.setting(text) for text in settings]
-    changes = editing.edit(root, checking.sections(root), edits) if edits else []
+    changes: list[str] = []
+    if settings:
+        from flows.params import checking, editing
+
+        before = editing.read(root)
+        changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
     try:
         yield changes
     except (WrongUseError, ParameterError):
@@ -239,7 +249,7 @@ def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[
         raise
     finally:
         if changes and not keep:
-            editing.write(root / "params.yaml", before)
+            write(root / "params.yaml", before)
 
 
 def _bring_up_to_date(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.params import editing
-from flows.params.reading import ParameterError
+from flows.params.files import ParameterError
 from tests.clone import ROOT, Clone
 from tests.conftest import SECTIONS
 from tests.test_contract import PIPELINE

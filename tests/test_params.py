@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from flows.params import checking, editing
-from flows.params.reading import ParameterError
+from flows.params.files import ParameterError
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent

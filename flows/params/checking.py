@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.params.reading import PARAMS, ParameterError
+from flows.params.files import PARAMS, ParameterError
 from tasks.common.config import SAID, Config
 from tasks.common.config_faults import Key, explain, free, shown, some
 

@@ -5,8 +5,6 @@ stay. It is written, atomically, only if the whole file is valid afterwards.
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows.params import rules
 from flows.params.checking import Sections, idle, users_own, validate
-from flows.params.reading import PARAMS, ParameterError, parse, read_text
+from flows.params.files import PARAMS, ParameterError, parse, read_text, write
 from tasks.common.config_faults import Key, shortened, shown, suggestion
 
 PRESETS = "presets"
@@ -106,25 +104,6 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     if changes and text != before:
         write(path, text.encode())
     return [*changes.values(), *_newly_idle(data, known, changes, types)]
-
-
-def write(path: Path, content: bytes) -> None:
-    """Replace a file at once: whoever reads it sees all of the old content or all of the new."""
-    path = path.resolve()
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise ParameterError(f"{path.name}: cannot be written ({error.strerror})") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any
 
-from flows.params.reading import PARAMS, ParameterError
+from flows.params.files import PARAMS, ParameterError
 from tasks.common.config_faults import shown, suggestion
 
 # What each method of the offline flow calls its policies, where params.yaml does not.

@@ -15,7 +15,7 @@ from pathlib import Path
 from flows.console.summary import WORDS, duration, tally
 from flows.engine import environment
 from flows.engine.state import PlannedStage, StageResult, State
-from flows.params.editing import write
+from flows.params.files import write
 from flows.web.stage_graph import Graph, Look, mermaid, svg
 
 MARKER = "<!-- posttrain:run -->"

@@ -4,12 +4,23 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flows.engine.coordinator import Coordinator
-from tests.flows.toy_pipeline import GRAPH, REPOSITORY, call, environ, make_pipeline
+from flows.params import checking, rules
+from flows.params.rules import Given
+from tests.flows.toy_pipeline import GRAPH, REPOSITORY, TYPES, call, environ, make_pipeline
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stages of the small pipeline have Configs, as this repository's own have, but none of their rules."""
+    monkeypatch.setattr(checking, "sections", lambda root: TYPES)
+    monkeypatch.setattr(rules, "RULES", [])
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +167,7 @@ def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
         (["preset"], "Missing argument 'name'"),
     ],
 )
+@pytest.mark.usefixtures("typed")
 def test_wrong_use_is_one_line_and_exit_2(fresh: Path, arguments: list[str], message: str) -> None:
     params = (fresh / "params.yaml").read_bytes()
     code, out, error = call(fresh, *arguments)
@@ -167,15 +179,17 @@ def test_wrong_use_is_one_line_and_exit_2(fresh: Path, arguments: list[str], mes
     assert not (fresh / "data").exists()
 
 
-def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(fresh: Path) -> None:
+@pytest.mark.usefixtures("typed")
+def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By those that would read it: others run without."""
-    schema = json.loads((fresh / "params.schema.json").read_text())
-    named = {"type": "string", "existsBelow": "ppo.folder"}
-    ppo = {"folder": {"type": "string"}, "file": named, **schema["properties"]["ppo"]["properties"]}
-    schema["properties"]["ppo"] |= {"properties": ppo}
-    (fresh / "params.schema.json").write_text(json.dumps(schema))
-    params = (fresh / "params.yaml").read_text().replace("ppo:", "ppo:\n  folder: raw\n  file: it.hdf5")
-    (fresh / "params.yaml").write_text(params)
+
+    def missing(given: Given, _: Any) -> Iterator[tuple[str, str]]:
+        if "ppo" in given.out_of_date and not (fresh / "raw/it.hdf5").exists():
+            yield "file", "raw/it.hdf5 does not exist"
+
+    monkeypatch.setattr(rules, "RULES", [("ppo", missing)])
     told = "posttrain: params.yaml: ppo.file: raw/it.hdf5 does not exist\n"
     assert call(fresh, "run", "report") == (2, "", told)
     assert call(fresh, "status") == (2, "", told)
@@ -201,6 +215,7 @@ def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(fresh: Pat
         ),
     ],
 )
+@pytest.mark.usefixtures("typed")
 def test_a_broken_file_is_one_line_and_exit_2(
     fresh: Path,
     monkeypatch: pytest.MonkeyPatch,

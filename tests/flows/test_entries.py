@@ -7,7 +7,7 @@ import pytest
 from dvc.utils.serialize import parse_yaml
 
 from flows.params import editing
-from flows.params.reading import ParameterError
+from flows.params.files import ParameterError
 from tasks.common.config import Branch, Config, Name
 
 PARAMS = """\

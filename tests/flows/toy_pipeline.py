@@ -1,13 +1,11 @@
 """A pipeline of five small stages, and the `posttrain` command on it: in this process, or as a process of its own."""
 
-import json
 import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +13,7 @@ from flows import cli
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.state import PlannedStage, StageResult, Watcher
+from tasks.common.config import Config
 
 REPOSITORY = Path(__file__).parents[2]
 STAGE = """\
@@ -35,12 +34,17 @@ if name.endswith("report"):
     out.joinpath(f"{name}.md").write_text("# Report\\n\\n<!-- posttrain:run -->\\n")
 """
 GRAPH = {"problems": [], "sft": ["problems"], "dpo": ["sft"], "ppo": ["sft"], "report": ["dpo", "ppo"]}
-SECTION: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["beta", "seconds", "fail"],
-    "properties": {"beta": {"type": "number"}, "seconds": {"type": "number"}, "fail": {"type": "boolean"}},
-}
+
+
+class Section(Config):
+    """What each stage's section holds."""
+
+    beta: float
+    seconds: float
+    fail: bool
+
+
+TYPES = dict.fromkeys(GRAPH, Section)
 
 
 def make_pipeline(root: Path) -> Path:
@@ -57,8 +61,6 @@ def make_pipeline(root: Path) -> Path:
         params += f"{name}:\n  beta: 1e-1  # of {name}\n  seconds: 0\n  fail: false\n"
     (root / "dvc.yaml").write_text(stages)
     (root / "params.yaml").write_text(params)
-    schema = {"additionalProperties": False, "required": list(GRAPH), "properties": dict.fromkeys(GRAPH, SECTION)}
-    (root / "params.schema.json").write_text(json.dumps(schema))
     (root / ".gitignore").write_text("/data\n/mlruns\n/report.*\n/offline_report.*\n")
     return root
 
@@ -75,11 +77,6 @@ def add_offline(root: Path) -> None:
     with (root / "params.yaml").open("a") as params:
         params.write("bc: {beta: 1, seconds: 0, fail: false, sets: {one: 1, two: 2}}\n")
         params.write("offline_report: {beta: 1, seconds: 0, fail: false}\n")
-    schema = json.loads((root / "params.schema.json").read_text())
-    sets = {"type": "object", "additionalProperties": {"type": "integer"}}
-    branched = {**SECTION, "properties": {**SECTION["properties"], "sets": sets}}
-    schema["properties"] |= {"bc": branched, "offline_report": SECTION}
-    (root / "params.schema.json").write_text(json.dumps(schema))
 
 
 def environ() -> dict[str, str]:

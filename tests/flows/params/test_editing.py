@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from flows.params import editing
-from flows.params.reading import ParameterError
+from flows.params.files import ParameterError
 from tasks.common.config import Config
 
 PARAMS = """\

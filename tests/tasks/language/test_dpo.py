@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
 from flows.params.checking import validate
-from flows.params.reading import ParameterError
+from flows.params.files import ParameterError
 from tasks.algorithms.language import dpo
 from tasks.algorithms.language.completions import make_completions, response_logps
 from tasks.common import models, tables

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from flows.params.checking import validate
-from flows.params.reading import ParameterError
+from flows.params.files import ParameterError
 from tasks.common import tables
 from tasks.language.configs.mixture import MixtureConfig
 from tasks.language.mixture import run

@@ -8,7 +8,7 @@ from transformers.models.auto.configuration_auto import model_type_to_module_nam
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from flows.params.editing import check_together
-from flows.params.reading import ParameterError
+from flows.params.files import ParameterError
 from tasks.language.configs.pretrained import RECURRENT
 from tasks.language.training.architectures import check_config, check_model
 from tests.conftest import SECTIONS

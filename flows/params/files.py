@@ -1,5 +1,7 @@
-"""YAML that a person wrote or was given: text, and plain data of a size that a file of parameters can have."""
+"""YAML that a person wrote or was given: read as plain data of a size that parameters can have, and written whole or not at all."""
 
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +63,22 @@ def size(data: Any, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
         if known[id(data)] > MOST:
             raise ParameterError(f"more than {MOST} values")
     return known[id(data)]
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace a file at once: whoever reads it sees all of the old content or all of the new."""
+    path = path.resolve()
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise ParameterError(f"{path.name}: cannot be written ({error.strerror})") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
