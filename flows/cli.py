@@ -298,7 +298,7 @@ def _settle(root: Path, flow: str) -> None:
 
 def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
     """The results of a run in which nothing ran: the records say what made each stage's output."""
-    from flows.engine import mlflow_store
+    from flows.engine import dvc_lock, mlflow_store
     from flows.engine.dvc_lock import read_entries
 
     entries = read_entries(root)
@@ -307,7 +307,7 @@ def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]
             stage.name,
             "up-to-date",
             mlflow_run_id=mlflow_store.find(root, stage.name, entries[stage.name]),
-            outs=mlflow_store.hashes(entries[stage.name], "outs"),
+            outs=dvc_lock.hashes(entries[stage.name], "outs"),
         )
         for stage in planned
     ]

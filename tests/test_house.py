@@ -48,6 +48,23 @@ def test_a_stage_is_a_file_of_its_flow_and_nothing_imports_it():
         assert not {name: users for name in stages if (users := graph.find_modules_that_directly_import(name))}
 
 
+def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its_name():
+    """Imports for types alone, below TYPE_CHECKING, are of public classes."""
+    known = {
+        file.name: {
+            module.split(".")[0]
+            for statement in ast.parse(re.sub(r"if TYPE_CHECKING:\n( .*\n)+", "", file.read_text())).body
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for module in ([node.module] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names])
+        }
+        for file in (ROOT / "flows").rglob("*.py")
+    }
+    for tool in ("dvc", "mlflow", "prefect"):
+        others = {name for name, modules in known.items() if tool in modules and not name.startswith(f"{tool}_")}
+        assert others == ({"guard.py"} if tool != "dvc" else set()), "the guard opens the servers of both"
+
+
 IMPORTS = """
 import importlib, os, pkgutil, sys
 import torch

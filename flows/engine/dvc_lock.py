@@ -6,7 +6,7 @@ only the entry of one stage is written anew: to parse and dump those of a hundre
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOCKFILE = "dvc.lock"
 NEW = "schema: '2.0'\n"
+Entry = Mapping[str, Any]  # of one stage: cmd, deps, params, outs
 
 
 def read_entries(root: Path) -> dict[str, Any]:
@@ -82,3 +83,13 @@ def with_entry(text: str, entry: str) -> str:
     end = next(below, len(lines))
     lines[begin if depth else end : end] = [entry]
     return "".join(lines)
+
+
+def hashes(entry: Entry, kind: str) -> dict[str, str]:
+    """Path and hash of each of an entry's `deps` or `outs`."""
+    return {item["path"]: item.get("md5") or "" for item in entry.get(kind, [])}
+
+
+def joined(entry: Entry) -> str:
+    """The hashes of all outs as one text."""
+    return " ".join(value for _, value in sorted(hashes(entry, "outs").items()))

@@ -5,15 +5,16 @@ only that the repository's lock is not held while the command runs and its outs 
 before are kept until the new ones are recorded.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from flows.engine.dvc_changes import why
 from flows.engine.dvc_closure import Pipeline
-from flows.engine.dvc_lock import read_entry, write_entry
+from flows.engine.dvc_lock import Entry, read_entry, write_entry
 from flows.engine.dvc_repository import open_repo
 from flows.engine.previous import Previous
 
@@ -122,3 +123,23 @@ class StageRecords:
     def _free(self, reserved: Any) -> None:
         with self._gate:
             reserved.__exit__(None, None, None)
+
+
+def run_cache_key(entry: Entry) -> str:
+    """DVC's own key of the run cache: of the command, deps, params and the paths of the outs."""
+    from dvc.stage.cache import _get_cache_hash
+
+    return _get_cache_hash(copy.deepcopy(dict(entry)), key=True)
+
+
+def cached_entries(root: Path, key: str) -> Iterator[Entry]:
+    """What the run cache has by this key."""
+    from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
+
+    with closing(open_repo(root)) as repo:
+        records = Path(repo.stage_cache.cache_dir, key[:2], key).glob("*")
+    for record in records:
+        with suppress(OSError, YAMLFileCorruptedError):  # torn by a kill: DVC passes over it
+            entry = load_yaml(record)
+            if isinstance(entry, Mapping) and all("path" in out for out in entry.get("outs", ())):
+                yield entry

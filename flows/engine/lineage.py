@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from flows.engine import mlflow_runs, mlflow_store
+from flows.engine import dvc_lock, mlflow_runs, mlflow_store
 from flows.engine.dvc_lock import read_entries
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.mlflow_runs import PREFIX, Run
@@ -50,7 +50,7 @@ def chain(root: Path, path_or_stage: str) -> Link:
 
 def _out_of(root: Path, target: str, entries: Mapping[str, Any]) -> str:
     """The out that a stage's name (its largest), an out's path or a path within an out stands for."""
-    outs = {path: name for name, entry in entries.items() for path in mlflow_store.hashes(entry, "outs")}
+    outs = {path: name for name, entry in entries.items() for path in dvc_lock.hashes(entry, "outs")}
     if target in entries:
         made = entries[target].get("outs")
         if not made:
@@ -72,9 +72,7 @@ class _Walk:
         self.root = root
         self.seen: dict[tuple[str, str], Link] = {}
         self.made_now = {
-            path: (name, md5)
-            for name, entry in entries.items()
-            for path, md5 in mlflow_store.hashes(entry, "outs").items()
+            path: (name, md5) for name, entry in entries.items() for path, md5 in dvc_lock.hashes(entry, "outs").items()
         }
         self.entries = entries
         for name, entry in entries.items():
@@ -98,7 +96,7 @@ class _Walk:
             run_id = mlflow_store.find(self.root, stage, self.entries[stage])
             if run_id is None:
                 note = f"the chain breaks here: dvc.lock says that {stage} made it, but no MLflow run is on record"
-                return self._linked(path, md5, stage, mlflow_store.hashes(self.entries[stage], "deps"), note=note)
+                return self._linked(path, md5, stage, dvc_lock.hashes(self.entries[stage], "deps"), note=note)
             return self._of_run(path, md5, mlflow_runs.get(self.root, run_id))
         for run in mlflow_runs.finished(self.root, {mlflow_store.tag_name("out", path): md5}):
             return self._of_run(path, md5, run)

@@ -13,7 +13,7 @@ from threading import Lock
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
-from flows.engine import environment, mlflow_runs, mlflow_store
+from flows.engine import dvc_lock, environment, mlflow_runs, mlflow_store
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_lock import read_entries
 from flows.engine.dvc_repository import PlanError
@@ -49,7 +49,7 @@ class Recorder:
             "mlflow.parentRunId": self.parent,
             "mlflow.source.name": str(entry["cmd"]),
         }
-        data = {path: md5 for path, md5 in mlflow_store.hashes(entry, "deps").items() if not path.endswith(".py")}
+        data = {path: md5 for path, md5 in dvc_lock.hashes(entry, "deps").items() if not path.endswith(".py")}
         with mlflow_runs.one_line():
             run_id = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
             with self._logging_inputs:

@@ -5,16 +5,15 @@ A run of a stage has the tags `posttrain.stage`, `posttrain.key` (DVC's run-cach
 """
 
 import ast
-import copy
 import json
 import re
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.engine import mlflow_runs
-from flows.engine.dvc_repository import open_repo
+from flows.engine.dvc_lock import Entry, hashes, joined
+from flows.engine.dvc_stage import cached_entries, run_cache_key
 from flows.engine.mlflow_runs import PREFIX
 from tasks.common import mlflow_database
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 BATCH = 100  # MLflow's limit of tags in one call
-Entry = Mapping[str, Any]  # of one stage in dvc.lock: cmd, deps, params, outs
 
 
 def open_store(root: Path) -> "MlflowClient":
@@ -44,32 +42,10 @@ def tag_name(kind: str, path: str) -> str:
     return f"{kind}.{re.sub(r'[^A-Za-z0-9_./ :-]', ':', path)}"
 
 
-def run_cache_key(entry: Entry) -> str:
-    """DVC's own key of the run cache: of the command, deps, params and the paths of the outs."""
-    from dvc.stage.cache import _get_cache_hash
-
-    return _get_cache_hash(copy.deepcopy(dict(entry)), key=True)
-
-
 def in_run_cache(root: Path, tags: Mapping[str, str]) -> bool:
     """Whether DVC's run cache has what the run with these tags made: from there it may be restored."""
-    from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
-
     key, outs = tags.get(PREFIX + "key"), tags.get(PREFIX + "outs")
-    if not key or not outs:
-        return False
-    with closing(open_repo(root)) as repo:
-        records = Path(repo.stage_cache.cache_dir, key[:2], key).glob("*")
-    for record in records:
-        with suppress(OSError, YAMLFileCorruptedError, AttributeError, KeyError):  # torn by a kill: DVC passes over it
-            if joined(load_yaml(record)) == outs:
-                return True
-    return False
-
-
-def hashes(entry: Entry, kind: str) -> dict[str, str]:
-    """Path and hash of each of an entry's `deps` or `outs`."""
-    return {item["path"]: item.get("md5") or "" for item in entry.get(kind, [])}
+    return bool(key and outs) and any(joined(entry) == outs for entry in cached_entries(root, str(key)))
 
 
 def out_tags(entry: Entry) -> dict[str, str]:
@@ -83,11 +59,6 @@ def in_tags(stage: str, entry: Entry) -> dict[str, str]:
     """The tags that say what a run was made from."""
     deps = {PREFIX + tag_name("dep", path): value for path, value in hashes(entry, "deps").items()}
     return {**deps, PREFIX + "stage": stage, PREFIX + "key": run_cache_key(entry)}
-
-
-def joined(entry: Entry) -> str:
-    """The hashes of all outs as one text."""
-    return " ".join(value for _, value in sorted(hashes(entry, "outs").items()))
 
 
 def set_tags(client: "MlflowClient", run_id: str, tags: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from threading import Barrier
 import pytest
 from mlflow import MlflowClient
 
-from flows.engine import mlflow_runs, mlflow_store
+from flows.engine import dvc_lock, dvc_stage, mlflow_runs
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
 from flows.engine.lineage import Link, chain
@@ -59,13 +59,13 @@ def test_a_run_says_what_went_in_and_came_out(recorded: Toy) -> None:
     tags = run.data.tags
     assert run.info.status == "FINISHED"
     assert tags["posttrain.stage"] == "d" == run.info.run_name
-    assert tags["posttrain.dep.data/b"] == mlflow_store.hashes(entry, "deps")["data/b"]
-    assert tags["posttrain.out.data/d"] == mlflow_store.hashes(entry, "outs")["data/d"]
+    assert tags["posttrain.dep.data/b"] == dvc_lock.hashes(entry, "deps")["data/b"]
+    assert tags["posttrain.out.data/d"] == dvc_lock.hashes(entry, "outs")["data/d"]
     assert (recorded.root / ".dvc/cache/runs" / tags["posttrain.key"][:2] / tags["posttrain.key"]).is_dir(), "DVC's key"
     assert tags["posttrain.git_commit"] == "none"
     assert {"posttrain.env.python", "posttrain.env.torch", "posttrain.env.platform"} <= tags.keys()
     inputs = {given.dataset.name: given.dataset.digest for given in run.inputs.dataset_inputs}
-    assert inputs == {path: md5 for path, md5 in mlflow_store.hashes(entry, "deps").items() if path.startswith("data/")}
+    assert inputs == {path: md5 for path, md5 in dvc_lock.hashes(entry, "deps").items() if path.startswith("data/")}
     assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["d.log"]
 
 
@@ -111,13 +111,13 @@ def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
         run_id = client.create_run("0", run_name="m", tags={"posttrain.stage": "m"}).info.run_id
         client.log_param(run_id, "m.rate", rate)
         client.log_param(run_id, "m.layers", "(2, 3)")
-        client.set_tag(run_id, "posttrain.metrics_md5", mlflow_store.hashes(entry, "outs")["m.json"])
+        client.set_tag(run_id, "posttrain.metrics_md5", dvc_lock.hashes(entry, "outs")["m.json"])
         client.set_terminated(run_id)
         ids.append(run_id)
     assert chain(recorded.root, "m").run_id == ids[1], "the one whose params are those of the record"
     tags = client.get_run(ids[1]).data.tags
-    assert tags["posttrain.out.data/m"] == mlflow_store.hashes(entry, "outs")["data/m"]
-    assert tags["posttrain.key"] == mlflow_store.run_cache_key(entry)
+    assert tags["posttrain.out.data/m"] == dvc_lock.hashes(entry, "outs")["data/m"]
+    assert tags["posttrain.key"] == dvc_stage.run_cache_key(entry)
     assert "posttrain.key" not in client.get_run(ids[0]).data.tags
 
 
