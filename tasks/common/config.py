@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -62,6 +63,12 @@ class Idle:
     def condition(self) -> str:
         """In words: `with loss ipo or simpo`."""
         return "with " + " and ".join(f"{key} {' or '.join(map(str, values))}" for key, values in self.where.items())
+
+
+def stays_below(location: str) -> bool:
+    """Whether a place, named from a folder, is in that folder."""
+    path = PurePath(location)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 class Config(BaseModel):

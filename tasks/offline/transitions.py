@@ -7,7 +7,6 @@ folder or file below `path`, whose changes DVC notices; `minari-remote` is an id
 
 import json
 from collections.abc import Callable, Sequence
-from os.path import normpath
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -67,13 +66,8 @@ def limited(episodes: list[Episode], steps: int | None, count: int | None) -> li
 
 def _imported(name: str, dataset: Dataset, environment: str, raw: Path) -> list[Episode]:
     """Its episodes; SystemExit with one line naming the data set."""
-    key = f"params.yaml: transitions.datasets.{name}.location"
-    if dataset.location is None:
-        raise SystemExit(f"{key}: what is imported must be named, got null")
-    if dataset.source != "minari-remote" and not Path(normpath(raw / dataset.location)).is_relative_to(normpath(raw)):
-        raise SystemExit(f"{key}: {dataset.location} is not below transitions.path, where changes are noticed")
     try:
-        found = IMPORTS[dataset.source](raw, dataset.location, environment)
+        found = IMPORTS[dataset.source](raw, str(dataset.location), environment)
     except BadEpisode as error:
         raise SystemExit(f"data set {name}: {dataset.location}: {error}") from None
     except SystemExit as error:  # names the file itself
@@ -87,8 +81,6 @@ def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[
         replayed = limited(behaviour_folder.replay(behaviour), dataset.steps, dataset.episodes)
         described = json.loads((behaviour / behaviour_folder.REPLAY / stored.METADATA).read_text())["posttrain"]
         return replayed, {"seed": described["seed"]}
-    if dataset.steps is None and dataset.episodes is None:
-        raise SystemExit(f"params.yaml: transitions.datasets.{name}: steps or episodes must say how much to record")
     tiers = {"medium-expert": (MEDIUM, EXPERT)}.get(dataset.source, (dataset.source,))
     steps, count = (None if limit is None else -(-limit // len(tiers)) for limit in (dataset.steps, dataset.episodes))
     first = FIRST_SEED + 100_000 * seed

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, Seed, stays_below
 
 HUB = ("hub_config", "hub_revision", "hub_split")
 
@@ -22,6 +22,13 @@ class Dataset(Config):
     hub_split: str | None  # of a hub set
     weight: float = Field(gt=0)  # its share of the prompts is this over the sum of all
     reward: Literal["policy", "verifiable", "rubric", "reward_model"]  # policy: as the stage that trains says
+
+    @field_validator("location")
+    @classmethod
+    def _changes_are_noticed(cls, value: str, info: ValidationInfo) -> str:
+        if info.data.get("source") == "file" and not stays_below(value):
+            raise ValueError("expected a file below mixture.path, where changes are noticed")
+        return value
 
     @field_validator(*HUB)
     @classmethod
@@ -48,3 +55,11 @@ class MixtureConfig(Config):
     skip: int = Field(ge=0, le=10**7)  # of `problems` passed over: those that SFT has seen
     path: str
     datasets: list[Dataset] = Field(min_length=1)
+
+    @field_validator("datasets")
+    @classmethod
+    def _names_tell_them_apart(cls, value: list[Dataset]) -> list[Dataset]:
+        names = [one.name for one in value]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"expected different names; {len(twice)} are {twice[0]!r}")
+        return value

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
 
@@ -31,3 +31,10 @@ class ProblemsConfig(Config):
     largest: int = Field(ge=30, le=10**9)  # no number in a generated problem exceeds this
     shortcut: float = Field(ge=0, le=1)  # share of generated demonstrations that give the answer without the working
     rambling: float = Field(ge=0, le=1)  # share of them that say a step twice
+
+    @field_validator("three_steps")
+    @classmethod
+    def _one_counts(cls, value: float, info: ValidationInfo) -> float:
+        if not (value or info.data.get("one_step", 1) or info.data.get("two_steps", 1)):
+            raise ValueError("expected a number above 0 here or in one_step or two_steps")
+        return value

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Branch, Config, Idle, Seed
+from tasks.common.config import Branch, Config, Idle, Seed, stays_below
 
 RECORDED = ("random", "medium", "medium-replay", "medium-expert", "expert")
 
@@ -22,9 +22,11 @@ class Dataset(Config):
 
     @field_validator("location")
     @classmethod
-    def _is_known_of_an_import(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _is_where_changes_are_noticed(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.data.get("source", "random") not in RECORDED:
             raise ValueError("expected text of what is imported")
+        if info.data.get("source") in ("minari", "d4rl") and not stays_below(str(value)):
+            raise ValueError("expected a place below transitions.path, where changes are noticed")
         return value
 
     @field_validator("episodes")

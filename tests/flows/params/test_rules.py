@@ -22,6 +22,13 @@ SINGLE = {  # by the section's Config alone, so that a setting is refused where 
     "decision_transformer.heads=3": "expected a divisor of width = 64, got 3",
     "evaluate.pass_at=[1, 16]": "expected at most samples = 8 in each place, got [1, 16]",
     "ppo.minibatches=97": "expected at most prompts_per_step x samples = 96, got 97",
+    f"mixture.datasets=[{MIXED}, {MIXED}]": "expected different names; 2 are 'a'",
+    f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, '../x')}]": (
+        "datasets.0.location: expected a file below mixture.path, where changes are noticed, got '../x'"
+    ),
+    "transitions.datasets.graph-60={environment: graph, source: d4rl, location: ../x, steps: null, episodes: null}": (
+        "graph-60.location: expected a place below transitions.path, where changes are noticed, got '../x'"
+    ),
     "report.baseline=ppo2": "expected one of report.policies, got 'ppo2'",
     "report.policies=[sft, sft]": "expected a list of at least 1 items and with none twice, got ",
     "evaluate.pass_at=[0]": "expected a whole number of at least 1, got 0",
@@ -41,12 +48,8 @@ TOGETHER = {
     "report.policies=[sft, foo]": "report.policies: expected policies that dvc.yaml evaluates (there are ",
     "responses.skip=20000": "responses.skip: expected less than problems.train = 20000, got 20000",
     "mixture.skip=20000": "mixture.skip: expected less than problems.train = 20000, got 20000",
-    f"mixture.datasets=[{MIXED}, {MIXED}]": "mixture.datasets.1.name: expected different names, got 'a' twice",
     f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, 'x.jsonl')}]": (
         "mixture.datasets.0.location: data/raw/prompts/x.jsonl does not exist"
-    ),
-    f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, '../x')}]": (
-        "mixture.datasets.0.location: expected a place below mixture.path, where changes are noticed, got '../x'"
     ),
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: reward_model')}]": (
         "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks it"
@@ -56,8 +59,8 @@ TOGETHER = {
         "reward.reward_model counts (such as data/reward_model), got 'data/raw/reward_model'"
         for name in ("rejection_sft", "reinforce", "grpo")
     },
-    "transitions.datasets.graph-60={environment: graph, source: d4rl, location: ../x, steps: null, episodes: null}": (
-        "transitions.datasets.graph-60.location: expected a place below transitions.path, where changes are noticed"
+    "transitions.datasets.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
+        "transitions.datasets.graph-60.location: data/raw/transitions/x does not exist"
     ),
     "offline_report.expectations=[{dataset: graph-60, higher: DTX, lower: BC}]": (
         "offline_report.expectations.0.higher: expected a policy measured on graph-60 (did you mean DT?), got 'DTX'"

@@ -179,8 +179,8 @@ def test_same_seed_same_bytes(home, table):
 
 
 def test_wrong_use(home):
-    with pytest.raises(SystemExit, match=r"evaluate\.pass_at: 9 is not within 1 and evaluate\.samples, 4"):
-        evaluate(home, "wrong", pass_at=[1, 9])
+    with pytest.raises(ValidationError, match="expected at most samples = 4 in each place"):
+        EvaluateConfig.model_validate({**CONFIG.model_dump(), "pass_at": [1, 9]})
     words = models.load_tokenizer(home / "tokenizer")
     words.add_tokens(["<|more|>"])
     save_tiny(LlamaForCausalLM, words, home / "stranger", seed=1)

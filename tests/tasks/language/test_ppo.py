@@ -20,7 +20,7 @@ def test_the_curve_tells_all_and_begins_at_the_reference(ready, tmp_path):
 
 
 def test_more_minibatches_than_responses_are_refused(ready, tmp_path):
-    with pytest.raises(ValidationError, match=r"minibatches\n.*expected at most 9, the responses of a step"):
+    with pytest.raises(ValidationError, match=r"minibatches\n.*expected at most prompts_per_step x samples = 9"):
         train("ppo", ready, tmp_path, minibatches=10)
     train("ppo", ready, tmp_path, minibatches=9, steps=1)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tasks.common import tables
 from tasks.language.configs.problems import ProblemsConfig
@@ -41,8 +42,8 @@ def test_generated_splits_share_no_question_and_no_arithmetic(seed, largest):
 def test_what_steps_there_are_follows_the_weights():
     config = {"one_step": 0.0, "two_steps": 1.0, "three_steps": 0.0}
     assert {row["steps"] for row in generated(CONFIG.model_copy(update=config))["train"]} == {2}
-    with pytest.raises(SystemExit, match="all 0; expected one above 0"):
-        generated(CONFIG.model_copy(update=dict.fromkeys(config, 0.0)))
+    with pytest.raises(ValidationError, match="expected a number above 0 here or in one_step or two_steps"):
+        ProblemsConfig.model_validate({**CONFIG.model_dump(), **dict.fromkeys(config, 0.0)})
 
 
 def test_too_few_problems_exist(monkeypatch):

@@ -178,13 +178,6 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
             {"source": "minari", "location": "no"},
             r"^data set out: \S+no: no Minari data set: No such file or directory$",
         ),
-        (
-            {"source": "d4rl", "location": "../it.hdf5"},
-            r"datasets.out.location: ../it.hdf5 is not below transitions.path",
-        ),
-        ({"source": "minari", "location": "/it"}, r"datasets.out.location: /it is not below transitions.path"),
-        ({"source": "d4rl"}, r"^params.yaml: transitions.datasets.out.location: what is imported must be named"),
-        ({"source": "random"}, r"^params.yaml: transitions.datasets.out: steps or episodes must say how much"),
         ({"source": "expert", "steps": 5}, r"no expert policy; behaviour.environments.Hopper-v5.steps is 0\?"),
         ({"source": "medium-replay"}, r"no episodes of training; behaviour.environments.Hopper-v5.steps is 0\?"),
     ):
