@@ -45,7 +45,8 @@ def main(run: Callable[..., Metrics]) -> None:
     """Run a stage as a command: flags from `run`'s signature, Config from params.yaml, metrics to `--metrics`.
 
     A parameter of `run` typed Path becomes one required flag, one typed list[Path] a flag with one or more values.
-    Threads and device come from the stage's `meta.resources` in dvc.yaml, since sums depend on them.
+    `--threads` stands in the command, so that DVC's hash holds it: the order of sums, and with it the bytes, depend on it. Whether
+    the stage may use a GPU its `meta.resources` in dvc.yaml says, which no hash holds: results outlive a change of machine.
     """
     spec = sys.modules["__main__"].__spec__
     assert spec is not None, "a stage is started with python -m"
@@ -56,13 +57,14 @@ def main(run: Callable[..., Metrics]) -> None:
     parser = argparse.ArgumentParser(prog=f"python -m {spec.name}", description=sys.modules["__main__"].__doc__)
     paths = [name for name in inspect.signature(run).parameters if name != "config"]
     named = partial(path, names=Names(_load(PARAMS), str(definition.get("foreach", "")), name.partition("@")[2]))
+    parser.add_argument("--threads", type=int, required=True)
     for flag in [*paths, "metrics"]:
         nargs = "+" if hints.get(flag) == list[Path] else None
         parser.add_argument("--" + flag.replace("_", "-"), type=named, required=True, nargs=nargs)
     arguments = vars(parser.parse_args())
     metrics_path: Path = arguments.pop("metrics")
     config = read_section(stage, hints["config"])
-    take_resources(definition.get("do", definition)["meta"]["resources"])
+    take_resources(arguments.pop("threads"), definition.get("do", definition)["meta"]["resources"]["gpu"])
     keep_freed_memory()
     gc.freeze()  # looking for garbage among all that is imported, here and at the end, costs a stage two seconds
     with tracking.run(flow, metrics_path.stem, own_params(config, metrics_path.stem.partition("@")[2]), metrics_path):
@@ -140,8 +142,8 @@ def keep_freed_memory() -> None:
             mallopt(option, 2**30)
 
 
-def take_resources(resources: Mapping[str, int]) -> None:
-    """Keep torch to what dvc.yaml grants the stage, threads and GPUs, and ask it for deterministic kernels.
+def take_resources(threads: int, gpus: int) -> None:
+    """Keep torch to what dvc.yaml grants the stage, and ask it for deterministic kernels.
 
     A stage without a GPU computes on the CPU whatever POSTTRAIN_DEVICE says: `posttrain run` hides the GPUs from it, and plain
     `dvc repro` must give the same bytes.
@@ -149,8 +151,8 @@ def take_resources(resources: Mapping[str, int]) -> None:
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return
-    if not resources["gpu"]:
+    if not gpus:
         os.environ["POSTTRAIN_DEVICE"] = "cpu"
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with this
-    torch.set_num_threads(resources["cpu"])
+    torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)

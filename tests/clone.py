@@ -37,7 +37,8 @@ class Clone:
             if (ROOT / name).is_file():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, root / name)
-        (root / "dvc.yaml").write_text((root / "dvc.yaml").read_text().replace("{cpu: 2,", "{cpu: 1,"))
+        pipeline = (root / "dvc.yaml").read_text()
+        (root / "dvc.yaml").write_text(pipeline.replace("{cpu: 2,", "{cpu: 1,").replace("--threads 2", "--threads 1"))
         clone = cls(root)
         clone.edit(params)
         clone.call("git", "init", "--quiet")

@@ -75,7 +75,7 @@ def _run(stage: str, command: str, params: Params, root: Path) -> str:
             values = given.setdefault(word.removeprefix("--").replace("-", "_"), [])
         else:
             values.append(word)
-    metrics = root / given.pop("metrics")[0]
+    metrics, _ = root / given.pop("metrics")[0], given.pop("threads")
     function = importlib.import_module(module(stage)).run
     hints = get_type_hints(function)
     written = {

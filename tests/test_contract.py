@@ -63,6 +63,10 @@ def flags(stage):
             given[flag] = []
         else:
             given[flag].append(str(path(word, names)))
+    [threads] = given.pop("threads")
+    assert int(threads) == PIPELINE["stages"][name].get("do", PIPELINE["stages"][name])["meta"]["resources"]["cpu"], (
+        name
+    )
     return module, given
 
 

@@ -116,7 +116,7 @@ def house(empty_mlflow, tmp_path):
     (tmp_path / "stages/toys").mkdir(parents=True)
     (tmp_path / "stages/toys/toy.py").write_text(TOY)
     (tmp_path / "params.yaml").write_text("toy: {seed: 7}\n")
-    (tmp_path / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {cpu: 3, gpu: 0}}}}\n")
+    (tmp_path / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0}}}}\n")
     shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
     (tmp_path / "raw.txt").write_text("raw")
     return tmp_path
@@ -124,7 +124,7 @@ def house(empty_mlflow, tmp_path):
 
 def start(house, *arguments, device="", branch=""):
     return subprocess.run(
-        [sys.executable, "-m", "stages.toys.toy", *arguments],
+        [sys.executable, "-m", "stages.toys.toy", "--threads", "3", *arguments],
         cwd=house,
         env={
             "PYTHONPATH": f"{house}:{ROOT}",
@@ -198,7 +198,7 @@ if __name__ == "__main__":
 def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_its_own_entry(house):
     (house / "stages/toys/toy.py").write_text(BRANCHED)
     (house / "dvc.yaml").write_text(
-        "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {cpu: 3, gpu: 0}}}}}\n"
+        "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {gpu: 0}}}}}\n"
     )
     entries = {"Some-v1": {"size": 1, "name": "one"}, "other": {"size": 2, "name": "two"}}
     (house / "params.yaml").write_text(
@@ -223,7 +223,7 @@ def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_name
     """Under plain `dvc repro` nothing hides the GPU, and the bytes must be those of `posttrain run`."""
     where = "from tasks.common import models; out.write_text(models.device())"
     (house / "stages/toys/toy.py").write_text(re.sub("out.write_text.*", where, TOY))
-    (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{cpu: 3, gpu: {gpu}}}}}}}}}\n")
+    (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: {gpu}}}}}}}}}\n")
     paths = ["--raw-text", "raw.txt", "--more", "raw.txt", "--out", "out.txt", "--metrics", "metrics.json"]
     done = start(house, *paths, device="xpu")
     assert done.returncode == 0, done.stderr
@@ -265,7 +265,7 @@ def test_what_a_command_cannot_name_is_one_line(text, branch, told):
 def test_a_branch_finds_its_own_places_from_what_dvc_calls_it(house, monkeypatch):
     (house / "stages/toys/toy.py").write_text(BRANCHED)
     (house / "dvc.yaml").write_text(
-        "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {cpu: 3, gpu: 0}}}}}\n"
+        "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {gpu: 0}}}}}\n"
     )
     entries = {"one-v1": {"size": 1, "name": "one"}}
     (house / "params.yaml").write_text(json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {}, "names": []}}))
