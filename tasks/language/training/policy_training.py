@@ -1,6 +1,7 @@
 """How a policy is trained by reward, whatever the algorithm: sampling, judging, evaluating, keeping, resuming."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
-from tasks.common.checkpoints import Best, Stateful, resumable
+from tasks.common.checkpoints import Best, Stateful, Training, resumable
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
 from tasks.language.tables.problems import Problems, Prompts
@@ -21,6 +22,7 @@ from tasks.stage import Metrics
 Settings = TypeVar("Settings", bound=Any)
 
 
+Fit = Callable[[int], Iterator[Row]]  # from a step on
 LATEST = "latest/"
 
 
@@ -35,23 +37,33 @@ class Sources:
 
 
 class Trainee:
-    """A policy with its environments: `collect` samples for a step, `evaluate` judges it on validation problems."""
+    """A policy with its environments: `collect` samples for a step, `evaluate` judges it on validation problems; made by `trainee`."""
 
-    def __init__(self, config: PolicyConfig, policy: Any, tokenizer: Any, train: Environment, held_out: Environment):
+    def __init__(
+        self,
+        config: PolicyConfig,
+        policy: Any,
+        tokenizer: Any,
+        train: Environment,
+        held_out: Environment,
+        checkpoints: Training | None = None,
+    ) -> None:
         self.config, self.policy, self.tokenizer = config, policy, tokenizer
-        self.train, self.held_out = train, held_out
+        self.training_problems, self.held_out, self.checkpoints = train, held_out, checkpoints
 
     def collect(self, step: int) -> Experience:
         """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
-        places = self.train.of_step(step, self.config.prompts_per_step)
-        found = self.train.sample(places, self.config.samples, step)
+        places = self.training_problems.of_step(step, self.config.prompts_per_step)
+        found = self.training_problems.sample(places, self.config.samples, step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
-            tracking.log_table(self.train.shown(places, found), f"samples/step-{step:05d}.json")
+            tracking.log_table(self.training_problems.shown(places, found), f"samples/step-{step:05d}.json")
         return found
 
     def collect_by_line(self, step: int) -> Experience:
         """The same, with rewards paid at the end of each line."""
-        return self.train.paid_by_line(self.train.of_step(step, self.config.prompts_per_step), self.collect(step))
+        return self.training_problems.paid_by_line(
+            self.training_problems.of_step(step, self.config.prompts_per_step), self.collect(step)
+        )
 
     def evaluate(self) -> dict[str, float]:
         """Means over one response to each validation problem, the same draw each time.
@@ -62,6 +74,24 @@ class Trainee:
         found = self.held_out.sample(range(len(self.held_out.rows)), 1, 0)
         gold = {"eval_accuracy": "rewards/verifiable", "eval_rubric": "rewards/rubric"}
         return {"eval_reward": found.rewards.mean().item(), **{name: found.logged[part] for name, part in gold.items()}}
+
+    def train(self, fit: Fit, state: Mapping[str, Stateful], out: Path, curves: Path) -> Metrics:
+        """Drain `fit(start)`, which trains from step `start` + 1 on; the policy goes to `out`, the curve to `curves`.
+
+        `state` is all that a step changes besides the policy. The metrics are means over the last tenth of the steps.
+        """
+        assert self.checkpoints is not None
+        watch = Watch(self)
+        rows = self.checkpoints.run(
+            lambda start: watch(fit(start), start),
+            {"policy": self.policy, "watch": watch, **state},
+            self.config.steps,
+        )
+        watch.best.restore(self.policy)
+        tables.write_curves(rows, curves)
+        models.save_model(self.policy, self.tokenizer, out)
+        last = rows[-max(1, len(rows) // 10) :]
+        return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
 
 
 class Watch:
@@ -100,41 +130,21 @@ class Watch:
         self.best.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(LATEST)})
 
 
-def train(
-    stage: str,
-    config: PolicyConfig,
-    sources: Sources,
-    out: Path,
-    curves: Path,
-    start_up: Callable[[Trainee], tuple[Callable[..., Iterator[Row]], Mapping[str, Stateful]]],
-) -> Metrics:
-    """Train the policy of `sources` and write it to `out`, the curve to `curves`.
-
-    `start_up` makes, from the loaded policy, the algorithm's `fit(start=..)` and all that it changes besides the policy.
-    The metrics are means over the last tenth of the steps.
-    """
+@contextmanager
+def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trainee]:
+    """The policy of `sources` with what it is asked and how its answers are judged, until the block ends."""
     torch.manual_seed(config.seed)
     policy, tokenizer = models.load_model(sources.policy), models.load_tokenizer(sources.policy)
     prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
     held_out = validation(sources.problems / "validation.parquet", config.evaluate_prompts)
     kinds = {*prompts["reward"], *held_out["reward"]}
-    with judging(config.reward, kinds, tokenizer, sources.reward_model) as judge:
+    with (
+        judging(config.reward, kinds, tokenizer, sources.reward_model) as judge,
+        resumable(stage, config, *vars(sources).values()) as checkpoints,
+    ):
         training = Environment(policy, tokenizer, prompts, judge, config)
         validating = Environment(policy, tokenizer, held_out, judge.grading(), config)
-        trainee = Trainee(config, policy, tokenizer, training, validating)
-        fit, state = start_up(trainee)
-        watch = Watch(trainee)
-        with resumable(stage, config, *vars(sources).values()) as kept:
-            rows = kept.run(
-                lambda start: watch(fit(start=start), start),
-                {"policy": policy, "watch": watch, **state},
-                config.steps,
-            )
-            watch.best.restore(policy)
-            tables.write_curves(rows, curves)
-            models.save_model(policy, tokenizer, out)
-    last = rows[-max(1, len(rows) // 10) :]
-    return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
+        yield Trainee(config, policy, tokenizer, training, validating, checkpoints)
 
 
 def settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
