@@ -19,7 +19,9 @@ from tasks.common.config import Config, schema_of
 
 # Modules that cannot change an out, so that a change to them re-runs nothing. tests/test_contract.py shows it.
 WITHOUT_INFLUENCE = {
+    "tasks.algorithms.common.errors",  # types of what is raised, and then nothing is written
     "tasks.common.config_faults",  # what is said of a bad value
+    "tasks.common.errors",  # the same
     "tasks.common.mlflow_database",  # where the records are
     "tasks.common.tracking",  # records and shows rows; never alters them
 }

@@ -21,24 +21,26 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.common import tracking
 from tasks.common.config import BRANCH, Config
 from tasks.common.config_faults import explain
+from tasks.common.errors import ConfigError, StageError
 
 PARAMS, PIPELINE = Path("params.yaml"), Path("dvc.yaml")
 Metrics = Mapping[str, "float | Metrics"]
 
 
 def read_section(stage: str, config_type: type[Config], params: Path = PARAMS) -> Config:
-    """The stage's section of params.yaml; SystemExit with one line naming file, key and what was expected."""
+    """The stage's section of params.yaml; ConfigError with one line naming file, key and what was expected."""
     section = _load(params).get(stage)
     if section is None:
-        raise SystemExit(f"{params}: section '{stage}' is missing")
+        raise ConfigError(f"{params}: section '{stage}' is missing")
     try:
         return config_type.from_yaml(section)
     except ValidationError as error:
         key, message = explain(error, stage, {stage: config_type})
-        raise SystemExit(f"{params}: {'.'.join(key)}: {message}") from None
+        raise ConfigError(f"{params}: {'.'.join(key)}: {message}") from None
 
 
 def main(run: Callable[..., Metrics]) -> None:
@@ -61,14 +63,20 @@ def main(run: Callable[..., Metrics]) -> None:
     for flag in [*paths, "metrics"]:
         nargs = "+" if hints.get(flag) == list[Path] else None
         parser.add_argument("--" + flag.replace("_", "-"), type=named, required=True, nargs=nargs)
-    arguments = vars(parser.parse_args())
+    try:
+        arguments = vars(parser.parse_args())
+        config = read_section(stage, hints["config"])
+    except ConfigError as error:
+        raise SystemExit(str(error)) from None
     metrics_path: Path = arguments.pop("metrics")
-    config = read_section(stage, hints["config"])
     take_resources(arguments.pop("threads"), definition.get("do", definition)["meta"]["resources"]["gpu"])
     keep_freed_memory()
     gc.freeze()  # looking for garbage among all that is imported, here and at the end, costs a stage two seconds
     with tracking.run(flow, metrics_path.stem, own_params(config, metrics_path.stem.partition("@")[2]), metrics_path):
-        metrics = run(config, **arguments)
+        try:
+            metrics = run(config, **arguments)
+        except (StageError, TrainingError) as error:
+            raise SystemExit(str(error)) from None
         metrics_path.parent.mkdir(parents=True, exist_ok=True)
         metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
     gc.freeze()
@@ -93,7 +101,7 @@ class Names:
                 wanted = (
                     "DVC_STAGE: expected stage@branch, as `dvc repro` sets it, the branch of letters, digits, _ and -"
                 )
-                raise SystemExit(f"{wanted}; got {self.branch!r}")
+                raise ConfigError(f"{wanted}; got {self.branch!r}")
             if first == "key":
                 return self.branch
             place = self.foreach.removeprefix("${").removesuffix("}").split(".")
@@ -105,7 +113,7 @@ class Names:
         found: Any = self.params
         for key in keys:
             if not isinstance(found, Mapping) or key not in found:
-                raise SystemExit(f"{PARAMS}: {'.'.join(keys)} is missing")
+                raise ConfigError(f"{PARAMS}: {'.'.join(keys)} is missing")
             found = found[key]
         return found
 

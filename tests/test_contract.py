@@ -23,6 +23,7 @@ from flows.engine.dvc_closure import Pipeline
 from flows.params import editing
 from tasks import contract
 from tasks.common import tracking
+from tasks.common.errors import ConfigError
 from tasks.language import sft
 from tasks.stage import Names, path, read_section
 from tests.conftest import PARAMS, SECTIONS, tiny
@@ -181,7 +182,7 @@ def test_params_are_the_configs(tmp_path):
         for key in PARAMS[name]:
             lacking = tmp_path / "params.yaml"
             lacking.write_text(json.dumps({name: {k: v for k, v in PARAMS[name].items() if k != key}}))
-            with pytest.raises(SystemExit, match=f"{name}.{key}: missing; expected "):
+            with pytest.raises(ConfigError, match=f"{name}.{key}: missing; expected "):
                 read_section(name, config, lacking)
 
 
@@ -198,7 +199,7 @@ def test_a_preset_is_valid(tmp_path, name):
 
 def test_a_wrong_preset_would_be_noticed(tmp_path):
     (tmp_path / "wrong.yaml").write_text(json.dumps({"dpo": {**PARAMS["dpo"], "beta": "high"}}))
-    with pytest.raises(SystemExit, match=r"dpo\.beta: .*number.* 'high'"):
+    with pytest.raises(ConfigError, match=r"dpo\.beta: .*number.* 'high'"):
         read_section("dpo", contract.config_types(PIPELINE)["dpo"], tmp_path / "wrong.yaml")
 
 
@@ -285,10 +286,11 @@ def test_rewriting_changes_nothing(tmp_path, monkeypatch):
 def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     """The modules that are no code deps: a stage writes the same bytes with a recorder, and without.
 
-    `config_faults` is called where a section is wrong, and then nothing is written.
+    The others are of use where something is wrong, and then nothing is written.
     """
     others = {"tasks.common.tracking", "tasks.common.mlflow_database"}
-    assert {*others, "tasks.common.config_faults"} == contract.WITHOUT_INFLUENCE
+    failing = {"tasks.algorithms.common.errors", "tasks.common.config_faults", "tasks.common.errors"}
+    assert others | failing == contract.WITHOUT_INFLUENCE
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "mlruns").mkdir()

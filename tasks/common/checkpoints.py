@@ -23,7 +23,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tasks.algorithms.common.optimizer import TrainingError, check_finite
+from tasks.algorithms.common.errors import TrainingError
+from tasks.algorithms.common.optimizer import check_finite
 from tasks.common import models
 from tasks.common.tracking import Row, track
 
@@ -72,7 +73,7 @@ class Training:
         `state` names all that a step changes, in place: models, optimizers, generators, running means. (torch's own
         generator is added to it.) `fit` is called when that has been loaded, and must be between two steps whenever it yields.
 
-        SystemExit with one line naming the step (a row may stand for several) where `fit` cannot go on, or has left a
+        TrainingError with one line naming the step (a row may stand for several) where `fit` cannot go on, or has left a
         metric or a weight that is no finite number: no checkpoint holds one, and no stage hands one on.
         """
         state = {**state, **_global_generators()}
@@ -81,7 +82,7 @@ class Training:
         try:
             track(self._kept(fit(len(earlier)), rows, state, total), total, earlier)
         except TrainingError as error:
-            raise SystemExit(f"{self.name}: step {(len(rows) + 1) * steps_a_row}: {error}") from None
+            raise TrainingError(f"{self.name}: step {(len(rows) + 1) * steps_a_row}: {error}") from None
         if ended and len(rows) > len(earlier):
             self._write(rows, state)
         return rows

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from tasks.common.errors import DataError
+
 SHOWN = 3  # names of many
 SECONDS, MEMORY = 20, 2**30  # of a chat template, to render a question: more is an attack, or a loop without end
 QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
@@ -22,7 +24,7 @@ QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
 def load(kind: Any, source: str | Path, new: Collection[str] = (), **arguments: Any) -> Any:
     """A model of an Auto class `kind`, in fp32, from a folder in Hugging Face layout or, with a revision, a hub id.
 
-    `new` are weights of a head that it may lack, and have another one for. SystemExit with one line unless weights and config.json fit each other and are finite.
+    `new` are weights of a head that it may lack, and have another one for. DataError with one line unless weights and config.json fit each other and are finite.
     """
     if isinstance(source, Path):
         arguments["local_files_only"] = True
@@ -49,7 +51,7 @@ def load(kind: Any, source: str | Path, new: Collection[str] = (), **arguments: 
 
 
 def load_tokenizer(source: str | Path, **arguments: Any) -> Any:
-    """The tokenizer beside a model; SystemExit with one line if none can be read."""
+    """The tokenizer beside a model; DataError with one line if none can be read."""
     from transformers import AutoTokenizer
 
     if isinstance(source, Path):
@@ -59,13 +61,13 @@ def load_tokenizer(source: str | Path, **arguments: Any) -> Any:
 
 
 def check_tokenizer(source: str | Path, tokenizer: Any, rows: int) -> None:
-    """SystemExit with one line unless it has an end token, no token beyond the model's `rows`, and a template that asks."""
+    """DataError with one line unless it has an end token, no token beyond the model's `rows`, and a template that asks."""
     if tokenizer.eos_token_id is None:
-        raise SystemExit(f"{source}: the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
+        raise DataError(f"{source}: the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
     beyond = {text: token for text, token in tokenizer.get_vocab().items() if token >= rows}
     if beyond:
         text, token = max(beyond.items(), key=lambda item: item[1])
-        raise SystemExit(
+        raise DataError(
             f"{source}: the tokenizer's token {token} ({text!r}) is beyond the model's {rows} embeddings; "
             "expected the tokenizer that the model was trained with"
         )
@@ -79,13 +81,13 @@ def _check_files(folder: Path) -> None:
         return
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
     what = f"has its weights in {pickled[0]}, a pickle, which can run any code" if pickled else "holds no weights"
-    raise SystemExit(f"{folder}: {what}; expected model.safetensors")
+    raise DataError(f"{folder}: {what}; expected model.safetensors")
 
 
 def _refuse(source: str | Path, what: str, names: Collection[str]) -> None:
     if names:
         shown = ", ".join(sorted(names)[:SHOWN])
-        raise SystemExit(f"{source}: {what}: {shown}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}")
+        raise DataError(f"{source}: {what}: {shown}{f' and {len(names) - SHOWN} more' if len(names) > SHOWN else ''}")
 
 
 @contextmanager
@@ -94,7 +96,7 @@ def _one_line(source: str | Path) -> Iterator[None]:
         yield
     except Exception as error:  # transformers, safetensors, tokenizers and JSON each raise their own
         said = " ".join(str(error).split())[:300]
-        raise SystemExit(f"{source}: cannot be loaded ({type(error).__name__}: {said})") from None
+        raise DataError(f"{source}: cannot be loaded ({type(error).__name__}: {said})") from None
 
 
 def _check_template(source: str | Path, tokenizer: Any) -> None:
@@ -108,15 +110,15 @@ def _check_template(source: str | Path, tokenizer: Any) -> None:
             command, input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=3 * SECONDS
         )
     except subprocess.TimeoutExpired:
-        raise SystemExit(f"{source}: its chat template does not come to an end") from None
+        raise DataError(f"{source}: its chat template does not come to an end") from None
     if done.returncode < 0:
-        raise SystemExit(f"{source}: its chat template takes more than {SECONDS} s, or {MEMORY >> 20} MiB")
+        raise DataError(f"{source}: its chat template takes more than {SECONDS} s, or {MEMORY >> 20} MiB")
     if done.returncode:
         said = " ".join((done.stderr.splitlines() or ["?"])[-1].split())[:300]
-        raise SystemExit(f"{source}: its chat template cannot be rendered ({said})")
+        raise DataError(f"{source}: its chat template cannot be rendered ({said})")
     opened, whole = json.loads(done.stdout)
     if QUESTION not in opened or QUESTION not in whole or ANSWER not in whole.partition(QUESTION)[2]:
-        raise SystemExit(f"{source}: its chat template drops the question or the answer")
+        raise DataError(f"{source}: its chat template drops the question or the answer")
 
 
 def _render(asked: dict[str, Any]) -> Sequence[str]:

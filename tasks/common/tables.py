@@ -8,6 +8,8 @@ import pandas as pd
 import pandera.errors
 import pandera.pandas as pa
 
+from tasks.common.errors import DataError
+
 
 class Table(pa.DataFrameModel):
     """Base of all tables: exactly the declared columns, none of them null."""
@@ -27,16 +29,16 @@ def _validate(schema: type[Table], frame: pd.DataFrame, path: Path) -> pd.DataFr
         first = cases.iloc[0]
         where = "" if pd.isna(first["index"]) else f", row {first['index']}"
         what = f"column {first['column']}{where}: {first['check']} fails for {first['failure_case']!r}"
-        raise SystemExit(f"{path}: not a {schema.__name__} table: {what} ({len(cases)} failures in all)") from None
+        raise DataError(f"{path}: not a {schema.__name__} table: {what} ({len(cases)} failures in all)") from None
 
 
 def read(schema: type[Table], path: Path) -> pd.DataFrame:
-    """The table at `path`, validated; SystemExit with one line naming file, column and row."""
+    """The table at `path`, validated; DataError with one line naming file, column and row."""
     return _validate(schema, pd.read_parquet(path), path)
 
 
 def write(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:
-    """Validate `frame` and write it; on failure SystemExit with one line, and nothing is written."""
+    """Validate `frame` and write it; on failure DataError with one line, and nothing is written."""
     frame = _validate(schema, frame.reset_index(drop=True), path)
     path.parent.mkdir(parents=True, exist_ok=True)
     frame.to_parquet(path, index=False)

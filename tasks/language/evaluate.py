@@ -19,6 +19,7 @@ import torch
 
 from tasks.algorithms.language import completions, reward_model, rollouts
 from tasks.common import estimates, models, tables, tracking
+from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate
 from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat
@@ -83,7 +84,7 @@ def _shared_tokenizer(policy: Path, *others: Path) -> Any:
     tokenizer = models.load_tokenizer(policy)
     for other in others:
         if models.load_tokenizer(other).get_vocab() != tokenizer.get_vocab():
-            raise SystemExit(f"{policy} and {other}: the tokenizers differ, so their models cannot be compared")
+            raise DataError(f"{policy} and {other}: the tokenizers differ, so their models cannot be compared")
     return tokenizer
 
 

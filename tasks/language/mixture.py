@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from tasks.common import tables, tracking
+from tasks.common.errors import ConfigError
 from tasks.language.configs.mixture import Dataset, MixtureConfig
 from tasks.language.data import gsm8k
 from tasks.language.tables.problems import Problems, Prompts
@@ -54,7 +55,7 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
                 flush=True,
             )
     if not rows:
-        raise SystemExit("params.yaml: mixture: the data sets and mixture.skip leave no prompt")
+        raise ConfigError("params.yaml: mixture: the data sets and mixture.skip leave no prompt")
     rng.shuffle(rows)
     table = pd.DataFrame(rows)
     tables.write(Prompts, table, out / "prompts.parquet")

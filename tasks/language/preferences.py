@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tasks.common import tables, tracking
+from tasks.common.errors import DataError
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.rewards import annotator, rubric
 from tasks.language.tables.preferences import Annotations, Comparisons
@@ -53,7 +54,7 @@ def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -
     in_test = compared["prompt_id"].isin(held_out)
     for split, part in (("training", compared[~in_test]), ("test", compared[in_test])):
         if part.empty:
-            raise SystemExit(f"preferences: no {split} pairs: all responses to those prompts tie, or are equal texts")
+            raise DataError(f"preferences: no {split} pairs: all responses to those prompts tie, or are equal texts")
     tables.write(Annotations, annotated, out / "annotations.parquet")
     tables.write(Comparisons, compared[~in_test], out / "train.parquet")
     tables.write(Comparisons, compared[in_test], out / "test.parquet")

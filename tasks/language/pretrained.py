@@ -19,6 +19,7 @@ from tasks.algorithms.language.sequences import Batch, make_batch
 from tasks.common import model_files, models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.documents import Documents
+from tasks.common.errors import ConfigError, DataError
 from tasks.common.tracking import Row
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
@@ -84,7 +85,7 @@ def packed(texts: list[str], tokenizer: Any, config: PretrainedConfig, start: in
         stream += [tokenizer.bos_token_id, *ids]
     rows = [stream[at : at + config.context] for at in range(0, len(stream) - config.context + 1, config.context)]
     if not rows:
-        raise SystemExit(
+        raise DataError(
             f"data/corpus: {len(stream)} tokens do not fill one row of pretrained.context = {config.context}"
         )
     for chosen in islice(drawn(len(rows), config.batch_size, config.seed), start, config.steps):
@@ -107,7 +108,7 @@ def existing(config: PretrainedConfig, raw: Path) -> tuple[Any, Any]:
     if config.init == "directory":
         source: dict[str, Any] = {"pretrained_model_name_or_path": raw, "local_files_only": True}
         if not (raw / "config.json").is_file():
-            raise SystemExit(
+            raise ConfigError(
                 f"params.yaml: pretrained.path: {raw} holds no config.json; expected a model in Hugging Face layout"
             )
     else:

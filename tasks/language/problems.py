@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from tasks.common import tables, tracking
+from tasks.common.errors import ConfigError, DataError
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import gsm8k, word_problems
 from tasks.language.tables.problems import Demonstrations, Problems
@@ -60,7 +61,7 @@ def generated(config: ProblemsConfig) -> dict[str, list[dict[str, Any]]]:
         name = home.setdefault(problem.chain, rng.choices(SPLITS, list(wanted.values()))[0])
         fruitless += 1
         if fruitless > 100_000:
-            raise SystemExit(
+            raise ConfigError(
                 "params.yaml: problems: too few different problems exist; raise problems.largest or lower the counts"
             )
         if len(rows[name]) == wanted[name] or problem.question in questions:
@@ -94,11 +95,11 @@ def split(
     pool = _unique(train, {row["question"] for row in kept_test})
     rng.shuffle(pool)
     if len(pool) <= config.validation:
-        raise SystemExit(
+        raise DataError(
             f"{source}: {len(pool)} training problems leave none beside problems.validation = {config.validation}"
         )
     if not kept_test:
-        raise SystemExit(f"{source}: there are no test problems")
+        raise DataError(f"{source}: there are no test problems")
     validation, rest = pool[: config.validation], pool[config.validation :]
     return {"train": rest[: config.train], "validation": validation, "test": kept_test[: config.test]}
 

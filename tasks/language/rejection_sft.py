@@ -7,13 +7,15 @@ from typing import Any
 import pandas as pd
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer, TrainingError
+from tasks.algorithms.common.errors import TrainingError
+from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.experience import check_rewards
 from tasks.algorithms.language.rejection import best_of_each
 from tasks.algorithms.language.sequences import batches_per_run, make_batch, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.errors import ConfigError
 from tasks.common.tracking import Row, log_table, progress
 from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat
@@ -37,7 +39,7 @@ def run(
     with judging(config.reward, set(table["reward"]), tokenizer, reward_model) as judge:
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:
-        raise SystemExit(
+        raise ConfigError(
             f"params.yaml: rejection_sft.minimum_reward: no answer earned {config.minimum_reward}; lower it"
         )
     log_table(pd.DataFrame(kept[:40])[["prompt", "response"]], "selected.json")
@@ -73,7 +75,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[
         try:
             check_rewards(found)
         except TrainingError as error:
-            raise SystemExit(f"rejection_sft: sampling: step {step}: {error}") from None
+            raise TrainingError(f"rejection_sft: sampling: step {step}: {error}") from None
         batch = found.completions
         tokens = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
         texts = [

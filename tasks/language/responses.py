@@ -7,6 +7,7 @@ import pandas as pd
 
 from tasks.algorithms.language import rollouts
 from tasks.common import models, tables
+from tasks.common.errors import ConfigError
 from tasks.common.tracking import log_table, progress
 from tasks.language.configs.responses import ResponsesConfig
 from tasks.language.data import chat
@@ -20,7 +21,7 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
     asked = tables.read(Problems, problems / "train.parquet").iloc[config.skip :].head(config.prompts)
     if asked.empty:
-        raise SystemExit(f"params.yaml: responses.skip: {config.skip} leaves none of the training problems")
+        raise ConfigError(f"params.yaml: responses.skip: {config.skip} leaves none of the training problems")
     encoded = [chat.encode_prompt(tokenizer, question) for question in asked["question"]]
     chat.check_positions(model, [*map(len, encoded)], "the prompts", config.max_new_tokens, "responses.max_new_tokens")
     batches = rollouts.sample(

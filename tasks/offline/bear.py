@@ -6,6 +6,7 @@ import torch
 
 from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
+from tasks.common.errors import DataError
 from tasks.offline.configs.bear import BearConfig
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.training import learners
@@ -14,12 +15,12 @@ from tasks.stage import Metrics, main
 
 
 def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
-    """Train with every seed; policies and curves go to `out`. SystemExit with one line for discrete actions."""
+    """Train with every seed; policies and curves go to `out`. DataError with one line for discrete actions."""
 
     def build(recording: Recording, seed: int, generator: torch.Generator) -> Learner:
         data = recording.transitions
         if recording.spaces.discrete:
-            raise SystemExit(f"bear: data set {recording.name}: BEAR is for continuous actions, these are discrete")
+            raise DataError(f"bear: data set {recording.name}: BEAR is for continuous actions, these are discrete")
         agent = bear.Agent(recording.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "behaviour": Adam(agent.behaviour.parameters(), config.critic_learning_rate),

@@ -23,6 +23,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import Settings, fit
 from tasks.algorithms.offline.networks.actors import Behaviour, Sampled, Tanh
 from tasks.common import tables
+from tasks.common.errors import DataError
 from tasks.common.estimates import bootstrap
 from tasks.common.tracking import track
 from tasks.offline.configs.behaviour import BehaviourConfig, Training
@@ -151,7 +152,7 @@ def choose(
     best = max(sorted(contenders), key=lambda number: again(checkpoints[number]).value)
     between = checkpoints[1:best]
     if not between:
-        raise SystemExit(
+        raise DataError(
             f"behaviour.environments.{name}: no policy was between the random one and the best one "
             f"(returns {', '.join(f'{checkpoint.value:.1f}' for checkpoint in checkpoints[:8])}, ..): more steps, or evaluate more often"
         )
@@ -170,11 +171,11 @@ def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> R
     known, d4rl = simulators.OPTIMA.get(environment), stored.d4rl_reference(environment)
     maximum = known if known is not None else returns.get(EXPERT, d4rl.maximum if d4rl else None)
     if maximum is None:
-        raise SystemExit(
+        raise DataError(
             f"behaviour.environments.{name}: steps is 0, but what a good return is can only be learned by training here"
         )
     if maximum <= returns[RANDOM]:
-        raise SystemExit(
+        raise DataError(
             f"behaviour.environments.{name}: the best policy's return {maximum:.1f} is not above the random one's "
             f"{returns[RANDOM]:.1f}: more steps"
         )

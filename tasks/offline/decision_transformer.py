@@ -16,6 +16,7 @@ from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.windows import Episodes
 from tasks.common import model_files, tables
 from tasks.common.documents import Documents
+from tasks.common.errors import DataError
 from tasks.offline.configs.decision_transformer import Asked, DecisionTransformerConfig, Init
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.policies import trunks
@@ -93,7 +94,7 @@ def _language_model(config: DecisionTransformerConfig, window: int, directory: P
     model = trunks.language_model(source, revision)
     needed = max(window, config.text.length if config.text.weight else 0)
     if model.positions is not None and needed > model.longest:
-        raise SystemExit(f"{source}: made for {model.longest} tokens, but context and text need {needed}")
+        raise DataError(f"{source}: made for {model.longest} tokens, but context and text need {needed}")
     return model
 
 
@@ -142,7 +143,7 @@ def _stream(config: DecisionTransformerConfig, language: Path, texts: Path) -> t
     ids = tokenizer(lines, add_special_tokens=False)["input_ids"] if lines else []
     stream = torch.tensor([token for line in ids for token in line])
     if len(stream) < config.text.length:
-        raise SystemExit(
+        raise DataError(
             f"{texts}: {len(stream)} tokens of text; decision_transformer.text.length asks for more in a row"
         )
     return stream, len(tokenizer)

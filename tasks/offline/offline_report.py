@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.common import pages, plots
+from tasks.common.errors import ConfigError
 from tasks.common.plots import Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.datasets.normalized_score import Reference
@@ -26,7 +27,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     """Write offline_report.html, .md, plots and pictures from the folders in `returns`; the metrics are mean scores."""
     missing = [name for name in config.policies if not (returns / name).is_dir()]
     if missing:
-        raise SystemExit(f"params.yaml: offline_report.policies: {missing[0]} was not measured ({returns} lacks it)")
+        raise ConfigError(f"params.yaml: offline_report.policies: {missing[0]} was not measured ({returns} lacks it)")
     measured = [measurements.read(returns / name) for name in config.policies]
     found = results.results(measured)
     first = [one for one in found if one.first]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from tasks.algorithms.offline import tabular_q
+from tasks.common.errors import DataError
 from tasks.common.tracking import track
 from tasks.offline.configs.tabular_q import TabularQConfig
 from tasks.offline.datasets.stored import read
@@ -20,11 +21,11 @@ def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:
     """Sweep to convergence; the table, its curve and the mean return of some episodes go to `out`."""
     recording = read(transitions)
     if not recording.spaces.discrete:
-        raise SystemExit(f"data set {recording.name}: actions are continuous; a table needs a finite set")
+        raise DataError(f"data set {recording.name}: actions are continuous; a table needs a finite set")
     try:
         policy, here, there = tabular_q.table(recording.transitions, recording.spaces, config.gamma, config.states)
     except tabular_q.TooManyStates as error:
-        raise SystemExit(f"data set {recording.name}: {error} (tabular_q.states); dqn has no such limit") from None
+        raise DataError(f"data set {recording.name}: {error} (tabular_q.states); dqn has no such limit") from None
     sweeps = list(tabular_q.fit(policy, recording.transitions, here, there, config.tolerance))
     rows = [{"step": number, **row} for number, row in enumerate(track(sweeps, len(sweeps)), 1)]
     files.save(policy, out / VARIANT / "seed-0")

@@ -16,6 +16,7 @@ import pandas as pd
 
 from tasks.algorithms.offline.networks.actors import Sampled
 from tasks.common import tables
+from tasks.common.errors import DataError
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import imported, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
@@ -65,13 +66,13 @@ def limited(episodes: list[Episode], steps: int | None, count: int | None) -> li
 
 
 def _imported(name: str, dataset: Dataset, environment: str, raw: Path) -> list[Episode]:
-    """Its episodes; SystemExit with one line naming the data set."""
+    """Its episodes; DataError with one line naming the data set."""
     try:
         found = IMPORTS[dataset.source](raw, str(dataset.location), environment)
     except BadEpisode as error:
-        raise SystemExit(f"data set {name}: {dataset.location}: {error}") from None
-    except SystemExit as error:  # names the file itself
-        raise SystemExit(f"data set {name}: {error}") from None
+        raise DataError(f"data set {name}: {dataset.location}: {error}") from None
+    except DataError as error:  # names the file itself
+        raise DataError(f"data set {name}: {error}") from None
     return limited(found, dataset.steps, dataset.episodes)
 
 

@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from pydantic import Field, ValidationError
 
 from tasks.common.config import Config
+from tasks.common.errors import ConfigError
 from tasks.stage import Names, path, read_section
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ def test_a_section_becomes_a_config(tmp_path):
     ],
 )
 def test_a_wrong_value_is_named(tmp_path, change, said):
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(ConfigError) as stopped:
         section(tmp_path, json.dumps({"toy": {**GOOD, **change}}))
     assert str(stopped.value).startswith(f"{tmp_path}/params.yaml: {said}")
     assert "\n" not in str(stopped.value)
@@ -80,15 +81,15 @@ def test_a_wrong_value_is_named(tmp_path, change, said):
 
 @pytest.mark.parametrize("value", [".nan", ".inf"])
 def test_no_number_that_is_none(tmp_path, value):
-    with pytest.raises(SystemExit, match=r"toy\.rate: "):
+    with pytest.raises(ConfigError, match=r"toy\.rate: "):
         section(tmp_path, f"toy: {{seed: 3, rate: {value}, name: a}}")
 
 
 def test_missing_things_are_named(tmp_path):
     for text in ("", "other: {}", "toy:"):
-        with pytest.raises(SystemExit, match=r"params\.yaml: section 'toy' is missing"):
+        with pytest.raises(ConfigError, match=r"params\.yaml: section 'toy' is missing"):
             section(tmp_path, text)
-    with pytest.raises(SystemExit, match=r"toy\.name: missing; expected text"):
+    with pytest.raises(ConfigError, match=r"toy\.name: missing; expected text"):
         section(tmp_path, "toy: {seed: 3, rate: 1}")
 
 
@@ -258,7 +259,7 @@ def test_a_command_names_in_braces_what_the_stage_looks_up(text, foreach, branch
     ],
 )
 def test_what_a_command_cannot_name_is_one_line(text, branch, told):
-    with pytest.raises(SystemExit, match=f"^{re.escape(told)}"):
+    with pytest.raises(ConfigError, match=f"^{re.escape(told)}"):
         path(text, Names(PARAMS, "${data.sets}", branch))
 
 

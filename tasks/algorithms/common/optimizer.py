@@ -12,13 +12,10 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
 
 BETAS = (0.9, 0.95)
-
-
-class TrainingError(Exception):
-    """Training cannot go on: a reward, a loss or a gradient is no finite number. Whoever counts the steps adds which it was."""
 
 
 def check_finite(what: str, value: float) -> None:

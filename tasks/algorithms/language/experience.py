@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tasks.algorithms.common.optimizer import TrainingError, check_finite
+from tasks.algorithms.common.errors import TrainingError
+from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.language.completions import Completions
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from tasks.common.errors import DataError
+
 # For a tokenizer that brings no chat template, as base models' do not.
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
@@ -60,7 +62,7 @@ def end_token(tokenizer: Any) -> int:
 
 
 def check_positions(model: Any, lengths: Sequence[int], what: str, more: int = 0, why: str = "") -> None:
-    """SystemExit with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's positions.
+    """DataError with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's positions.
 
     Learned positions would be read past their end; rotary ones turn further than the model was ever trained to read, in silence.
     """
@@ -68,7 +70,7 @@ def check_positions(model: Any, lengths: Sequence[int], what: str, more: int = 0
     longest = max(lengths, default=0)
     if limit is not None and longest + more > limit:
         then = f" and {why} = {more} make {longest + more}" if more else ""
-        raise SystemExit(
+        raise DataError(
             f"{model.name_or_path}: the model has {limit} positions (config.json: max_position_embeddings), but the longest of "
             f"{what} has {longest} tokens{then}; expected at most {limit}"
         )

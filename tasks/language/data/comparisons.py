@@ -43,7 +43,7 @@ class ComparisonSet:
             self.groups.append(pairs)
 
     def check_positions(self, model: Any) -> None:
-        """SystemExit with one line where a prompt with one of its responses is longer than the model can read."""
+        """DataError with one line where a prompt with one of its responses is longer than the model can read."""
         lengths = [len(self.asked[owner]) + len(answer) for owner, answer in zip(self.owner, self.answers, strict=True)]
         chat.check_positions(model, lengths, "the prompts with their responses")
 

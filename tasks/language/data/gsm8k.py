@@ -5,22 +5,23 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tasks.common.errors import DataError
 from tasks.language.tables.problems import NUMBER
 
 DIGITS = 100  # of an answer; Python itself turns no more than 4,300 into a number
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Rows of one GSM8K file, blank lines passed over; SystemExit with one line naming file, line and field."""
+    """Rows of one GSM8K file, blank lines passed over; DataError with one line naming file, line and field."""
     if not path.is_file():
-        raise SystemExit(f"{path}: no such file; expected rows {{question, answer ending in '#### N'}}, one a line")
+        raise DataError(f"{path}: no such file; expected rows {{question, answer ending in '#### N'}}, one a line")
     rows = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):  # str.splitlines splits at U+2028 as well
         if line.strip():
             try:
                 rows.append(from_gsm8k(json.loads(line), f"{path.stem}-{number - 1}"))
             except (ValueError, RecursionError) as error:  # of JSON and of UTF-8 too
-                raise SystemExit(
+                raise DataError(
                     f"{path}: line {number}: {error}; expected {{question, answer ending in '#### N'}}"
                 ) from None
     return rows
@@ -54,16 +55,16 @@ def from_gsm8k(row: Any, problem_id: str) -> dict[str, Any]:
 
 
 def read_hub(name: str, config: str | None, revision: str, split: str) -> list[dict[str, Any]]:
-    """Rows of one split of a hub data set in GSM8K's form, at a revision; SystemExit naming the row that is not."""
+    """Rows of one split of a hub data set in GSM8K's form, at a revision; DataError naming the row that is not."""
     from datasets import load_dataset
 
     splits = load_dataset(name, config, revision=revision)
     if split not in splits:
-        raise SystemExit(f"{name}: there is no split {split!r}; expected {' or '.join(map(repr, splits))}")
+        raise DataError(f"{name}: there is no split {split!r}; expected {' or '.join(map(repr, splits))}")
     rows = []
     for number, row in enumerate(splits[split]):
         try:
             rows.append(from_gsm8k(row, f"{split}-{number}"))
         except ValueError as error:
-            raise SystemExit(f"{name}: {split}, row {number}: {error}") from None
+            raise DataError(f"{name}: {split}, row {number}: {error}") from None
     return rows

@@ -10,6 +10,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICA
 
 from tasks.algorithms.language.reward_model import BETA
 from tasks.common import model_files, models
+from tasks.common.errors import DataError
 
 
 def load(path: Path) -> Any:
@@ -19,18 +20,18 @@ def load(path: Path) -> Any:
     if beta is None:
         return load_classifier(path)
     if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
-        raise SystemExit(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
+        raise DataError(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
     return models.placed(model_files.load(AutoModelForCausalLM, path))
 
 
 def load_classifier(path: Path, new: Collection[str] = ()) -> Any:
-    """A sequence classifier with one output, in fp32, in evaluation mode; SystemExit with one line if it has no head `score`.
+    """A sequence classifier with one output, in fp32, in evaluation mode; DataError with one line if it has no head `score`.
 
     `new` are weights that the folder's model may lack.
     """
     model = model_files.load(_classifier(path), path, new, num_labels=1)
     if not hasattr(model, "score"):
-        raise SystemExit(
+        raise DataError(
             f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head `score` on its last "
             "token's state, which a reward model is read by"
         )
@@ -43,7 +44,7 @@ def _classifier(path: Path) -> Any:
     if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         return AutoModelForSequenceClassification
     if type(config) not in MODEL_MAPPING:
-        raise SystemExit(
+        raise DataError(
             f"{path}: model type {config.model_type} has no body in transformers that a reward model could be"
         )
     body = MODEL_MAPPING[type(config)]

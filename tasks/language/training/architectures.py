@@ -13,6 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.rollouts import sample
+from tasks.common.errors import DataError
 
 WANTED = "expected an attention model, whose key-value cache has a place for each token of a row"
 PROMPTS, ANSWERS, OWNER = [[5, 6, 7], [8]], [[9, 5], [6, 7, 8], [9], [5, 5]], [0, 0, 1, 1]
@@ -20,7 +21,7 @@ NEAR = 0.05  # nats; fp32 differs by a hundredth of it
 
 
 def check_config(source: Mapping[str, Any]) -> None:
-    """SystemExit with one line where a model can be told from its config.json to be none for this pipeline.
+    """DataError with one line where a model can be told from its config.json to be none for this pipeline.
 
     `source` are the arguments of from_pretrained. Only the config is read, and remote code is never run.
     """
@@ -28,25 +29,25 @@ def check_config(source: Mapping[str, Any]) -> None:
     try:
         config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
     except Exception as error:  # of a model type that transformers does not have, a torn file, values that cannot be
-        raise SystemExit(f"{name}: config.json: {' '.join(str(error).split())[:300]}") from None
+        raise DataError(f"{name}: config.json: {' '.join(str(error).split())[:300]}") from None
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise SystemExit(f"{name}: model type {config.model_type} is no causal language model, but one is expected")
+        raise DataError(f"{name}: model type {config.model_type} is no causal language model, but one is expected")
     if MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._is_stateful:
-        raise SystemExit(
+        raise DataError(
             f"{name}: model type {config.model_type} is stateful (recurrent, or of linear attention); {WANTED}"
         )
 
 
 @torch.no_grad()
 def check_model(name: str, model: Any) -> None:
-    """SystemExit with one line where sampling fails, or answers behind a shared prompt have other probabilities than alone."""
+    """DataError with one line where sampling fails, or answers behind a shared prompt have other probabilities than alone."""
     batch = make_completions(PROMPTS, OWNER, ANSWERS, pad=0)
     try:
         found = token_logps(model, batch)
         next(sample(model, PROMPTS, samples=2, max_new_tokens=3, temperature=1.0, end_tokens=(), seed=0, batch_size=2))
     except (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SystemExit(
+        raise DataError(
             f"{name}: model type {model.config.model_type} cannot be used here ({what}); {WANTED}"
         ) from None
     for row, (owner, answer) in enumerate(zip(OWNER, ANSWERS, strict=True)):
@@ -54,7 +55,7 @@ def check_model(name: str, model: Any) -> None:
         logps = model(input_ids=whole, use_cache=False).logits[0].log_softmax(-1)
         alone = [logps[len(PROMPTS[owner]) + at - 1, token].item() for at, token in enumerate(answer)]
         if (found[row, : len(answer)] - torch.tensor(alone)).abs().max() > NEAR:
-            raise SystemExit(
+            raise DataError(
                 f"{name}: model type {model.config.model_type}: an answer has other probabilities behind a prompt that it "
                 f"shares than alone; {WANTED}"
             )

@@ -17,6 +17,7 @@ from tasks.algorithms.language.advantages import increments
 from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models
+from tasks.common.errors import ConfigError, DataError
 from tasks.language.configs.policies import RewardWeights, SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files, rewards
@@ -185,12 +186,12 @@ def judging(weights: RewardWeights, kinds: Collection[str], tokenizer: Any, scor
     counted = {kind: own if kind == "policy" else replace(NOTHING, **{kind: 1.0}) for kind in sorted(kinds)}
     wanted = any(part.reward_model for part in counted.values())
     if wanted and not (scorer / "config.json").is_file():
-        raise SystemExit(
+        raise ConfigError(
             f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
             "that of the pipeline is in data/reward_model"
         )
     model = reward_model_files.load(scorer) if wanted else None
     if wanted and models.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
-        raise SystemExit(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
+        raise DataError(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
     with Verifier() as verifier:
         yield Judge(counted, model, tokenizer, verifier)

@@ -1,7 +1,7 @@
 """Data sets that others recorded, as episodes: Minari's folders, and D4RL's files of flat arrays.
 
 Actions come to lie in [-1, 1], as our environments take them; those that the environment does not have are refused. What cannot
-be read at all is a SystemExit with one line, what is wrong with an episode a BadEpisode; other values are not yet checked.
+be read at all is a DataError with one line, what is wrong with an episode a BadEpisode; other values are not yet checked.
 """
 
 import json
@@ -20,6 +20,7 @@ from minari.dataset.minari_storage import is_image_space
 from minari.serialization import deserialize_space
 from numpy.typing import NDArray
 
+from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.environments import simulators
@@ -39,14 +40,14 @@ def minari(folder: Path, environment: str) -> list[Episode]:
         recorded = own["environment"] if own else json.loads(spec)["id"] if spec else environment
         kind, count = metadata.get("data_format", "hdf5"), metadata["total_episodes"]
         if kind != "hdf5":
-            raise SystemExit(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
+            raise DataError(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
         if simulators.unversioned(recorded) != simulators.unversioned(environment):
-            raise SystemExit(f"{folder}: recorded in {recorded}, but environment is {environment}")
+            raise DataError(f"{folder}: recorded in {recorded}, but environment is {environment}")
         if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
-            raise SystemExit(f"{folder}: images in JPEG are not read here; save the data set with jpeg_encoding=False")
+            raise DataError(f"{folder}: images in JPEG are not read here; save the data set with jpeg_encoding=False")
         found = list(episodes.read(folder / stored.DATA))
     if len(found) != count:
-        raise SystemExit(f"{folder}: {len(found)} episodes here, but {count} in metadata.json")
+        raise DataError(f"{folder}: {len(found)} episodes here, but {count} in metadata.json")
     return found if own else _ours(found, environment)
 
 
@@ -57,7 +58,7 @@ def remote_minari(name: str, environment: str) -> list[Episode]:
     try:
         found = load_dataset(name, download=True)
     except Exception as error:  # whatever its host's client raises
-        raise SystemExit(f"{name}: Minari does not give this data set: {' '.join(str(error).split())}") from None
+        raise DataError(f"{name}: Minari does not give this data set: {' '.join(str(error).split())}") from None
     return minari(Path(found.storage.data_path).parent, environment)
 
 
@@ -79,7 +80,7 @@ def d4rl(file: Path, environment: str) -> list[Episode]:
 
 @contextmanager
 def _read(path: Path, kind: str) -> Iterator[None]:
-    """SystemExit with one line for whatever h5py or JSON says of a file that is missing, torn or another."""
+    """DataError with one line for whatever h5py or JSON says of a file that is missing, torn or another."""
     try:
         yield
     except BadEpisode:
@@ -87,13 +88,13 @@ def _read(path: Path, kind: str) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, MemoryError) as error:
         number = getattr(error, "errno", None)
         what = os.strerror(number) if number else " ".join(str(error).split())
-        raise SystemExit(f"{path}: no {kind}: {what}") from None
+        raise DataError(f"{path}: no {kind}: {what}") from None
 
 
 def _flat(file: Path) -> dict[str, NDArray[Any]]:
     """The file's arrays, of one length each; those of ends as bool."""
     if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
-        raise SystemExit(f"{file}: no D4RL file: not a file")
+        raise DataError(f"{file}: no D4RL file: not a file")
     with _read(file, "D4RL file"), h5py.File(file) as source:
         missing = [name for name in FLAT if name not in source]
         if missing:

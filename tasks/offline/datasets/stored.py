@@ -18,6 +18,7 @@ from minari.serialization import serialize_space
 
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
+from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes as storage
 from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.datasets.normalized_score import Reference
@@ -51,7 +52,7 @@ class Recording:
 def write(
     path: Path, environment: str, episodes: Sequence[Episode], reference: Reference, metadata: Mapping[str, Any]
 ) -> None:
-    """Check the episodes and write them as the data set named like the folder `path`; SystemExit with one line if bad."""
+    """Check the episodes and write them as the data set named like the folder `path`; DataError with one line if bad."""
     _check(path.name, environment, episodes)
     (path / DATA).parent.mkdir(parents=True, exist_ok=True)
     storage.write(episodes, path / DATA)
@@ -77,15 +78,15 @@ def write(
 
 
 def read(path: Path) -> Recording:
-    """The data set in the folder `path`; SystemExit with one line naming it, the episode and the field if it is bad."""
+    """The data set in the folder `path`; DataError with one line naming it, the episode and the field if it is bad."""
     try:
         own = dict(json.loads((path / METADATA).read_text())["posttrain"])
         environment, reference = own.pop("environment"), Reference(**own.pop("reference"))
         episodes = list(storage.read(path / DATA))
     except BadEpisode as error:
-        raise SystemExit(f"data set {path.name}: {error}") from None
+        raise DataError(f"data set {path.name}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SystemExit(f"data set {path.name}: cannot be read: {' '.join(str(error).split())}") from None
+        raise DataError(f"data set {path.name}: cannot be read: {' '.join(str(error).split())}") from None
     _check(path.name, environment, episodes)
     spaces = simulators.spaces_of(environment)
     transitions = as_transitions(episodes, spaces.discrete)
@@ -118,7 +119,7 @@ def _check(name: str, environment: str, episodes: Sequence[Episode]) -> None:
     try:
         spaces = simulators.spaces_of(environment)
         if not episodes:
-            raise SystemExit("no episodes")
+            raise DataError("no episodes")
         storage.check(episodes, spaces.observation, spaces.action, spaces.discrete)
-    except (SystemExit, BadEpisode) as error:
-        raise SystemExit(f"data set {name}: {error}") from None
+    except (DataError, BadEpisode) as error:
+        raise DataError(f"data set {name}: {error}") from None

@@ -19,6 +19,7 @@ from gymnasium.envs.registration import namespace
 from numpy.typing import NDArray
 
 from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.common.errors import DataError
 from tasks.offline.environments import graph, key_to_door
 
 Seen = NDArray[np.float32]
@@ -182,7 +183,7 @@ def bare(environment: str) -> str:
 
 
 def make(environment: str, render_mode: str | None = None, limit: int | None = None) -> Plain:
-    """The environment of that name; SystemExit with one line if there is none, or if its spaces are not supported.
+    """The environment of that name; DataError with one line if there is none, or if its spaces are not supported.
 
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
     """
@@ -196,16 +197,16 @@ def make(environment: str, render_mode: str | None = None, limit: int | None = N
     try:
         env = gymnasium.make(bare(environment), limit, render_mode=render_mode, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
-        raise SystemExit(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
+        raise DataError(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
     if not env.observation_space.is_np_flattenable:
-        raise SystemExit(f"environment {environment}: observations of {env.observation_space} are not supported")
+        raise DataError(f"environment {environment}: observations of {env.observation_space} are not supported")
     if not _supported(env.action_space):
-        raise SystemExit(f"environment {environment}: actions of {env.action_space} are not supported")
+        raise DataError(f"environment {environment}: actions of {env.action_space} are not supported")
     return Plain(env)
 
 
 def _register(environment: str) -> None:
-    """See to it that Gymnasium knows the environment; SystemExit with one line if it cannot."""
+    """See to it that Gymnasium knows the environment; DataError with one line if it cannot."""
     module, _, name = environment.rpartition(":")
     if module:
         _import(environment, module)
@@ -214,7 +215,7 @@ def _register(environment: str) -> None:
         return
     near = difflib.get_close_matches(name, [*OWN, *gymnasium.registry], n=3)
     known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
-    raise SystemExit("; ".join([f"environment {environment}: unknown", known, *failed]))
+    raise DataError("; ".join([f"environment {environment}: unknown", known, *failed]))
 
 
 def _import(environment: str, module: str) -> None:
@@ -228,17 +229,17 @@ def _import(environment: str, module: str) -> None:
     except (ImportError, ValueError):
         found = None
     if found is None:
-        raise SystemExit(f"environment {environment}: no module {top} is installed")
+        raise DataError(f"environment {environment}: no module {top} is installed")
     places = [*(found.submodule_search_locations or []), found.origin or ""]
     if any(Path(place).parent.resolve() == Path.cwd().resolve() for place in places if place):
-        raise SystemExit(
+        raise DataError(
             f"environment {environment}: module {top} stands in the working directory; install it to use it"
         )
     try:
         importlib.import_module(module)
     except Exception as error:  # whatever runs in it
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SystemExit(f"environment {environment}: module {module} cannot be imported: {what}") from None
+        raise DataError(f"environment {environment}: module {module} cannot be imported: {what}") from None
 
 
 @cache

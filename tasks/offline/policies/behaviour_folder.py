@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tasks.algorithms.offline.networks.actors import Behaviour
+from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.stored import Reference
@@ -15,16 +16,16 @@ RECORDERS = "behaviour"  # in a data set's folder: the policies that recorded it
 
 
 def policy(folder: Path, tier: str) -> Behaviour:
-    """One of the policies; SystemExit with one line if there is none of that tier."""
+    """One of the policies; DataError with one line if there is none of that tier."""
     if not (folder / tier).is_dir():
-        raise SystemExit(f"{folder}: no {tier} policy; behaviour.environments.{folder.name}.steps is 0?")
+        raise DataError(f"{folder}: no {tier} policy; behaviour.environments.{folder.name}.steps is 0?")
     return files.load(folder / tier, {"Behaviour": Behaviour})
 
 
 def replay(folder: Path) -> list[Episode]:
-    """The episodes of training up to the medium policy; SystemExit with one line if there are none."""
+    """The episodes of training up to the medium policy; DataError with one line if there are none."""
     if not (folder / REPLAY).is_dir():
-        raise SystemExit(f"{folder}: no episodes of training; behaviour.environments.{folder.name}.steps is 0?")
+        raise DataError(f"{folder}: no episodes of training; behaviour.environments.{folder.name}.steps is 0?")
     return list(episodes.read(folder / REPLAY / stored.DATA))
 
 

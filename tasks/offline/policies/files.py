@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 
 from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.common.errors import DataError
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -30,7 +31,7 @@ def save(policy: Any, path: Path) -> None:
 
 
 def load(path: Path, builders: Mapping[str, Callable[..., Any]]) -> Any:
-    """The policy that `save` wrote, in evaluation mode; SystemExit with one line if there is none of these kinds.
+    """The policy that `save` wrote, in evaluation mode; DataError with one line if there is none of these kinds.
 
     `builders` are called with the spaces and, by name, the sizes.
     """
@@ -40,11 +41,11 @@ def load(path: Path, builders: Mapping[str, Callable[..., Any]]) -> Any:
         policy = build(Spaces(**config["spaces"]), **config["sizes"])
         policy.load_state_dict(load_file(path / WEIGHTS))
     except FileNotFoundError as error:
-        raise SystemExit(f"{path}: no policy here ({Path(error.filename or WEIGHTS).name} is missing)") from None
+        raise DataError(f"{path}: no policy here ({Path(error.filename or WEIGHTS).name} is missing)") from None
     except (KeyError, TypeError, json.JSONDecodeError):
-        raise SystemExit(f"{path / CONFIG}: no policy of a known kind ({', '.join(builders)})") from None
+        raise DataError(f"{path / CONFIG}: no policy of a known kind ({', '.join(builders)})") from None
     except (SafetensorError, RuntimeError) as error:  # torn, or of other sizes
-        raise SystemExit(f"{path / WEIGHTS}: not what {CONFIG} says: {' '.join(str(error).split())}") from None
+        raise DataError(f"{path / WEIGHTS}: not what {CONFIG} says: {' '.join(str(error).split())}") from None
     return policy.eval()
 
 

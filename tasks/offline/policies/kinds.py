@@ -26,5 +26,5 @@ BUILDERS: dict[str, Callable[..., Any]] = {  # called with the spaces and the si
 
 
 def load(path: Path) -> Any:
-    """The policy of any known kind that was saved in the folder `path`; SystemExit with one line if there is none."""
+    """The policy of any known kind that was saved in the folder `path`; DataError with one line if there is none."""
     return files.load(path, BUILDERS)

@@ -16,6 +16,7 @@ from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.text import Text
 from tasks.common import model_files
+from tasks.common.errors import DataError
 
 
 class HuggingFace(nn.Module):
@@ -74,7 +75,7 @@ def learned_positions(model: Any) -> Any:
 
 
 def language_model(source: str | Path, revision: str | None) -> LanguageModel:
-    """The causal language model in a directory, or with a hub id at a revision; SystemExit with one line if there is none."""
+    """The causal language model in a directory, or with a hub id at a revision; DataError with one line if there is none."""
     from transformers import AutoModelForCausalLM
 
     at: dict[str, Any] = {} if isinstance(source, Path) else {"revision": revision}
@@ -84,7 +85,7 @@ def language_model(source: str | Path, revision: str | None) -> LanguageModel:
     positions = None if places is None else places.weight.detach().clone()
     trunk = HuggingFace(whole.base_model)
     if trunk.knows_places():
-        raise SystemExit(
+        raise DataError(
             f"{source}: its position embeddings cannot be taken out; models like GPT-2 or Llama can be used"
         )
     same = head.data_ptr() == tokens.data_ptr()

@@ -87,7 +87,7 @@ class Scores:
 
 
 def read(path: Path) -> Scores:
-    """What `returns` wrote to the folder `path`; SystemExit with one line naming file, column and row if it is bad."""
+    """What `returns` wrote to the folder `path`; DataError with one line naming file, column and row if it is bad."""
     return Scores(
         path.name,
         tables.read(Episodes, path / EPISODES),

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
+from tasks.common.errors import ConfigError, DataError
 from tasks.common.estimates import Estimate
 from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.reporting.measurements import CLAIMED, FITTED, Scores
@@ -63,7 +64,7 @@ def results(measured: Iterable[Scores]) -> list[Result]:
     twice = pd.Series([(one.dataset, one.variant) for one in found if one.first]).value_counts()
     if (twice > 1).any():
         dataset, variant = twice.index[0]
-        raise SystemExit(f"{dataset}: two methods have a variant named {variant}; variants need names of their own")
+        raise DataError(f"{dataset}: two methods have a variant named {variant}; variants need names of their own")
     return found
 
 
@@ -169,7 +170,7 @@ class Verdict:
 def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Any]) -> Verdict:
     """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
     if dataset not in data:
-        raise SystemExit(
+        raise ConfigError(
             f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
         )
     described = data[dataset]
@@ -177,7 +178,7 @@ def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: 
     known |= {name: scored(fact, described["reference"]) for name, fact in facts(described).items()}
     for name in (higher, lower):
         if name not in known:
-            raise SystemExit(
+            raise ConfigError(
                 f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(known)}"
             )
     one, other = known[higher], known[lower]

@@ -10,15 +10,16 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import Normaliser, QValues
 from tasks.algorithms.offline.networks.target import Target
 from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.common.errors import DataError
 from tasks.offline.configs.learners import QConfig
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.training.learners import Learner
 
 
 def network(config: QConfig, recording: Recording) -> QValues:
-    """A new network, normalising as the data are distributed; SystemExit with one line if actions are not a finite set."""
+    """A new network, normalising as the data are distributed; DataError with one line if actions are not a finite set."""
     if not recording.spaces.discrete:
-        raise SystemExit(
+        raise DataError(
             f"data set {recording.name}: actions are continuous; Q-values of every action need a finite set"
         )
     policy = QValues(recording.spaces, config.hidden, config.gamma)

@@ -6,6 +6,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from tasks.common import models, tables
+from tasks.common.errors import StageError
 from tasks.language.rewards import reward_model_files
 from tasks.language.tables.problems import Problems
 
@@ -35,7 +36,7 @@ def test_equal_tables_are_equal_bytes(tmp_path):
 
 def test_a_bad_table_is_not_written(tmp_path):
     path = tmp_path / "problems.parquet"
-    with pytest.raises(SystemExit, match=r"problems\.parquet: not a Problems table: column steps, row 0: .*-1"):
+    with pytest.raises(StageError, match=r"problems\.parquet: not a Problems table: column steps, row 0: .*-1"):
         tables.write(Problems, pd.DataFrame([PROBLEM | {"steps": -1}]), path)
     assert not path.exists()
 
@@ -43,7 +44,7 @@ def test_a_bad_table_is_not_written(tmp_path):
 def test_a_bad_table_is_not_read(tmp_path):
     path = tmp_path / "problems.parquet"
     pd.DataFrame([PROBLEM | {"answer": "8"}]).to_parquet(path)
-    with pytest.raises(SystemExit, match=r"not a Problems table: .*the solution ends with"):
+    with pytest.raises(StageError, match=r"not a Problems table: .*the solution ends with"):
         tables.read(Problems, path)
 
 

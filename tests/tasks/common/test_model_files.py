@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tasks.common.errors import StageError
 from tasks.language import pretrained
 from tests.conftest import tiny
 
@@ -149,7 +150,7 @@ def start_from(folder: Path, made: Path, out: Path) -> None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_faulty_model_is_one_line(model: Path, made: Path, tmp_path: Path, fault: Callable[[Path], None]) -> None:
     fault(model)
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(StageError) as caught:
         start_from(model, made, tmp_path / "out")
     line = str(caught.value)
     assert re.fullmatch(rf"(params.yaml: pretrained.path: )?{re.escape(str(model))}: {FAULTS[fault]}", line), line
@@ -166,7 +167,7 @@ def test_a_template_without_an_end_is_stopped(
     endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
     (model / "chat_template.jinja").write_text(endless + WHOLE)
     began = time.monotonic()
-    with pytest.raises(SystemExit, match=r"its chat template (does not come to an end|takes more than)"):
+    with pytest.raises(StageError, match=r"its chat template (does not come to an end|takes more than)"):
         start_from(model, made, tmp_path / "out")
     assert time.monotonic() - began < 60
 

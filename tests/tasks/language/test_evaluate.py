@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassifi
 
 from tasks.common import models, tables
 from tasks.common.documents import Documents
+from tasks.common.errors import StageError
 from tasks.common.estimates import Estimate
 from tasks.language import evaluate as stage
 from tasks.language import tokenizer
@@ -184,14 +185,14 @@ def test_wrong_use(home):
     words = models.load_tokenizer(home / "tokenizer")
     words.add_tokens(["<|more|>"])
     save_tiny(LlamaForCausalLM, words, home / "stranger", seed=1)
-    with pytest.raises(SystemExit, match="the tokenizers differ"):
+    with pytest.raises(StageError, match="the tokenizers differ"):
         evaluate(home, "wrong", reference="stranger")
     with pytest.raises(
-        SystemExit, match=r"stranger: lacks weights of the model that config\.json describes: score\.weight"
+        StageError, match=r"stranger: lacks weights of the model that config\.json describes: score\.weight"
     ):
         evaluate(home, "wrong", reward_model="stranger")  # a language model is none
     save_tiny(LlamaForSequenceClassification, words, home / "judge", seed=1)
-    with pytest.raises(SystemExit, match="the tokenizers differ"):
+    with pytest.raises(StageError, match="the tokenizers differ"):
         evaluate(home, "wrong", reward_model="judge")
     with pytest.raises(ValidationError, match=r"greater than 0"):
         EvaluateConfig.model_validate({**CONFIG.model_dump(), "temperatures": [0.0]})

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from flows.params.checking import validate
 from flows.params.files import ParameterError
 from tasks.common import tables
+from tasks.common.errors import StageError
 from tasks.language.configs.mixture import MixtureConfig
 from tasks.language.mixture import run
 from tasks.language.tables.problems import Problems, Prompts
@@ -108,7 +109,7 @@ def test_every_hub_set_has_a_config_a_revision_and_a_split_of_its_own(made, raw,
     _, table = mixed(made, raw(), tmp_path / "out", *sets)
     for name, rows in (("first", ROWS[10:20]), ("second", ROWS[20:])):
         assert sorted(table["question"][table["dataset"] == name]) == sorted(row["question"] for row in rows)
-    with pytest.raises(SystemExit, match="some/sums: there is no split 'train'; expected 'test'"):
+    with pytest.raises(StageError, match="some/sums: there is no split 'train'; expected 'test'"):
         mixed(made, raw(), tmp_path / "no", of("x", "hub", location="some/sums", hub=(None, "v2", "train")))
 
 
@@ -149,7 +150,7 @@ def test_problems_that_sft_has_seen_are_passed_over(made, raw, tmp_path):
     ],
 )
 def test_what_cannot_be_mixed_is_one_line(made, raw, tmp_path, datasets, changes, said):
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(StageError) as stopped:
         mixed(made, raw(), tmp_path / "out", *datasets, **changes)
     assert said in str(stopped.value)
     assert "\n" not in str(stopped.value)

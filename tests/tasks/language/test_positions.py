@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from tasks.common import tables
+from tasks.common.errors import StageError
 from tasks.language.data import chat
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems
@@ -15,7 +16,7 @@ LONG = " ".join(["3 + 4 = 7"] * 80)
 
 
 def told(train, home):
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(StageError) as stopped:
         train()
     line = str(stopped.value)
     assert line.startswith(
@@ -34,7 +35,7 @@ def test_by_hand():
         ([3, 9, 1], 0, "the prompts has 9 tokens; expected at most 8"),
         ([3, 6], 3, "the prompts has 6 tokens and max_new_tokens = 3 make 9; expected at most 8"),
     ):
-        with pytest.raises(SystemExit, match=f"the longest of {line}$"):
+        with pytest.raises(StageError, match=f"the longest of {line}$"):
             chat.check_positions(model, lengths, "the prompts", more, "max_new_tokens")
     del model.config.max_position_embeddings
     chat.check_positions(model, [900], "a model without a limit's prompts")

@@ -2,6 +2,7 @@ import pandas as pd
 import pytest
 
 from tasks.common import tables
+from tasks.common.errors import StageError
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.preferences import _metrics, run
 from tasks.language.tables.preferences import Annotations, Comparisons
@@ -138,5 +139,5 @@ def test_the_seed_decides(stage):
 
 
 def test_no_pairs_at_all_is_said(stage):
-    with pytest.raises(SystemExit, match="no training pairs: all responses to those prompts tie"):
+    with pytest.raises(StageError, match="no training pairs: all responses to those prompts tie"):
         stage(tie_margin=10.0)

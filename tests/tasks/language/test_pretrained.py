@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from tasks.common import models, tables
 from tasks.common.documents import Documents
+from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
 from tasks.language.pretrained import packed, run
@@ -59,7 +60,7 @@ def test_training_that_goes_on_reads_the_batches_that_are_left(words):
 
 
 def test_a_corpus_too_short_is_named(words):
-    with pytest.raises(SystemExit, match=r"data/corpus: \d+ tokens do not fill one row of pretrained.context = 192"):
+    with pytest.raises(StageError, match=r"data/corpus: \d+ tokens do not fill one row of pretrained.context = 192"):
         next(packed(["1 + 1 = 2."], words, CONFIG))
 
 
@@ -120,7 +121,7 @@ def test_an_existing_model_gets_what_it_lacks(made, base, tmp_path):
 
 def test_a_directory_without_a_model_is_named(made, tmp_path):
     with pytest.raises(
-        SystemExit, match=r"pretrained\.path: .* holds no config\.json; expected a model in Hugging Face"
+        StageError, match=r"pretrained\.path: .* holds no config\.json; expected a model in Hugging Face"
     ):
         pretrain(made, tmp_path / "out", init="directory", raw=tmp_path)
 

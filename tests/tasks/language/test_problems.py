@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tasks.common import tables
+from tasks.common.errors import StageError
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import word_problems
 from tasks.language.problems import SPLITS, generated, run
@@ -50,7 +51,7 @@ def test_too_few_problems_exist(monkeypatch):
     for words, kept in {"NAMES": 2, "ITEMS": 1, "BOXES": 1, "START": 1, "PACKED": 1, "GAIN": 1, "LOSE": 1}.items():
         monkeypatch.setattr(word_problems, words, getattr(word_problems, words)[:kept])
     few = {"largest": 30, "one_step": 1.0, "two_steps": 0.0, "three_steps": 0.0, "train": 10**6}
-    with pytest.raises(SystemExit, match=r"too few different problems exist; raise problems\.largest"):
+    with pytest.raises(StageError, match=r"too few different problems exist; raise problems\.largest"):
         generated(CONFIG.model_copy(update=few))
 
 
@@ -113,11 +114,11 @@ def test_a_line_separator_inside_a_text_ends_no_line(files, tmp_path):
 
 
 def test_files_that_do_not_suffice(files, tmp_path):
-    with pytest.raises(SystemExit, match=r"8 training problems leave none beside problems\.validation = 8"):
+    with pytest.raises(StageError, match=r"8 training problems leave none beside problems\.validation = 8"):
         run(files(train=ROWS[:8]), tmp_path, tmp_path / "out")
-    with pytest.raises(SystemExit, match="there are no test problems"):
+    with pytest.raises(StageError, match="there are no test problems"):
         run(files(test=[]), tmp_path, tmp_path / "out")
-    with pytest.raises(SystemExit, match=r"train\.jsonl: no such file; expected rows \{question"):
+    with pytest.raises(StageError, match=r"train\.jsonl: no such file; expected rows \{question"):
         run(files(), tmp_path / "elsewhere", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

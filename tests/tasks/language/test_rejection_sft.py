@@ -4,6 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tasks.common import tables
+from tasks.common.errors import StageError
 from tasks.language.data import chat
 from tasks.language.rewards.rewards import Rewards
 from tasks.language.tables.problems import Demonstrations, Prompts
@@ -65,12 +66,12 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
 
 def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch):
     monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(2))
-    with pytest.raises(SystemExit, match=r"^rejection_sft: sampling: step 2: the reward of response 1 is nan"):
+    with pytest.raises(StageError, match=r"^rejection_sft: sampling: step 2: the reward of response 1 is nan"):
         train("rejection_sft", ready, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_minimum_that_none_reaches_is_named(ready, tmp_path):
-    with pytest.raises(SystemExit, match=r"rejection_sft\.minimum_reward: no answer earned 99\.0; lower it"):
+    with pytest.raises(StageError, match=r"rejection_sft\.minimum_reward: no answer earned 99\.0; lower it"):
         train("rejection_sft", ready, tmp_path, minimum_reward=99.0)
     assert not list(tmp_path.iterdir())

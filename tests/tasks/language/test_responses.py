@@ -3,6 +3,7 @@ import torch
 
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.common import models, tables
+from tasks.common.errors import StageError
 from tasks.language.configs.responses import ResponsesConfig
 from tasks.language.data import chat
 from tasks.language.responses import run
@@ -62,5 +63,5 @@ def test_the_seed_decides(made, drawn, tmp_path):
 
 
 def test_skipping_everything_is_named(made, tmp_path):
-    with pytest.raises(SystemExit, match=r"params\.yaml: responses\.skip: 60 leaves none of the training problems"):
+    with pytest.raises(StageError, match=r"params\.yaml: responses\.skip: 60 leaves none of the training problems"):
         respond(made, tmp_path, skip=60)

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from tasks.algorithms.language import reward_model
 from tasks.common import models, tables
+from tasks.common.errors import StageError
 from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet
@@ -214,7 +215,7 @@ def test_a_bad_beta_in_a_config_is_one_line(made, tmp_path, beta):
     model = shutil.copytree(made / "pretrained", tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"reward_beta": beta}))
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(StageError) as stopped:
         reward_model_files.load(model)
     assert str(stopped.value) == f"{model}: config.json: reward_beta: expected a number above 0, got {beta!r}"
 

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tasks.common.errors import StageError
 from tasks.offline import awr, bear, brac, cql
 from tasks.offline.datasets import stored
 from tasks.offline.policies import kinds
@@ -135,6 +136,6 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions
 
 def test_bear_says_that_it_is_for_continuous_actions(data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=r"^bear: data set discrete: .* continuous actions"):
+    with pytest.raises(StageError, match=r"^bear: data set discrete: .* continuous actions"):
         bear.run(config("bear"), data / "discrete", tmp_path / "out")
     assert not (tmp_path / "out").exists()

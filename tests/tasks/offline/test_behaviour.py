@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from tasks import check
+from tasks.common.errors import StageError
 from tasks.offline import behaviour
 from tasks.offline.behaviour import Checkpoint, choose, reference_of, run
 from tasks.offline.configs.behaviour import BehaviourConfig, Training
@@ -108,9 +109,9 @@ def test_without_steps_there_is_a_random_policy_and_a_known_maximum(environment,
     assert metrics["random"]["mean"] < maximum
     assert list(check.problems(tmp_path)) == []
     for tier, told in (("expert", "no expert policy"), ("medium", "no medium policy")):
-        with pytest.raises(SystemExit, match=rf"{environment}: {told}; .*steps is 0\?"):
+        with pytest.raises(StageError, match=rf"{environment}: {told}; .*steps is 0\?"):
             behaviour_folder.policy(tmp_path / environment, tier)
-    with pytest.raises(SystemExit, match=r"steps is 0\?"):
+    with pytest.raises(StageError, match=r"steps is 0\?"):
         behaviour_folder.replay(tmp_path / environment)
 
 
@@ -121,15 +122,15 @@ def test_a_folder_may_be_named_otherwise_than_its_environment(tmp_path):
     assert behaviour_folder.environment(tmp_path / "hop") == "Hopper-v5"
     assert behaviour_folder.reference(tmp_path / "hop").maximum == 3234.3
     wrong = config.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "no_such:Hopper-v5"})}})
-    with pytest.raises(SystemExit, match=r"^environment no_such:Hopper-v5: no module no_such is installed$"):
+    with pytest.raises(StageError, match=r"^environment no_such:Hopper-v5: no module no_such is installed$"):
         run(wrong, tmp_path / "hop")
 
 
 def test_what_is_good_must_be_known(tmp_path):
-    with pytest.raises(SystemExit, match=r"behaviour.environments.Reacher-v5: steps is 0, but what a good return is"):
+    with pytest.raises(StageError, match=r"behaviour.environments.Reacher-v5: steps is 0, but what a good return is"):
         run(CONFIG, tmp_path / "Reacher-v5")
     with pytest.raises(
-        SystemExit, match=r"behaviour.environments.x: the best policy's return 9.0 is not above .* 10.0"
+        StageError, match=r"behaviour.environments.x: the best policy's return 9.0 is not above .* 10.0"
     ):
         reference_of("x", "x", {"random": 10.0, "expert": 9.0})
 
@@ -183,6 +184,6 @@ def test_each_look_is_at_other_episodes():
 @pytest.mark.parametrize("values", [(0.0, 100.0, 50.0), (50.0, 10.0, 20.0)])
 def test_no_way_between_is_one_clear_line(values):
     with pytest.raises(
-        SystemExit, match=r"behaviour.environments.x: no policy was between .*: more steps, or evaluate"
+        StageError, match=r"behaviour.environments.x: no policy was between .*: more steps, or evaluate"
     ):
         choose("x", 0.5, 1, way(*values), as_before)

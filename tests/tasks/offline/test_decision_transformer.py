@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from tasks.common import checkpoints, tables
+from tasks.common.errors import StageError
 from tasks.offline import decision_transformer as stage
 from tasks.offline.datasets import stored
 from tasks.offline.environments.rollouts import as_player, play
@@ -189,7 +190,7 @@ def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monke
 
 def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
     long = {"graph-12": {"targets": [-1.0], "scale": 10.0, "context": 22}}
-    with pytest.raises(SystemExit, match=r"made for 64 tokens, but context and text need 66"):
+    with pytest.raises(StageError, match=r"made for 64 tokens, but context and text need 66"):
         made(data, tmp_path / "out", datasets=long, **all_inits(tmp_path))
 
 
@@ -224,7 +225,7 @@ def test_text_or_tokenizer_that_is_not_there_is_named(data, tmp_path, missing):
     places = {"text": tmp_path / "text", "model": tmp_path / "model", missing: tmp_path / "empty"}
     (tmp_path / "empty").mkdir()
     what = {"text": "0 tokens of text", "model": "cannot be loaded "}[missing]
-    with pytest.raises(SystemExit, match=f"^{tmp_path}/empty: {what}"):
+    with pytest.raises(StageError, match=f"^{tmp_path}/empty: {what}"):
         stage._stream(config(), places["model"], places["text"])
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 
+from tasks.common.errors import StageError
 from tasks.offline import cql, dqn
 from tasks.offline.datasets import stored
 from tasks.offline.environments import simulators
@@ -148,7 +149,7 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data,
 
 def test_continuous_actions_are_refused_in_one_line(tmp_path):
     data = record(tmp_path / "swings", "Pendulum-v1", 2)
-    with pytest.raises(SystemExit, match=r"^data set swings: actions are continuous; [^\n]*$"):
+    with pytest.raises(StageError, match=r"^data set swings: actions are continuous; [^\n]*$"):
         made("dqn", data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

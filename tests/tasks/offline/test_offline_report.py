@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tasks.common import tables
+from tasks.common.errors import StageError
 from tasks.offline import offline_report
 from tasks.offline.configs.offline_report import Expectation, OfflineReportConfig
 from tasks.offline.offline_report import headline, run
@@ -290,7 +291,7 @@ def test_an_environment_of_another_package_has_a_picture(home, tmp_path):
 
 
 def test_one_clear_line_for_what_was_not_measured(home, tmp_path):
-    with pytest.raises(SystemExit, match=r"offline_report\.policies: ppo-lander was not measured"):
+    with pytest.raises(StageError, match=r"offline_report\.policies: ppo-lander was not measured"):
         run(CONFIG.model_copy(update={"policies": ["ppo-lander"]}), home / "returns", tmp_path)
 
 

@@ -9,6 +9,7 @@ import torch
 from tasks.algorithms.offline.networks.actors import Behaviour
 from tasks.algorithms.offline.networks.mlp import Preferences, QValues, Spaces
 from tasks.common import tables
+from tasks.common.errors import StageError
 from tasks.offline import returns
 from tasks.offline.bc import run as clone
 from tasks.offline.configs.bc import BcConfig
@@ -242,7 +243,7 @@ def test_without_a_budget_there_is_no_estimate(home, tmp_path, monkeypatch):
 def test_a_policy_that_is_missing_is_one_clear_line(home, tmp_path, monkeypatch):
     made = kept(tmp_path / "q", QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9), monkeypatch)
     rmtree(made / "it")
-    with pytest.raises(SystemExit, match="q/it/seed-0: no policy here"):
+    with pytest.raises(StageError, match="q/it/seed-0: no policy here"):
         run(CONFIG, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
 
 
@@ -257,7 +258,7 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_bad_episodes_are_refused(what, found, tmp_path):
     spoil, told = BAD[what]
-    with pytest.raises(SystemExit, match=told):
+    with pytest.raises(StageError, match=told):
         tables.write(measurements.Episodes, spoil(found.episodes), tmp_path / measurements.EPISODES)
     assert not (tmp_path / measurements.EPISODES).exists()
 

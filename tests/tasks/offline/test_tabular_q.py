@@ -2,6 +2,7 @@ import pandas as pd
 import pytest
 
 from tasks import check
+from tasks.common.errors import StageError
 from tasks.offline import tabular_q
 from tasks.offline.environments import simulators
 from tasks.offline.environments.rollouts import as_player, play
@@ -56,7 +57,7 @@ def test_the_curve_has_a_row_a_sweep_and_the_same_data_give_the_same_bytes(tmp_p
 )
 def test_data_that_no_table_fits_are_refused_in_one_line(environment, line, tmp_path):
     data = record(tmp_path / "played", environment, 6)
-    with pytest.raises(SystemExit, match=line) as error:
+    with pytest.raises(StageError, match=line) as error:
         tabular_q.run(CONFIG, data, tmp_path / "out")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from tasks import check
+from tasks.common.errors import StageError
 from tasks.offline import behaviour
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import stored
@@ -181,7 +182,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
         ({"source": "expert", "steps": 5}, r"no expert policy; behaviour.environments.Hopper-v5.steps is 0\?"),
         ({"source": "medium-replay"}, r"no episodes of training; behaviour.environments.Hopper-v5.steps is 0\?"),
     ):
-        with pytest.raises(SystemExit, match=told):
+        with pytest.raises(StageError, match=told):
             record(home, tmp_path / "out", "Hopper-v5", raw=tmp_path, **arguments)
     assert not (tmp_path / "out").exists()
 

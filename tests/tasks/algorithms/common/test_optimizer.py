@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer, TrainingError, schedule
+from tasks.algorithms.common.errors import TrainingError
+from tasks.algorithms.common.optimizer import Optimizer, schedule
 from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
 
 

@@ -3,10 +3,10 @@ from math import log
 import pytest
 import torch
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import (
     Experience,
-    TrainingError,
     check_finite,
     check_rewards,
     micro_batches,

@@ -1,10 +1,11 @@
 import pytest
 import torch
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import grpo
 from tasks.algorithms.language.completions import make_completions, token_logps
-from tasks.algorithms.language.experience import Experience, TrainingError
+from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.grpo import Settings, grpo_loss
 from tasks.algorithms.language.surrogate import Totals, policy_loss
 from tests.tasks.bandits import (

@@ -1,11 +1,12 @@
 import pytest
 import torch
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import ppo
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.critic import Critic, explained_variance
-from tasks.algorithms.language.experience import Experience, TrainingError
+from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.algorithms.language.ppo import Settings, prepare, value_loss
 from tests.tasks.bandits import (

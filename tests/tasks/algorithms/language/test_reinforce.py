@@ -1,11 +1,12 @@
 import pytest
 import torch
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.critic import Critic
-from tasks.algorithms.language.experience import Experience, TrainingError
+from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.reinforce import RunningMean, Settings, policy_gradient_loss
 from tests.tasks.bandits import (
     PAD,

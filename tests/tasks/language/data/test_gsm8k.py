@@ -3,6 +3,7 @@ import json
 import datasets
 import pytest
 
+from tasks.common.errors import StageError
 from tasks.language.data.gsm8k import from_gsm8k, read_hub, read_jsonl
 
 ROW = {"question": "How many are 2 and 1?", "answer": "2 + 1 = 3\n#### 3"}
@@ -46,7 +47,7 @@ GOOD = json.dumps(ROW)
 def test_a_bad_line_is_named(tmp_path, line, said):
     file = tmp_path / "train.jsonl"
     file.write_text(f"{GOOD}\n\n{line}\n")
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(StageError) as stopped:
         read_jsonl(file)
     message = str(stopped.value)
     assert message.startswith(f"{file}: {said}")
@@ -57,7 +58,7 @@ def test_a_bad_line_is_named(tmp_path, line, said):
 
 def test_bytes_that_are_no_text_are_named(tmp_path):
     (tmp_path / "train.jsonl").write_bytes(GOOD.encode() + b'\n{"question": "\xff"}\n')
-    with pytest.raises(SystemExit, match=r"train\.jsonl: line 2: 'utf-8' codec can't decode"):
+    with pytest.raises(StageError, match=r"train\.jsonl: line 2: 'utf-8' codec can't decode"):
         read_jsonl(tmp_path / "train.jsonl")
 
 
@@ -76,5 +77,5 @@ def test_a_hub_data_set_is_read_at_a_revision_and_its_bad_row_named(monkeypatch)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert [row["problem_id"] for row in read_hub("some/sums", "main", "abc", "train")] == ["train-0", "train-1"]
     assert asked == [(("some/sums", "main"), {"revision": "abc"})]
-    with pytest.raises(SystemExit, match=r"^some/sums: test, row 1: field 'answer' has no '#### N'$"):
+    with pytest.raises(StageError, match=r"^some/sums: test, row 1: field 'answer' has no '#### N'$"):
         read_hub("some/sums", "main", "abc", "test")

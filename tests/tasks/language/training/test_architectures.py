@@ -9,6 +9,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from flows.params.editing import check_together
 from flows.params.files import ParameterError
+from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import RECURRENT
 from tasks.language.training.architectures import check_config, check_model
 from tests.conftest import SECTIONS
@@ -32,7 +33,7 @@ def recurrent(request, tmp_path):
 
 def test_a_recurrent_model_is_one_line_before_it_is_copied(made, recurrent, tmp_path):
     kind, raw = recurrent
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(StageError) as stopped:
         pretrain(made, tmp_path / "out", init="directory", raw=raw)
     assert str(stopped.value) == (
         f"{raw}: model type {kind} is stateful (recurrent, or of linear attention); expected an attention model, whose key-value cache has a place "
@@ -97,7 +98,7 @@ def test_a_cache_that_forgets_is_noticed():
     model.forward = lambda input_ids, **more: forward(
         input_ids, **{name: value for name, value in more.items() if name in ("use_cache", "logits_to_keep")}
     )
-    with pytest.raises(SystemExit, match=r"^here: model type llama: an answer has other probabilities behind a prompt"):
+    with pytest.raises(StageError, match=r"^here: model type llama: an answer has other probabilities behind a prompt"):
         check_model("here", model)
 
 
@@ -105,7 +106,7 @@ def test_a_model_without_a_cache_is_one_line():
     model = llama()
     forward = model.forward
     model.forward = lambda *all_, **more: forward(*all_, **{**more, "use_cache": False, "past_key_values": None})
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(StageError) as stopped:
         check_model("here", model)
     assert str(stopped.value).startswith("here: model type llama cannot be used here (AttributeError: ")
     assert "\n" not in str(stopped.value)
@@ -120,7 +121,7 @@ def test_a_model_without_a_cache_is_one_line():
 )
 def test_what_is_no_causal_language_model_is_one_line(tmp_path, config, line):
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(StageError) as stopped:
         check_config({"pretrained_model_name_or_path": tmp_path, "local_files_only": True})
     assert str(stopped.value).startswith(f"{tmp_path}: {line}")
     assert "\n" not in str(stopped.value)

@@ -10,6 +10,7 @@ from tasks.algorithms.language.advantages import at_last_token
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
+from tasks.common.errors import StageError
 from tasks.language.configs.policies import RewardWeights, SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import rubric
@@ -124,7 +125,7 @@ def test_the_reward_model_is_loaded_only_where_it_counts(ready, words, tmp_path,
 
 
 def test_a_reward_model_that_is_asked_for_and_missing_is_one_line(words, tmp_path):
-    with pytest.raises(SystemExit) as stopped, judging(OWN, {"reward_model"}, words, tmp_path / "nowhere"):
+    with pytest.raises(StageError) as stopped, judging(OWN, {"reward_model"}, words, tmp_path / "nowhere"):
         pass
     assert str(stopped.value) == (
         f"params.yaml: reward_model_path: {tmp_path / 'nowhere'} holds no config.json, but the reward asks for a reward "
@@ -137,7 +138,7 @@ def test_a_reward_model_with_another_tokenizer_is_refused(ready, words, tmp_path
     other = AutoTokenizer.from_pretrained(scorer)
     other.add_tokens(["<|else|>"])
     other.save_pretrained(scorer)
-    with pytest.raises(SystemExit) as stopped, judging(OWN, {"reward_model"}, words, scorer):
+    with pytest.raises(StageError) as stopped, judging(OWN, {"reward_model"}, words, scorer):
         pass
     assert str(stopped.value) == f"{scorer}: the reward model has another tokenizer than the policy that it is to score"
 

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from tasks.common.errors import StageError
 from tasks.offline.datasets import episodes, imported
 from tasks.offline.datasets.episodes import BadEpisode
 from tests.tasks.foreign import WHOLE
@@ -118,7 +119,7 @@ def test_parts_of_an_observation_elsewhere(tmp_path: Path) -> None:
 def test_a_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "it.hdf5")
     began = time.monotonic()
-    with pytest.raises(SystemExit, match=r"no D4RL file: not a file$"):
+    with pytest.raises(StageError, match=r"no D4RL file: not a file$"):
         imported.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
     with pytest.raises(OSError, match="is not a file"):
         list(episodes.read(tmp_path / "it.hdf5"))

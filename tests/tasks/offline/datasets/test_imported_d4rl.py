@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
+from tasks.common.errors import StageError
 from tasks.offline.datasets import episodes, imported
 from tasks.offline.datasets.episodes import BadEpisode, episode
 from tests.tasks.foreign import INF, NAN, WHOLE, equal, hopper, with_value
@@ -163,19 +164,19 @@ def test_numbers_in_either_precision_are_the_same_episodes(tmp_path):
 
 
 def test_no_file_at_all(tmp_path):
-    with pytest.raises(SystemExit, match=r"it.hdf5: no D4RL file: No such file or directory$"):
+    with pytest.raises(StageError, match=r"it.hdf5: no D4RL file: No such file or directory$"):
         imported.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
     (tmp_path / "it.hdf5").write_text("words")
-    with pytest.raises(SystemExit, match=r"it.hdf5: no D4RL file: .*file signature not found"):
+    with pytest.raises(StageError, match=r"it.hdf5: no D4RL file: .*file signature not found"):
         imported.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
-    with pytest.raises(SystemExit, match=r"it: no Minari data set: No such file or directory$"):
+    with pytest.raises(StageError, match=r"it: no Minari data set: No such file or directory$"):
         imported.minari(tmp_path / "it", "Hopper-v5")
 
 
 def test_a_torn_d4rl_file_is_one_line(tmp_path):
     file = flat(tmp_path / "it.hdf5", WHOLE)
     file.write_bytes(file.read_bytes()[:4000])
-    with pytest.raises(SystemExit, match=r"^\S+it.hdf5: no D4RL file: .*truncated file"):
+    with pytest.raises(StageError, match=r"^\S+it.hdf5: no D4RL file: .*truncated file"):
         imported.d4rl(file, "Hopper-v5")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tasks.algorithms.offline.networks.mlp import MeanAction
+from tasks.common.errors import StageError
 from tasks.offline.datasets import episodes, imported, stored
 from tasks.offline.datasets.episodes import BadEpisode, episode
 from tasks.offline.datasets.stored import Reference
@@ -59,7 +60,7 @@ def test_minari_with_numbers_for_observations(tmp_path, monkeypatch):
 def test_minari_without_an_end_is_told(tmp_path, monkeypatch):
     endless = [replace(WHOLE[0], terminations=WHOLE[0].terminations & False)]
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(endless), monkeypatch, tmp_path)
-    with pytest.raises(SystemExit, match="data set it: episode 0: terminations: the last step is neither"):
+    with pytest.raises(StageError, match="data set it: episode 0: terminations: the last step is neither"):
         stored.write(tmp_path / "it", "Hopper-v5", imported.minari(folder, "Hopper-v5"), Reference(0, 1), {})
 
 
@@ -119,7 +120,7 @@ def test_an_environment_of_another_name_is_told_though_the_shapes_fit(tmp_path, 
     seen = np.zeros((4, 17))
     walk = [episode(seen, np.zeros((3, 6)), np.zeros(3), False)]
     folder = by_minari("walk-v0", "Walker2d-v5", buffers(walk), monkeypatch, tmp_path)
-    with pytest.raises(SystemExit, match=r"walk-v0: recorded in Walker2d-v5, but environment is HalfCheetah-v5$"):
+    with pytest.raises(StageError, match=r"walk-v0: recorded in Walker2d-v5, but environment is HalfCheetah-v5$"):
         imported.minari(folder, "HalfCheetah-v5")
     metadata = folder / stored.METADATA
     metadata.write_text(metadata.read_text().replace("Walker2d-v5", "Walker2d-v4"))
@@ -145,7 +146,7 @@ def test_an_environment_of_another_name_is_told_though_the_shapes_fit(tmp_path, 
 def test_a_torn_minari_data_set_is_one_line(tear, told, tmp_path, monkeypatch):
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
     tear(folder / stored.DATA, folder / stored.METADATA)
-    with pytest.raises(SystemExit, match=rf"^\S+hopper-v0: {told}") as stopped:
+    with pytest.raises(StageError, match=rf"^\S+hopper-v0: {told}") as stopped:
         imported.minari(folder, "Hopper-v5")
     assert "\n" not in str(stopped.value)
 
@@ -263,7 +264,7 @@ def test_images_are_read_unless_in_jpeg(jpeg, tmp_path, monkeypatch):
     }
     folder = by_minari("camera-v0", None, whole, monkeypatch, tmp_path, **options)
     if jpeg:
-        with pytest.raises(SystemExit, match="camera-v0: images in JPEG are not read here; save the data set with"):
+        with pytest.raises(StageError, match="camera-v0: images in JPEG are not read here; save the data set with"):
             imported.minari(folder, "Camera-v0")
     else:
         (found,) = imported.minari(folder, "Camera-v0")
@@ -277,7 +278,7 @@ def test_ours_come_back_as_they_are(tmp_path):
     (found,) = imported.minari(tmp_path / "it", "Pendulum-v1")
     assert found.actions.tolist() == [[-1.0], [0.5]]
     assert found.total == 2
-    with pytest.raises(SystemExit, match="it: recorded in Pendulum-v1, but environment is CartPole-v1"):
+    with pytest.raises(StageError, match="it: recorded in Pendulum-v1, but environment is CartPole-v1"):
         imported.minari(tmp_path / "it", "CartPole-v1")
 
 
@@ -285,7 +286,7 @@ def test_another_format_of_minaris_is_told(tmp_path, monkeypatch):
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
     metadata = folder / stored.METADATA
     metadata.write_text(metadata.read_text().replace('"hdf5"', '"arrow"'))
-    with pytest.raises(SystemExit, match=r"hopper-v0: Minari's format arrow is not read here"):
+    with pytest.raises(StageError, match=r"hopper-v0: Minari's format arrow is not read here"):
         imported.minari(folder, "Hopper-v5")
 
 
@@ -295,5 +296,5 @@ def test_a_data_set_that_cannot_be_downloaded_is_one_clear_line(monkeypatch):
         raise ConnectionError("no\nnetwork")
 
     monkeypatch.setattr("minari.load_dataset", refuse)
-    with pytest.raises(SystemExit, match=r"^hopper/gone-v0: Minari does not give this data set: no network$"):
+    with pytest.raises(StageError, match=r"^hopper/gone-v0: Minari does not give this data set: no network$"):
         imported.remote_minari("hopper/gone-v0", "Hopper-v5")

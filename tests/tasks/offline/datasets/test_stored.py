@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tasks.common.errors import StageError
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.stored import DATA, METADATA, Reference, read, write
 from tasks.offline.environments import simulators
@@ -144,7 +145,7 @@ def put(value):
 def test_bad_data_is_one_line_with_data_set_episode_and_field(cart, tmp_path, field, change, told):
     write(tmp_path / "cart", "CartPole-v1", played("CartPole-v1"), REFERENCE, {})
     with_array(tmp_path / "cart", field, change)
-    with pytest.raises(SystemExit, match=f"^data set cart: episode 2: {told}") as stopped:
+    with pytest.raises(StageError, match=f"^data set cart: episode 2: {told}") as stopped:
         read(tmp_path / "cart")
     assert "\n" not in str(stopped.value)
 
@@ -158,27 +159,27 @@ def described(path, **changes):
 def test_an_unknown_environment_is_named_with_the_data_set(tmp_path):
     write(tmp_path / "cart", "CartPole-v1", played("CartPole-v1"), REFERENCE, {})
     described(tmp_path / "cart", environment="CartPol-v1")
-    with pytest.raises(SystemExit, match=r"^data set cart: environment CartPol-v1: unknown; near names: CartPole-v1"):
+    with pytest.raises(StageError, match=r"^data set cart: environment CartPol-v1: unknown; near names: CartPole-v1"):
         read(tmp_path / "cart")
     described(tmp_path / "cart", environment="LunarLander-v3")
-    with pytest.raises(SystemExit, match=r"^data set cart: episode 0: observations: shape \(\d+, 8\) expected"):
+    with pytest.raises(StageError, match=r"^data set cart: episode 0: observations: shape \(\d+, 8\) expected"):
         read(tmp_path / "cart")
 
 
 def test_what_is_no_data_set(tmp_path):
-    with pytest.raises(SystemExit, match=r"^data set nothing: cannot be read: .*No such file"):
+    with pytest.raises(StageError, match=r"^data set nothing: cannot be read: .*No such file"):
         read(tmp_path / "nothing")
     write(tmp_path / "cart", "CartPole-v1", played("CartPole-v1"), REFERENCE, {})
     (tmp_path / "cart" / DATA).write_bytes(b"torn")
-    with pytest.raises(SystemExit, match=r"^data set cart: cannot be read: .*file signature not found"):
+    with pytest.raises(StageError, match=r"^data set cart: cannot be read: .*file signature not found"):
         read(tmp_path / "cart")
 
 
 def test_bad_episodes_are_not_written(tmp_path):
     whole = played("CartPole-v1")
     whole[1] = replace(whole[1], rewards=whole[1].rewards * float("nan"))
-    with pytest.raises(SystemExit, match="data set cart: episode 1: rewards: nan at step 0"):
+    with pytest.raises(StageError, match="data set cart: episode 1: rewards: nan at step 0"):
         write(tmp_path / "cart", "CartPole-v1", whole, REFERENCE, {})
-    with pytest.raises(SystemExit, match="data set cart: no episodes"):
+    with pytest.raises(StageError, match="data set cart: no episodes"):
         write(tmp_path / "cart", "CartPole-v1", [], REFERENCE, {})
     assert not (tmp_path / "cart").exists()

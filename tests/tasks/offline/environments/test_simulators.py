@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.common.errors import StageError
 from tasks.offline.environments import simulators
 from tasks.offline.environments.simulators import GRAPH, LONGEST, OPTIMA, WALK, make, spaces_of
 from tests.tasks import goal
@@ -146,7 +147,7 @@ def test_optima():
     ],
 )
 def test_an_unknown_environment_is_one_clear_line(environment, told):
-    with pytest.raises(SystemExit, match="environment ") as stopped:
+    with pytest.raises(StageError, match="environment ") as stopped:
         make(environment)
     assert told in str(stopped.value)
     assert "\n" not in str(stopped.value)
@@ -162,14 +163,14 @@ def test_actions_without_bounds_are_not_supported(monkeypatch):
 
     spec = gymnasium.envs.registration.EnvSpec("Unbounded-v0", entry_point=Unbounded)
     monkeypatch.setitem(gymnasium.registry, "Unbounded-v0", spec)
-    with pytest.raises(SystemExit, match=r"environment Unbounded-v0: actions of Box\(-inf, inf.* are not supported"):
+    with pytest.raises(StageError, match=r"environment Unbounded-v0: actions of Box\(-inf, inf.* are not supported"):
         make("Unbounded-v0")
 
 
 @pytest.mark.parametrize("environment", ["Hopper-v2", "GymV21Environment-v0"])
 def test_an_environment_that_wants_what_is_not_here_is_one_clear_line(environment, monkeypatch):
     monkeypatch.setattr(gymnasium.logger, "deprecation", lambda message: None)
-    with pytest.raises(SystemExit, match=f"^environment {environment}: cannot be made: ") as stopped:
+    with pytest.raises(StageError, match=f"^environment {environment}: cannot be made: ") as stopped:
         make(environment)
     assert "\n" not in str(stopped.value)
 
@@ -184,7 +185,7 @@ def test_observations_without_a_fixed_length_are_not_supported(monkeypatch):
 
     spec = gymnasium.envs.registration.EnvSpec("Growing-v0", entry_point=Growing)
     monkeypatch.setitem(gymnasium.registry, "Growing-v0", spec)
-    with pytest.raises(SystemExit, match=r"environment Growing-v0: observations of Sequence.* are not supported"):
+    with pytest.raises(StageError, match=r"environment Growing-v0: observations of Sequence.* are not supported"):
         make("Growing-v0")
 
 
@@ -262,7 +263,7 @@ def test_a_package_registers_by_its_entry_point(package, monkeypatch):
     monkeypatch.setattr(simulators, "entry_points", lambda group: [one for one in points if one.group == group])
     assert spaces_of.__wrapped__("PluginCart-v0") == Spaces(4, 2, discrete=True)
     make("CartPole-v1")
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(StageError) as stopped:
         make("PluginCrt-v0")
     assert str(stopped.value).startswith("environment PluginCrt-v0: unknown; near names: PluginCart-v0")
     assert str(stopped.value).endswith("entry point their_broken_plugin:register failed: no licence")
@@ -280,14 +281,14 @@ def test_a_package_registers_by_its_entry_point(package, monkeypatch):
     ],
 )
 def test_a_module_that_does_not_serve_is_one_clear_line(environment, told):
-    with pytest.raises(SystemExit, match=f"^environment {environment}: ({told})") as stopped:
+    with pytest.raises(StageError, match=f"^environment {environment}: ({told})") as stopped:
         make(environment)
     assert "\n" not in str(stopped.value)
 
 
 def test_a_module_that_breaks_is_one_clear_line(package):
     with pytest.raises(
-        SystemExit, match=r"module broken_carts cannot be imported: ZeroDivisionError: division by zero$"
+        StageError, match=r"module broken_carts cannot be imported: ZeroDivisionError: division by zero$"
     ):
         make(package("broken_carts", "x", now="1 / 0"))
 
@@ -300,6 +301,6 @@ def test_what_stands_in_the_working_directory_is_not_run(module, tmp_path, monke
     file.write_text("raise AssertionError('it ran')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(SystemExit, match=r"stands in the working directory; install it to use it$"):
+    with pytest.raises(StageError, match=r"stands in the working directory; install it to use it$"):
         make(f"{module}:X-v0")
     assert module not in sys.modules

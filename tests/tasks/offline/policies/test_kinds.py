@@ -5,6 +5,7 @@ import torch
 
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, SquashedGaussian
+from tasks.common.errors import StageError
 from tasks.offline.policies import files, kinds
 
 DISCRETE, CONTINUOUS = Spaces(4, 3, discrete=True), Spaces(4, 2, discrete=False)
@@ -60,10 +61,10 @@ def test_a_policy_is_known_by_its_weights(tmp_path):
 
 
 def test_one_clear_line_where_there_is_no_policy(tmp_path):
-    with pytest.raises(SystemExit, match=r"no policy here \(config.json is missing\)"):
+    with pytest.raises(StageError, match=r"no policy here \(config.json is missing\)"):
         kinds.load(tmp_path)
     (tmp_path / files.CONFIG).write_text(json.dumps({"kind": "Oracle"}))
-    with pytest.raises(SystemExit, match=r"config.json: no policy of a known kind \(Preferences, "):
+    with pytest.raises(StageError, match=r"config.json: no policy of a known kind \(Preferences, "):
         kinds.load(tmp_path)
 
 
@@ -87,6 +88,6 @@ def test_one_clear_line_where_a_policy_is_spoilt(tmp_path, spoil, told):
     if told is None:
         (tmp_path / "other" / files.WEIGHTS).replace(folder / files.WEIGHTS)
         told = "model.safetensors: not what config.json says: .*size mismatch"
-    with pytest.raises(SystemExit, match=told) as error:
+    with pytest.raises(StageError, match=told) as error:
         kinds.load(folder)
     assert "\n" not in str(error.value)

@@ -5,6 +5,7 @@ import torch
 from transformers import OPTConfig, OPTForCausalLM
 
 from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.common.errors import StageError
 from tasks.offline.policies import files, kinds, trunks
 from tests.tasks import tiny
 
@@ -89,7 +90,7 @@ def test_a_model_whose_positions_cannot_be_taken_out_is_refused(tmp_path):
     }
     ids = {"vocab_size": 8, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     OPTForCausalLM(OPTConfig(**sizes, **ids, init_std=0.5)).save_pretrained(tmp_path)
-    with pytest.raises(SystemExit, match="its position embeddings cannot be taken out"):
+    with pytest.raises(StageError, match="its position embeddings cannot be taken out"):
         trunks.language_model(tmp_path, None)
 
 
@@ -100,7 +101,7 @@ def test_a_directory_without_a_model_that_can_be_loaded_is_named(tmp_path, conte
     if content:
         (tmp_path / "config.json").write_text(content)
         (tmp_path / "model.safetensors").touch()
-    with pytest.raises(SystemExit, match=f"^{tmp_path}: (holds no weights|cannot be loaded)"):
+    with pytest.raises(StageError, match=f"^{tmp_path}: (holds no weights|cannot be loaded)"):
         trunks.language_model(tmp_path, None)
 
 

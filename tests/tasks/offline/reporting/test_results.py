@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tasks.common.errors import StageError
 from tasks.common.estimates import Estimate
 from tasks.offline.reporting import measurements, results
 from tasks.offline.reporting.measurements import Scores
@@ -67,7 +68,7 @@ def test_the_first_target_stands_for_the_policy():
 
 def test_two_methods_must_not_share_a_name():
     one = measured("pole", episodes("BC", NAN, {0: [1.0]}))
-    with pytest.raises(SystemExit, match="pole: two methods have a variant named BC"):
+    with pytest.raises(StageError, match="pole: two methods have a variant named BC"):
         results.results([one, one])
 
 
@@ -137,10 +138,10 @@ def test_expectations(higher, lower, came, told):
 
 def test_one_clear_line_for_an_expectation_of_something_else():
     with pytest.raises(
-        SystemExit, match=r"offline_report\.expectations: no TD3 on pole; there are CQL, DQN, AWR, BC, Q, data"
+        StageError, match=r"offline_report\.expectations: no TD3 on pole; there are CQL, DQN, AWR, BC, Q, data"
     ):
         judge("TD3", "DQN", "pole", FOUND, DATA)
-    with pytest.raises(SystemExit, match=r"offline_report\.expectations: no data set pool; there are pole, hop"):
+    with pytest.raises(StageError, match=r"offline_report\.expectations: no data set pool; there are pole, hop"):
         judge("CQL", "DQN", "pool", FOUND, DATA)
 
 

@@ -1,0 +1,5 @@
+"""What training raises where it cannot go on; torch is not imported for it."""
+
+
+class TrainingError(Exception):
+    """Training cannot go on: a reward, a loss or a gradient is no finite number. Whoever counts the steps adds which it was."""

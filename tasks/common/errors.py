@@ -1,0 +1,16 @@
+"""What a stage raises where it cannot do its work: a type that a notebook can catch, and one line that says all there is to say.
+
+`main()` alone (tasks/stage.py) makes an exit status of them. What training raises is `TrainingError` (tasks/algorithms/common).
+"""
+
+
+class StageError(Exception):
+    """A stage cannot do its work; the text is the one line to show."""
+
+
+class ConfigError(StageError):
+    """A value of params.yaml cannot be used."""
+
+
+class DataError(StageError):
+    """A table, a data set, a model or another file is not what was expected."""
