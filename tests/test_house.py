@@ -68,7 +68,7 @@ def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its
 def test_the_map_is_of_this_house():
     """docs/architecture.md names every folder with code, and nothing that is not there."""
     text = (ROOT / "docs/architecture.md").read_text()
-    named = {name for name in re.findall(r"`((?:flows|tasks|tests)/[\w./]*)`", text)}
+    named = set(re.findall(r"`((?:flows|tasks|tests)/[\w./]*)`", text))
     assert not {name for name in named if not (ROOT / name).exists()}
     folders = {file.parent for file in SOURCES if file.relative_to(ROOT).parts[0] in ("flows", "tasks")}
     with_code = {folder for folder in folders if {file.name for file in folder.glob("*.py")} - {"__init__.py"}}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from tasks import check
 from tests.clone import ROOT, Clone, states
@@ -15,10 +16,11 @@ pytestmark = pytest.mark.slow
 SHARED = ROOT.parent / "shared"
 TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 POLICIES = ("pretrained", "sft", *TUNED)
-STAGES = {
-    *("problems", "corpus", "tokenizer", "responses", "preferences", "reward_model", "mixture", "report"),
-    *POLICIES,
-    *(f"evaluate@{policy}" for policy in POLICIES),
+STAGES = {  # of dvc.yaml, those of this flow
+    name if "matrix" not in stage else f"{name}@{policy}"
+    for name, stage in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"].items()
+    if ".language." in stage.get("do", stage)["cmd"]
+    for policy in stage.get("matrix", {}).get("policy", [""])
 }
 SHORT = {"steps": 3, "prompts_per_step": 4, "max_new_tokens": 24, "evaluate_every": 2, "evaluate_prompts": 4}
 TINY: dict[str, dict[str, Any]] = {
