@@ -78,12 +78,12 @@ def whole_run(root: Path) -> dict[str, str]:
     """Plan and bring all up to date, recorded, as `posttrain run` does without Prefect; each stage's state and reason."""
     from flows.engine.coordinator import Coordinator
     from flows.engine.execute import Execution
-    from flows.engine.mlflow_recording import Recorder
+    from flows.engine.mlflow_recording import FlowRun
     from flows.engine.plan import plan
 
     with Coordinator(root) as coordinator:
         planned = plan(root, ["d"])
-        coordinator.recorder = recorder = Recorder(root, "language")
+        coordinator.recorder = recorder = FlowRun(root, "language")
         execution = Execution(coordinator, planned, 2, lambda event: None)
         for stage in planned:
             if stage.reason and all(

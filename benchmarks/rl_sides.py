@@ -93,9 +93,9 @@ def optimizer(model: Any, case: Case) -> Optimizer:
     return Optimizer(model, LEARNING_RATE, case.steps, clip=CLIP, weight_decay=WEIGHT_DECAY, warmup=0.0)
 
 
-def grpo_settings(case: Case) -> grpo.Settings:
+def grpo_settings(case: Case) -> grpo.GrpoSettings:
     """GRPO as both sides run it, with TRL's default aggregation."""
-    return grpo.Settings(
+    return grpo.GrpoSettings(
         advantage="standardized",
         aggregation="dapo",
         updates=1,

@@ -19,7 +19,7 @@ from dvc.repo import Repo
 from ruamel.yaml import YAML
 
 from flows import language_model, offline_rl
-from flows.engine.dvc_closure import Pipeline
+from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
 from tasks import contract
 from tasks.common import tracking
@@ -217,7 +217,7 @@ def test_what_the_report_compares_is_every_method():
 def test_plain_dvc_repro_is_both_flows_and_all_data_sets():
     """What `dvc repro` runs without a target is what the flows run, and no stage that cannot."""
     with Repo(str(ROOT)) as repo:
-        pipeline = Pipeline(repo)
+        pipeline = StageGraph(repo)
         targets = {*language_model.TARGETS, *offline_rl.TARGETS, "transitions"}
         names = {name for name in pipeline.names if name.split("@")[0] in targets}
         assert {*pipeline.closure(names).stages} == {*pipeline.names}

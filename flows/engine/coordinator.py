@@ -21,13 +21,13 @@ from flows.engine.previous import recover
 from flows.engine.state import Event, StageResult, Watcher
 
 if TYPE_CHECKING:
-    from flows.engine.mlflow_recording import Recorder
+    from flows.engine.mlflow_recording import FlowRun
 
 
 class Coordinator:
     """Runs stages of the repository at `root`. A context manager: one at a time in a repository."""
 
-    def __init__(self, root: Path, recorder: "Recorder | None" = None) -> None:
+    def __init__(self, root: Path, recorder: "FlowRun | None" = None) -> None:
         self.root, self.recorder = root.absolute(), recorder
         self._home = self.root / ".dvc/tmp/posttrain"
         self._gate = threading.Lock()  # one thread at a time in DVC's records

@@ -32,7 +32,7 @@ class Closure:
     outs: Sequence[Path]  # of these stages, and of .dvc files
 
 
-class Pipeline:
+class StageGraph:
     """What dvc.yaml defines, with every branch."""
 
     def __init__(self, repo: "Repo") -> None:

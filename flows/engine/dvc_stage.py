@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any
 
 from flows.engine.dvc_changes import why
-from flows.engine.dvc_closure import Pipeline
+from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import Entry, read_entry, write_entry
 from flows.engine.dvc_repository import open_repo
 from flows.engine.previous import Previous
@@ -35,7 +35,7 @@ class StageRecords:
         self.repo = open_repo(root)
         self._cleanup.callback(self.repo.close)
         with self.locked():
-            [self.stage] = Pipeline(self.repo).load([name])
+            [self.stage] = StageGraph(self.repo).load([name])
 
     @contextmanager
     def locked(self) -> Iterator[None]:

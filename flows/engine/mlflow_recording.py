@@ -23,7 +23,7 @@ from flows.engine.state import StageResult
 from tasks.common import mlflow_database
 
 
-class Recorder:
+class FlowRun:
     """Writes the runs of one flow execution. Opening it ends the runs that a killed process left as running.
 
     Whatever goes wrong with the database is a PlanError of one line.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.dvc_changes import Seen, why
-from flows.engine.dvc_closure import Pipeline, params_read_once
+from flows.engine.dvc_closure import StageGraph, params_read_once
 from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
 from flows.engine.resources import cores, gpus
 from flows.engine.state import PlannedStage
@@ -35,7 +35,7 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
         closing(open_repo(root)) as repo,
         params_read_once(),
     ):  # DVC names files as seen from the current folder
-        pipeline = Pipeline(repo)
+        pipeline = StageGraph(repo)
         wanted = {name for target in targets for name in _matching(target, pipeline)}
         forced = {name for target in force for name in _matching(target, pipeline)}
         planned: list[PlannedStage] = []
@@ -51,7 +51,7 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
         return planned
 
 
-def _matching(target: str, pipeline: Pipeline) -> list[str]:
+def _matching(target: str, pipeline: StageGraph) -> list[str]:
     stages = pipeline.names
     found = [name for name in stages if name == target or name.startswith(target + "@")]
     if not found and target in pipeline.empty:

@@ -37,9 +37,9 @@ def run_flow(
         server = temporary_server(root)
         if server is not None:
             stack.callback(server.stop)
-        from flows.engine.mlflow_recording import Recorder  # MLflow takes seconds, in which the server starts
+        from flows.engine.mlflow_recording import FlowRun  # MLflow takes seconds, in which the server starts
 
-        coordinator.recorder = recorder = Recorder(root, flow_name)
+        coordinator.recorder = recorder = FlowRun(root, flow_name)
         execution = Execution(coordinator, planned, jobs, watch)
         complete = False
         try:

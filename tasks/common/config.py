@@ -7,9 +7,9 @@ use, and imports nothing else for it.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import PurePath
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, core_schema
@@ -25,6 +25,7 @@ Branch = Annotated[str, Field(pattern=BRANCH.pattern)]
 Name = Annotated[str, Field(pattern=NAME.pattern)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
 Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
+Settings = TypeVar("Settings", bound=Any)
 SAID = object()  # that keys do nothing is said, and no value of theirs refused
 
 
@@ -97,6 +98,11 @@ class Config(BaseModel):
     def from_yaml(cls, section: Any) -> "Config":
         """The section as it was read from params.yaml; pydantic's ValidationError if it is none."""
         return cls.model_validate_json(json.dumps(section, default=str))
+
+
+def settings_of(config: Config, kind: type[Settings]) -> Settings:
+    """An algorithm's settings, a dataclass, from the keys of the same names in a stage's section."""
+    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
 
 
 def schema_of(config_type: type[Config], ref_template: str = "#/$defs/{model}") -> dict[str, Any]:

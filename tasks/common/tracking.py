@@ -33,7 +33,7 @@ BATCH = 1000  # MLflow's limit of metrics in one call
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is named 10%BC
 
 
-class Recorder:
+class StageRun:
     """Buffers one MLflow run's metrics and writes them in batches; what could not be written waits for the next time."""
 
     def __init__(self, client: Any, run_id: str) -> None:
@@ -60,7 +60,7 @@ class Recorder:
                 del self.pending[:BATCH]
 
 
-_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_recorder: ContextVar[StageRun | None] = ContextVar("recorder", default=None)
 _part: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
 
 
@@ -70,7 +70,7 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
 
     `stage` is its name in dvc.yaml, with the branch, if it is one of several.
     """
-    recorder: Recorder | None = None
+    recorder: StageRun | None = None
     with _said():
         recorder = _opened(flow, stage, params)
     token = _recorder.set(recorder)
@@ -85,7 +85,7 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
                 _ended(recorder, metrics)
 
 
-def _opened(flow: str, stage: str, params: Mapping[str, Any]) -> Recorder:
+def _opened(flow: str, stage: str, params: Mapping[str, Any]) -> StageRun:
     """The recorder of the coordinator's run, or of a new one, with its parameters written."""
     from mlflow import MlflowClient
     from mlflow.entities import Param
@@ -95,10 +95,10 @@ def _opened(flow: str, stage: str, params: Mapping[str, Any]) -> Recorder:
     run_id = given or _new_run(client, flow, stage)
     section = stage.partition("@")[0]
     client.log_batch(run_id, params=[Param(f"{section}.{key}", str(value)) for key, value in params.items()])
-    return Recorder(client, run_id)
+    return StageRun(client, run_id)
 
 
-def _ended(recorder: Recorder, metrics: bytes | None) -> None:
+def _ended(recorder: StageRun, metrics: bytes | None) -> None:
     """Write what is left, and end a run of our own; `metrics` are the final ones as in their file, of a stage that ended well."""
     if metrics is not None:
         recorder.add(dict(_flatten(json.loads(metrics))), step=0)

@@ -9,6 +9,7 @@ from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import dpo
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.dpo import DpoConfig
 from tasks.language.data.comparisons import ComparisonSet
@@ -24,9 +25,7 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
     pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
     pairs.check_positions(model)
-    objective = dpo.Objective(
-        config.loss, config.beta, config.label_smoothing, config.gamma, length_normalised=config.length_normalised
-    )
+    objective = settings_of(config, dpo.Objective)
     reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
     steps = pairs.steps(config.prompts_per_batch, config.epochs)
     optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.1)

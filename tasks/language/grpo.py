@@ -6,9 +6,10 @@ from pathlib import Path
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import grpo
 from tasks.common import models
+from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.grpo import GrpoConfig
-from tasks.language.training.policy_training import Sources, settings, trainee
+from tasks.language.training.policy_training import Sources, trainee
 from tasks.stage import Metrics, main
 
 
@@ -20,7 +21,7 @@ def run(
         updates = config.steps * config.updates
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)
         reference = models.load_model(policy) if config.beta else None
-        own = settings(config, grpo.Settings)
+        own = settings_of(config, grpo.GrpoSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return grpo.fit(

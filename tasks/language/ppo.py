@@ -9,9 +9,10 @@ from tasks.algorithms.language import ppo
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.common import models
+from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.ppo import PpoConfig
-from tasks.language.training.policy_training import Sources, settings, trainee
+from tasks.language.training.policy_training import Sources, trainee
 from tasks.stage import Metrics, main
 
 
@@ -25,7 +26,7 @@ def run(
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)
         critic_optimizer = Optimizer(critic, config.critic_learning_rate, updates, clip=config.clip, warmup=0.05)
         kl = AdaptiveKl(config.kl_coefficient, config.kl_target, config.kl_rate)
-        own = settings(config, ppo.Settings)
+        own = settings_of(config, ppo.PpoSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return ppo.fit(

@@ -7,9 +7,10 @@ from typing import Any
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.critic import Critic
+from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.reinforce import ReinforceConfig
-from tasks.language.training.policy_training import Sources, settings, trainee
+from tasks.language.training.policy_training import Sources, trainee
 from tasks.stage import Metrics, main
 
 
@@ -28,7 +29,7 @@ def run(
             critic_optimizer = state["critic_optimizer"] = Optimizer(
                 critic, config.critic_learning_rate, updates, clip=config.clip, warmup=0.05
             )
-        own = settings(config, reinforce.Settings)
+        own = settings_of(config, reinforce.ReinforceSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return reinforce.fit(

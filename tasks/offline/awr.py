@@ -6,6 +6,7 @@ import torch
 
 from tasks.algorithms.offline import awr
 from tasks.algorithms.offline.adam import Adam
+from tasks.common.config import settings_of
 from tasks.offline.configs.awr import AwrConfig
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.training import learners
@@ -23,7 +24,7 @@ def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
             "value": Adam(agent.value.parameters(), config.value_learning_rate),
         }
-        settings = awr.Settings(config.gamma, config.lam, config.beta, config.max_weight, config.refresh_every)
+        settings = settings_of(config, awr.AwrSettings)
         steps = awr.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 

@@ -6,6 +6,7 @@ import torch
 
 from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
+from tasks.common.config import settings_of
 from tasks.common.errors import DataError
 from tasks.offline.configs.bear import BearConfig
 from tasks.offline.datasets.stored import Recording
@@ -28,17 +29,7 @@ def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
             "multiplier": Adam([agent.log_multiplier], config.multiplier_learning_rate),
         }
-        settings = bear.Settings(
-            gamma=config.gamma,
-            lam=config.lam,
-            target_samples=config.target_samples,
-            kernel=config.kernel,
-            bandwidth=config.bandwidth,
-            mmd_samples=config.mmd_samples,
-            threshold=config.threshold,
-            target_rate=config.target_rate,
-            warmup=config.warmup,
-        )
+        settings = settings_of(config, bear.BearSettings)
         steps = bear.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 

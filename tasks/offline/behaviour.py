@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.behaviour import Settings, fit
+from tasks.algorithms.offline.behaviour import BehaviourSettings, fit
 from tasks.algorithms.offline.networks.actors import Behaviour, Sampled, Tanh
 from tasks.common import tables
 from tasks.common.errors import DataError
@@ -112,7 +112,7 @@ def _train(
     critic = Tanh(policy.spaces, config.hidden, 1, gain=1.0)
     optimizer = Adam([*policy.parameters(), *critic.parameters()], training.learning_rate, clip=config.max_gradient)
     generator = torch.Generator().manual_seed(config.seed)
-    settings = Settings(
+    settings = BehaviourSettings(
         updates=updates,
         learning_rate=training.learning_rate,
         gamma=training.gamma,

@@ -6,6 +6,7 @@ import torch
 
 from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
+from tasks.common.config import settings_of
 from tasks.offline.configs.brac import BracConfig
 from tasks.offline.datasets.stored import Recording
 from tasks.offline.training import learners
@@ -24,7 +25,7 @@ def run(config: BracConfig, transitions: Path, out: Path) -> Metrics:
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
         }
-        settings = brac.Settings(config.gamma, config.alpha, config.target_rate, config.warmup)
+        settings = settings_of(config, brac.BracSettings)
         steps = brac.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 

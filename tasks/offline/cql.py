@@ -40,7 +40,9 @@ def _continuous(config: CqlConfig, alpha: float, recording: Recording, generator
         "temperature": Adam([agent.log_temperature], own.policy_learning_rate),
         "alpha": Adam([agent.log_alpha], own.policy_learning_rate),
     }
-    settings = cql_continuous.Settings(config.gamma, own.samples, own.gap, own.target_rate)
+    settings = cql_continuous.CqlSettings(
+        gamma=config.gamma, samples=own.samples, gap=own.gap, target_rate=own.target_rate
+    )
     steps = cql_continuous.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
     return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 

@@ -201,7 +201,7 @@ def test_continuous_cql(told, monkeypatch):
     drawn.append(noise(chosen, batch.observations))
     monkeypatch.setattr(torch, "rand", lambda shape, generator: (uniform + 1) / 2)
     monkeypatch.setattr(torch, "randn", lambda shape, generator: drawn.pop(0))
-    own = cql_continuous.Settings(GAMMA, samples, None, 0.005)
+    own = cql_continuous.CqlSettings(GAMMA, samples, None, 0.005)
     loss, term, _ = cql_continuous.critic_loss(agent, batch, own, torch.Generator())
     policy_loss, _ = cql_continuous.policy_loss(agent, batch.observations, torch.Generator())
     [theirs] = judged.losses

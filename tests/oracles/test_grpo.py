@@ -9,7 +9,7 @@ from tasks.algorithms.language import grpo
 from tasks.algorithms.language.advantages import group_advantages
 from tasks.algorithms.language.completions import token_logps
 from tasks.algorithms.language.experience import Experience
-from tasks.algorithms.language.grpo import Settings, grpo_loss
+from tasks.algorithms.language.grpo import GrpoSettings, grpo_loss
 from tasks.algorithms.language.surrogate import Totals
 from tests.oracles.frozen import COMPLETIONS, OWNER, PROMPTS, RESPONSES, Still, gradients
 from tests.tasks.tiny import llama
@@ -144,7 +144,7 @@ def test_only_bnpo_depends_on_how_the_batch_is_cut(logps, aggregation, beta):
 def settings(aggregation, **changes):
     plain = {"advantage": "standardized", "updates": 1, "clip_low": LOW, "clip_high": HIGH, "beta": 0.0}
     plain |= {"temperature": 1.0, "max_new_tokens": MAX_LENGTH, "mask_truncated": False, "micro_batch": 6}
-    return Settings(aggregation=aggregation, **{**plain, **changes})
+    return GrpoSettings(aggregation=aggregation, **{**plain, **changes})
 
 
 @pytest.mark.parametrize(

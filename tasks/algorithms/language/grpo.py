@@ -30,7 +30,7 @@ from tasks.algorithms.language.surrogate import Aggregation, Totals, aggregate, 
 
 
 @dataclass(frozen=True)
-class Settings:
+class GrpoSettings:
     """The algorithm's choices; `Totals` and aggregate say what the names of `aggregation` mean."""
 
     advantage: Literal["standardized", "centered"]
@@ -72,7 +72,14 @@ def grpo_loss(
 
 
 def fit(
-    policy: Any, collect: Collect, optimizer: Optimizer, settings: Settings, *, start: int, steps: int, reference: Any
+    policy: Any,
+    collect: Collect,
+    optimizer: Optimizer,
+    settings: GrpoSettings,
+    *,
+    start: int,
+    steps: int,
+    reference: Any,
 ) -> Iterator[dict[str, float]]:
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at.
 
@@ -91,7 +98,7 @@ def fit(
 
 
 def _update(
-    policy: Any, experience: Experience, optimizer: Optimizer, settings: Settings, reference: Any
+    policy: Any, experience: Experience, optimizer: Optimizer, settings: GrpoSettings, reference: Any
 ) -> dict[str, float]:
     batch = experience.completions
     advantages = group_advantages(experience.rewards, batch.owner, settings.advantage)
@@ -130,5 +137,5 @@ def _update(
 
 
 @torch.no_grad()
-def _reference_logps(reference: Any, part: Any, settings: Settings) -> Tensor | None:
+def _reference_logps(reference: Any, part: Any, settings: GrpoSettings) -> Tensor | None:
     return token_logps(reference, part, settings.temperature) if settings.beta else None

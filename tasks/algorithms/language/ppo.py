@@ -21,7 +21,7 @@ from tasks.algorithms.language.surrogate import policy_loss
 
 
 @dataclass(frozen=True)
-class Settings:
+class PpoSettings:
     """The algorithm's choices."""
 
     gamma: float
@@ -58,7 +58,7 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float)
 
 @torch.no_grad()
 def prepare(
-    experience: Experience, reference_logps: Tensor, values: Tensor, settings: Settings, kl_coefficient: float
+    experience: Experience, reference_logps: Tensor, values: Tensor, settings: PpoSettings, kl_coefficient: float
 ) -> Prepared:
     """Token rewards, GAE and returns, in that order; whitening comes last and leaves the returns alone."""
     mask = experience.completions.mask
@@ -76,7 +76,7 @@ def fit(
     reference: Any,
     collect: Collect,
     optimizers: tuple[Optimizer, Optimizer],
-    settings: Settings,
+    settings: PpoSettings,
     kl: AdaptiveKl,
     *,
     start: int,
@@ -124,7 +124,7 @@ def _epochs(
     experience: Experience,
     prepared: Prepared,
     optimizers: tuple[Optimizer, Optimizer],
-    settings: Settings,
+    settings: PpoSettings,
     step: int,
 ) -> dict[str, float]:
     """All updates on one batch; the means of their metrics."""
@@ -143,7 +143,7 @@ def _epochs(
 
 
 def _losses(
-    policy: Any, critic: Critic, experience: Experience, prepared: Prepared, settings: Settings, rows: Tensor
+    policy: Any, critic: Critic, experience: Experience, prepared: Prepared, settings: PpoSettings, rows: Tensor
 ) -> tuple[tuple[Tensor, Tensor], dict[str, float]]:
     """The policy's and the critic's loss on one minibatch, each a mean over its tokens."""
     here = experience.completions.rows(rows).on(policy)

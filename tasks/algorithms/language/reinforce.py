@@ -32,7 +32,7 @@ Baseline = Literal["none", "running_mean", "critic"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReinforceSettings:
     """The algorithm's choices."""
 
     baseline: Baseline
@@ -70,7 +70,7 @@ def fit(
     critic: Critic | None,
     collect: Collect,
     optimizers: tuple[Optimizer, Optimizer | None],
-    settings: Settings,
+    settings: ReinforceSettings,
     mean: RunningMean,
     *,
     start: int,
@@ -115,7 +115,7 @@ def fit(
 
 
 def _update(
-    policy: Any, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: Settings
+    policy: Any, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> dict[str, float]:
     batch = experience.completions
     loss = torch.zeros(())
@@ -128,7 +128,9 @@ def _update(
     return {"loss": loss.item(), "grad_norm": _step(optimizer, loss)}
 
 
-def _fit_critic(critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: Settings) -> float:
+def _fit_critic(
+    critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: ReinforceSettings
+) -> float:
     """One step of the critic towards the returns: half the mean squared error over tokens."""
     tokens, loss = batch.mask.sum(), torch.zeros(())
     for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):

@@ -22,7 +22,7 @@ CHUNK = 65_536  # observations valued at once
 
 
 @dataclass(frozen=True)
-class Settings:
+class AwrSettings:
     """The algorithm's choices."""
 
     gamma: float
@@ -72,7 +72,7 @@ def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Ten
     return (standard / beta).exp().clamp(max=max_weight)
 
 
-def refresh(agent: Agent, transitions: Transitions, settings: Settings) -> None:
+def refresh(agent: Agent, transitions: Transitions, settings: AwrSettings) -> None:
     """Value the data set anew."""
     next_values = agent.values(transitions.next_observations)
     returns = td_lambda(transitions, next_values, settings.gamma, settings.lam)
@@ -85,7 +85,7 @@ def fit(
     agent: Agent,
     optimizers: Mapping[str, Adam],
     transitions: Transitions,
-    settings: Settings,
+    settings: AwrSettings,
     *,
     batch_size: int,
     generator: torch.Generator,

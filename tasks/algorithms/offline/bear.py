@@ -28,7 +28,7 @@ LOG_MULTIPLIER = (-5.0, 10.0)
 
 
 @dataclass(frozen=True)
-class Settings:
+class BearSettings:
     """The algorithm's choices."""
 
     gamma: float
@@ -84,7 +84,7 @@ def mix(q: Tensor, lam: float) -> Tensor:
 
 
 @torch.no_grad()
-def q_targets(agent: Agent, batch: Batch, settings: Settings, generator: torch.Generator) -> Tensor:
+def q_targets(agent: Agent, batch: Batch, settings: BearSettings, generator: torch.Generator) -> Tensor:
     """What the critics are fitted to: (B,)."""
     actions, _ = agent.target_policy.sample(batch.next_observations, settings.target_samples, generator)
     q = agent.targets(batch.next_observations.expand(len(actions), -1, -1), actions)
@@ -92,7 +92,7 @@ def q_targets(agent: Agent, batch: Batch, settings: Settings, generator: torch.G
 
 
 def policy_loss(
-    agent: Agent, observations: Tensor, settings: Settings, generator: torch.Generator
+    agent: Agent, observations: Tensor, settings: BearSettings, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean MMD to the behaviour, with gradient."""
     actions, _ = agent.policy.sample(observations, settings.mmd_samples, generator)
@@ -108,7 +108,7 @@ def fit(
     agent: Agent,
     optimizers: Mapping[str, Adam],
     transitions: Transitions,
-    settings: Settings,
+    settings: BearSettings,
     *,
     batch_size: int,
     generator: torch.Generator,

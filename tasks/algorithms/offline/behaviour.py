@@ -18,7 +18,7 @@ from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
 
 
 @dataclass(frozen=True)
-class Settings:
+class BehaviourSettings:
     """What PPO needs to know."""
 
     updates: int
@@ -71,7 +71,7 @@ def advantages(
 
 
 def loss(
-    policy: Behaviour, critic: Tanh, batch: Sequence[Tensor], settings: Settings
+    policy: Behaviour, critic: Tanh, batch: Sequence[Tensor], settings: BehaviourSettings
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss and its metrics; `batch`: observations, actions, their log-probabilities then, advantages, returns."""
     observations, actions, old, advantage, returns = batch
@@ -90,7 +90,7 @@ def fit(
     critic: Tanh,
     optimizer: Adam,
     collect: Callable[[], Rollout],
-    settings: Settings,
+    settings: BehaviourSettings,
     generator: torch.Generator,
 ) -> Iterator[dict[str, Tensor]]:
     """Train both in place; `collect` plays with the policy as it then is. Yields the metrics of each update, means over its steps."""
@@ -128,7 +128,9 @@ def _discounted(rollout: Rollout, before: Tensor, gamma: float) -> tuple[Tensor,
 
 
 @torch.no_grad()
-def _prepare(policy: Behaviour, critic: Tanh, rollout: Rollout, rewards: Tensor, settings: Settings) -> list[Tensor]:
+def _prepare(
+    policy: Behaviour, critic: Tanh, rollout: Rollout, rewards: Tensor, settings: BehaviourSettings
+) -> list[Tensor]:
     """What `loss` takes, of all T * n steps; advantages normalised."""
     values, next_values = critic(rollout.observations).squeeze(-1), critic(rollout.next_observations).squeeze(-1)
     gains = advantages(rollout, rewards, values, next_values, settings.gamma, settings.lam)

@@ -24,7 +24,7 @@ Policy = Categorical | SquashedGaussian
 
 
 @dataclass(frozen=True)
-class Settings:
+class BracSettings:
     """The algorithm's choices."""
 
     gamma: float
@@ -58,7 +58,7 @@ def value(policy: Policy, critics: Critics, observations: Tensor, generator: tor
 
 
 @torch.no_grad()
-def q_targets(agent: Agent, batch: Batch, settings: Settings, generator: torch.Generator) -> Tensor:
+def q_targets(agent: Agent, batch: Batch, settings: BracSettings, generator: torch.Generator) -> Tensor:
     """What the critics are fitted to: (B,)."""
     penalty = settings.alpha * agent.policy.divergence(agent.clone, batch.next_observations)
     return bellman(
@@ -67,7 +67,7 @@ def q_targets(agent: Agent, batch: Batch, settings: Settings, generator: torch.G
 
 
 def policy_loss(
-    agent: Agent, observations: Tensor, settings: Settings, generator: torch.Generator
+    agent: Agent, observations: Tensor, settings: BracSettings, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean KL to the clone."""
     divergence = agent.policy.divergence(agent.clone, observations).mean()
@@ -81,7 +81,7 @@ def fit(
     agent: Agent,
     optimizers: Mapping[str, Adam],
     transitions: Transitions,
-    settings: Settings,
+    settings: BracSettings,
     *,
     batch_size: int,
     generator: torch.Generator,

@@ -27,7 +27,7 @@ UNIFORM = log(0.5)  # log density of a component drawn uniformly from [-1, 1]
 
 
 @dataclass(frozen=True)
-class Settings:
+class CqlSettings:
     """The algorithm's choices."""
 
     gamma: float
@@ -78,7 +78,7 @@ def conservative(q_proposed: Tensor, densities: Tensor, q: Tensor) -> Tensor:
 
 
 def critic_loss(
-    agent: Agent, batch: Batch, settings: Settings, generator: torch.Generator
+    agent: Agent, batch: Batch, settings: CqlSettings, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """The critics' loss, a scalar with gradient, the mean conservative term, and metrics."""
     targets = q_targets(agent, batch, settings.gamma, generator)
@@ -104,7 +104,7 @@ def fit(
     agent: Agent,
     optimizers: Mapping[str, Adam],
     transitions: Transitions,
-    settings: Settings,
+    settings: CqlSettings,
     *,
     batch_size: int,
     generator: torch.Generator,

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 import torch
@@ -18,9 +18,6 @@ from tasks.language.configs.policies import PolicyConfig
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.language.training.environment import Environment, judging
 from tasks.stage import Metrics
-
-Settings = TypeVar("Settings", bound=Any)
-
 
 Fit = Callable[[int], Iterator[Row]]  # from a step on
 LATEST = "latest/"
@@ -145,11 +142,6 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
         training = Environment(policy, tokenizer, prompts, judge, config)
         validating = Environment(policy, tokenizer, held_out, judge.grading(), config)
         yield Trainee(config, policy, tokenizer, training, validating, checkpoints)
-
-
-def settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
-    """An algorithm's settings from the keys of the same names in a stage's section."""
-    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
 
 
 def validation(path: Path, count: int) -> pd.DataFrame:

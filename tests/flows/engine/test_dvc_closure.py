@@ -13,7 +13,7 @@ from dvc.fs import localfs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.engine.dvc_closure import Pipeline, params_read_once
+from flows.engine.dvc_closure import StageGraph, params_read_once
 from flows.engine.dvc_repository import open_repo
 from flows.engine.plan import PlanError
 from tests.flows.engine.toy import Toy
@@ -85,7 +85,7 @@ def test_a_key_that_is_added_re_runs_nothing_of_the_others(toy: Toy) -> None:
 def test_the_closure_is_that_of_dvc_for_every_stage_of_this_repository() -> None:
     with closing(open_repo(ROOT)) as repo:
         whole = repo.index.graph
-        pipeline = Pipeline(repo)
+        pipeline = StageGraph(repo)
         for stage in whole:
             if stage.cmd:
                 needed = pipeline.closure([stage.name]).stages

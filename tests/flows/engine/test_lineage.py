@@ -15,7 +15,7 @@ from flows.engine import dvc_lock, dvc_stage, mlflow_runs
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
 from flows.engine.lineage import Link, chain
-from flows.engine.mlflow_recording import Recorder, settle
+from flows.engine.mlflow_recording import FlowRun, settle
 from tasks.common import mlflow_database
 from tests.flows.engine.toy import Toy
 
@@ -29,7 +29,7 @@ def recorded(toy: Toy, empty_mlflow: Path) -> Iterator[Toy]:
     toy.save()
     (toy.root / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
-    toy.run(recorder=Recorder(toy.root, "language"))
+    toy.run(recorder=FlowRun(toy.root, "language"))
     return toy
 
 
@@ -73,7 +73,7 @@ def test_restored_and_unchanged_stages_lead_to_the_run_that_made_them(recorded: 
     first = {path: link.run_id for path, link in flat(chain(recorded.root, "d")).items()}
     d_of_before = chain(recorded.root, "d").hash
     recorded.set(b=2)
-    recorder = Recorder(recorded.root, "language")
+    recorder = FlowRun(recorded.root, "language")
     second = recorded.run(recorder=recorder)
     recorder.close(second.values())
     assert second["d"].mlflow_run_id != first["data/d"]
@@ -87,7 +87,7 @@ def test_restored_and_unchanged_stages_lead_to_the_run_that_made_them(recorded: 
     assert {path: link.run_id for path, link in links.items()} == first, "a hash of the past leads to its own runs"
 
     recorded.set(b=1)
-    third = recorded.run(recorder=Recorder(recorded.root, "language"))
+    third = recorded.run(recorder=FlowRun(recorded.root, "language"))
     assert (third["b"].state, third["d"].state) == ("restored", "restored")
     assert {f"data/{name}": result.mlflow_run_id for name, result in third.items()} | {"raw.txt": None} == first
 
@@ -122,26 +122,26 @@ def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
 
 
 def test_failed_and_killed_runs_are_no_ones_source(recorded: Toy) -> None:
-    recorder = Recorder(recorded.root, "language")
+    recorder = FlowRun(recorded.root, "language")
     recorded.stages["c"]["cmd"] = "exit 1"
     recorded.save()
     failed = recorded.run("c", recorder=recorder)["c"]
     assert failed.mlflow_run_id is not None
     assert recorder.client.get_run(failed.mlflow_run_id).info.status == "FAILED"
     left = recorder.start("c", recorded.lock["stages"]["c"], "a process that is killed now")
-    again = Recorder(recorded.root, "language")
+    again = FlowRun(recorded.root, "language")
     assert [again.client.get_run(run_id).info.status for run_id in (left, recorder.parent)] == ["KILLED", "KILLED"]
     assert chain(recorded.root, "c").run_id not in (failed.mlflow_run_id, left)
 
 
 def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
-    recorder = Recorder(recorded.root, "language")
+    recorder = FlowRun(recorded.root, "language")
     entry = recorded.lock["stages"]["c"]
     left = recorder.start("c", entry, "killed once its result was recorded")
     recorder.made(left, entry)
     other = recorder.start("c", entry, "killed before")
     recorder.made(other, {**entry, "outs": [{"path": "data/c", "md5": "0" * 32}]})
-    again = Recorder(recorded.root, "language")
+    again = FlowRun(recorded.root, "language")
     assert [again.client.get_run(run_id).info.status for run_id in (left, other)] == ["FINISHED", "KILLED"]
 
 
@@ -150,11 +150,11 @@ import os, signal, sys
 from pathlib import Path
 from flows.engine import dvc_stage
 from flows.engine.coordinator import Coordinator
-from flows.engine.mlflow_recording import Recorder, settle
+from flows.engine.mlflow_recording import FlowRun, settle
 from tasks.common import mlflow_database
 dvc_stage.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 root = Path(sys.argv[1])
-with Coordinator(root, Recorder(root, "language")) as coordinator:
+with Coordinator(root, FlowRun(root, "language")) as coordinator:
     coordinator.execute("c", print)
 """
 
@@ -164,14 +164,14 @@ def test_what_is_restored_after_a_kill_before_the_lock_file_has_its_run(recorded
     recorded.set(c=7)
     done = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_LOCK_FILE, str(recorded.root)], check=False)
     assert done.returncode == -signal.SIGKILL
-    result = recorded.run("c", recorder=Recorder(recorded.root, "language"))["c"]
+    result = recorded.run("c", recorder=FlowRun(recorded.root, "language"))["c"]
     assert result.state == "restored"
     assert result.mlflow_run_id is not None
     assert chain(recorded.root, "c").run_id == result.mlflow_run_id
 
 
 def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
-    recorder = Recorder(recorded.root, "language")
+    recorder = FlowRun(recorded.root, "language")
     together = Barrier(4)
 
     def start(index: int) -> str:
@@ -190,7 +190,7 @@ def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
 
 def test_a_stage_finds_its_run(recorded: Toy) -> None:
     recorded.stage("e", cmd='mkdir -p data; echo "$MLFLOW_RUN_ID $MLFLOW_TRACKING_URI" > data/e')
-    result = recorded.run("e", recorder=Recorder(recorded.root, "language"))["e"]
+    result = recorded.run("e", recorder=FlowRun(recorded.root, "language"))["e"]
     assert recorded.read("data/e").split() == [result.mlflow_run_id, mlflow_database.address(recorded.root)]
 
 
@@ -199,7 +199,7 @@ def test_the_commit_and_what_differs_from_it(recorded: Toy) -> None:
     subprocess.run(["git", "add", "."], cwd=recorded.root, check=True)
     subprocess.run(["git", *identity, "commit", "-qm", "x"], cwd=recorded.root, check=True)
     recorded.set(c=2)
-    recorded.run(recorder=Recorder(recorded.root, "language"))
+    recorded.run(recorder=FlowRun(recorded.root, "language"))
     link = flat(chain(recorded.root, "d"))["data/c"]
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=recorded.root, capture_output=True, text=True, check=True)
     assert link.commit == head.stdout.strip()
@@ -215,7 +215,7 @@ def test_what_is_not_on_record_is_one_clear_line(recorded: Toy) -> None:
 @pytest.mark.parametrize("moment", ["made", "end", "find"])
 def test_a_stage_that_ended_well_is_not_failed_by_its_record(recorded: Toy, moment: str) -> None:
     """The database is damaged between the end of the command and the record of what it made, and so on."""
-    recorder = Recorder(recorded.root, "language")
+    recorder = FlowRun(recorded.root, "language")
 
     def damage(*given: object) -> object:
         (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
@@ -241,12 +241,12 @@ def test_a_stage_that_ended_well_is_not_failed_by_its_record(recorded: Toy, mome
 def test_a_damaged_database_is_one_line_before_anything_runs(recorded: Toy) -> None:
     (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
     with pytest.raises(PlanError, match=r"^mlruns/mlflow.db: file is not a database; if it is damaged, delete mlruns/"):
-        Recorder(recorded.root, "language")
+        FlowRun(recorded.root, "language")
 
 
 def test_what_a_kill_behind_the_last_stage_left_is_settled_with_nothing_to_run(recorded: Toy) -> None:
     """Recorded by DVC, but neither the stage's run nor the flow's had ended."""
-    recorder = Recorder(recorded.root, "language")
+    recorder = FlowRun(recorded.root, "language")
     recorded.set(d=2)
     results = recorded.run(recorder=recorder)
     last = results["d"].mlflow_run_id

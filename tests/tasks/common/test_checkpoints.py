@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.common import checkpoints
 from tasks.common.checkpoints import Best, Training, resumable
 from tasks.common.config import Config
-from tasks.common.errors import StageError
 from tests.tasks.tiny import llama
 
 STEPS = 9
@@ -300,7 +300,7 @@ def bad_weight(toy, _):
 @pytest.mark.parametrize("at", [1, 4, STEPS])
 def test_what_is_no_number_stops_the_training_before_it_is_kept(spoil, told, at):
     toy = Toy()
-    with pytest.raises(StageError) as stopped:
+    with pytest.raises(TrainingError) as stopped:
         Training("toy", "a key").run(spoiled(toy, at, spoil), toy.state, STEPS, ended=True)
     assert str(stopped.value) == f"toy: step {at}: {told}"
     assert FILE.exists() == (at > 1)
@@ -314,5 +314,5 @@ def test_what_is_no_number_stops_the_training_before_it_is_kept(spoil, told, at)
 def test_the_last_weights_are_looked_at_though_no_checkpoint_is_due(monkeypatch, every_second):
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", every_second)
     toy = Toy()
-    with pytest.raises(StageError, match=f"^toy: step {10 * STEPS}: model's weight"):
+    with pytest.raises(TrainingError, match=f"^toy: step {10 * STEPS}: model's weight"):
         Training("toy", "a key").run(spoiled(toy, STEPS, bad_weight), toy.state, STEPS, steps_a_row=10)

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.common import checkpoints
-from tasks.common.errors import StageError
 from tests.tasks import policies
 from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_sft
 
@@ -42,7 +42,7 @@ def test_one_bad_gradient_stops_the_stage(ready, preferences, tmp_path, monkeypa
     monkeypatch.setattr(checkpoints.Training, "_write", keep)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
-    with pytest.raises(StageError) as stopped:
+    with pytest.raises(TrainingError) as stopped:
         STAGES[stage](ready, tmp_path)
     assert str(stopped.value) == f"{stage}: step 3: the gradient's norm is nan: training has diverged"
     assert kept == [(1, True), (2, True)]

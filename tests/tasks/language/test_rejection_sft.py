@@ -3,6 +3,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.language.data import chat
@@ -66,7 +67,7 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
 
 def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch):
     monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(2))
-    with pytest.raises(StageError, match=r"^rejection_sft: sampling: step 2: the reward of response 1 is nan"):
+    with pytest.raises(TrainingError, match=r"^rejection_sft: sampling: step 2: the reward of response 1 is nan"):
         train("rejection_sft", ready, tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -7,7 +7,7 @@ from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.policy_gradient import gradient_variance
-from tasks.algorithms.language.reinforce import RunningMean, Settings
+from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean
 from tests.tasks.bandits import PROMPTS, Still, Table, collector, graded
 from tests.tasks.tiny import llama
 
@@ -15,7 +15,7 @@ BASELINES = ["none", "running_mean", "critic"]
 
 
 def asked(parts, every):
-    return Settings(
+    return ReinforceSettings(
         baseline="none",
         gamma=1.0,
         mean_rate=0.1,

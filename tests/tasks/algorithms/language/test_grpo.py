@@ -6,7 +6,7 @@ from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import grpo
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.experience import Experience
-from tasks.algorithms.language.grpo import Settings, grpo_loss
+from tasks.algorithms.language.grpo import GrpoSettings, grpo_loss
 from tasks.algorithms.language.surrogate import Totals, policy_loss
 from tests.tasks.bandits import (
     Still,
@@ -29,7 +29,7 @@ LOW, HIGH = 0.2, 0.3
 def asked(**changes):
     plain = {"advantage": "standardized", "aggregation": "dapo", "updates": 1, "clip_low": LOW, "clip_high": HIGH}
     plain |= {"beta": 0.0, "temperature": 1.0, "max_new_tokens": 4, "mask_truncated": False, "micro_batch": 64}
-    return Settings(**{**plain, **changes})
+    return GrpoSettings(**{**plain, **changes})
 
 
 # Three groups of two responses; the second has no spread.

@@ -8,7 +8,7 @@ from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.kl import AdaptiveKl
-from tasks.algorithms.language.ppo import Settings, prepare, value_loss
+from tasks.algorithms.language.ppo import PpoSettings, prepare, value_loss
 from tests.tasks.bandits import (
     Still,
     Table,
@@ -27,7 +27,7 @@ from tests.tasks.tiny import gpt2, llama
 def asked(**changes):
     plain = {"gamma": 1.0, "lam": 1.0, "clip_ratio": 0.2, "clip_value": 0.0, "epochs": 2, "minibatches": 2}
     plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "seed": 0}
-    return Settings(**{**plain, **changes})
+    return PpoSettings(**{**plain, **changes})
 
 
 def sampled(policy, earned, seed=None, temperature=1.0):

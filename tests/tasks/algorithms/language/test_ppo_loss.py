@@ -6,7 +6,7 @@ import torch
 from tasks.algorithms.language.advantages import gae, whiten
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
-from tasks.algorithms.language.ppo import Settings, prepare, value_loss
+from tasks.algorithms.language.ppo import PpoSettings, prepare, value_loss
 
 OLD = torch.tensor([1.0, 1.0, 1.0, 1.0])
 NOW = torch.tensor([1.1, 3.0, 3.0, -1.0])
@@ -62,7 +62,7 @@ def by_hand(whitened):
 def prepared(sampled=SAMPLED, known=KNOWN, coefficient=0.1, values=VALUES, **changes):
     plain = {"gamma": 0.9, "lam": 0.5, "missing_end_penalty": 4.0, "whiten": True}
     unused = {"clip_ratio": 0.2, "clip_value": 0.2, "epochs": 1, "minibatches": 1, "temperature": 1.0, "seed": 0}
-    return prepare(sampled, known, values, Settings(**{**plain, **unused, **changes}), coefficient)
+    return prepare(sampled, known, values, PpoSettings(**{**plain, **unused, **changes}), coefficient)
 
 
 @pytest.mark.parametrize("whitened", [True, False])

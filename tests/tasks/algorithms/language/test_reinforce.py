@@ -7,7 +7,7 @@ from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience
-from tasks.algorithms.language.reinforce import RunningMean, Settings, policy_gradient_loss
+from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean, policy_gradient_loss
 from tests.tasks.bandits import (
     PAD,
     PROMPTS,
@@ -33,7 +33,7 @@ def asked(**changes):
         "variance_every": 0,
         "variance_parts": 3,
     }
-    return Settings(**{**plain, "temperature": 1.0, "micro_batch": 64, **changes})
+    return ReinforceSettings(**{**plain, "temperature": 1.0, "micro_batch": 64, **changes})
 
 
 def mean_of(*rewards, rate=0.25):

@@ -10,7 +10,7 @@ from tasks.algorithms.offline.networks.vae import ActionModel, gaussian_kl
 from tasks.algorithms.offline.transitions import Batch
 from tests.tasks.algorithms.offline import point
 
-SETTINGS = bear.Settings(
+SETTINGS = bear.BearSettings(
     gamma=0.5,
     lam=0.75,
     target_samples=2,
@@ -107,7 +107,7 @@ def test_the_policys_loss_is_the_priced_discrepancy_less_the_value_once_warm():
 def test_the_multiplier_rises_where_the_constraint_is_broken_and_falls_where_it_holds(threshold, rises):
     data = point.recorded(False)
     agent, optimizers = learner(data)
-    settings = bear.Settings(**{**vars(SETTINGS), "threshold": threshold})
+    settings = bear.BearSettings(**{**vars(SETTINGS), "threshold": threshold})
     generator = torch.Generator().manual_seed(0)
     metrics = point.drain(bear.fit(agent, optimizers, data, settings, batch_size=16, generator=generator), 20)
     assert (metrics["multiplier"] > 1) == rises
@@ -118,7 +118,7 @@ def test_the_multiplier_stays_within_its_bounds():
     agent, optimizers = learner(data)
     with torch.no_grad():
         agent.log_multiplier.fill_(9.999)
-    settings = bear.Settings(**{**vars(SETTINGS), "threshold": 0.0})
+    settings = bear.BearSettings(**{**vars(SETTINGS), "threshold": 0.0})
     point.drain(bear.fit(agent, optimizers, data, settings, batch_size=16, generator=torch.Generator()), 5)
     assert agent.log_multiplier.item() == 10
 
@@ -126,7 +126,7 @@ def test_the_multiplier_stays_within_its_bounds():
 def test_both_targets_follow():
     data = point.recorded(False)
     agent, optimizers = learner(data)
-    settings = bear.Settings(**{**vars(SETTINGS), "target_rate": 1.0})
+    settings = bear.BearSettings(**{**vars(SETTINGS), "target_rate": 1.0})
     first = agent.policy.layers[0].weight.clone()
     next(bear.fit(agent, optimizers, data, settings, batch_size=8, generator=torch.Generator()))
     assert point.same(agent.targets, agent.critics)
@@ -137,7 +137,7 @@ def test_both_targets_follow():
 def test_it_does_better_than_the_data_and_than_cloning_it():
     data = point.recorded(False)
     agent, optimizers = learner(data)
-    settings = bear.Settings(**{**vars(SETTINGS), "gamma": point.GAMMA})
+    settings = bear.BearSettings(**{**vars(SETTINGS), "gamma": point.GAMMA})
     generator = torch.Generator().manual_seed(0)
     point.drain(bear.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), 700)
     assert point.score(agent.policy) > max(data.returns.mean().item(), point.score(point.cloned(False))) + 1

@@ -5,13 +5,15 @@ import torch
 
 from tasks.algorithms.offline import behaviour
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.behaviour import Rollout, Running, Settings, advantages, fit, loss
+from tasks.algorithms.offline.behaviour import BehaviourSettings, Rollout, Running, advantages, fit, loss
 from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
 from tasks.algorithms.offline.networks.mlp import Spaces
 
 GAMMA, LAM = 0.5, 0.5
 SPACES = Spaces(2, 3, discrete=True)
-SETTINGS = Settings(updates=40, learning_rate=0.02, gamma=0.9, lam=0.9, clip=0.2, epochs=4, minibatches=2, entropy=0.0)
+SETTINGS = BehaviourSettings(
+    updates=40, learning_rate=0.02, gamma=0.9, lam=0.9, clip=0.2, epochs=4, minibatches=2, entropy=0.0
+)
 
 
 def rollout(terminated, ended):

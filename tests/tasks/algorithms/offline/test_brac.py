@@ -12,7 +12,7 @@ from tasks.algorithms.offline.transitions import Batch
 from tests.tasks.algorithms.offline import point
 from tests.tasks.algorithms.offline.networks.test_stochastic import constant
 
-SETTINGS = brac.Settings(gamma=0.5, alpha=0.1, target_rate=0.05, warmup=100)
+SETTINGS = brac.BracSettings(gamma=0.5, alpha=0.1, target_rate=0.05, warmup=100)
 Q = torch.tensor([[[1.0, 8.0]], [[5.0, 4.0]]])  # two critics, one state, two actions
 TWO = Spaces(1, 2, discrete=True)
 
@@ -91,7 +91,7 @@ def learning(discrete):
 
 def test_the_targets_follow_the_critics():
     learner, optimizers, data = learning(False)
-    settings = brac.Settings(gamma=0.9, alpha=0.1, target_rate=1.0, warmup=0)
+    settings = brac.BracSettings(gamma=0.9, alpha=0.1, target_rate=1.0, warmup=0)
     before = learner.targets.members[0][0].weight.clone()
     next(brac.fit(learner, optimizers, data, settings, batch_size=8, generator=torch.Generator()))
     assert point.same(learner.targets, learner.critics)
@@ -113,7 +113,7 @@ def test_the_clone_learns_what_the_data_do(discrete):
 
 def trained(discrete, alpha, steps=700):
     learner, optimizers, data = learning(discrete)
-    settings = brac.Settings(gamma=point.GAMMA, alpha=alpha, target_rate=0.05, warmup=200)
+    settings = brac.BracSettings(gamma=point.GAMMA, alpha=alpha, target_rate=0.05, warmup=200)
     generator = torch.Generator().manual_seed(0)
     metrics = point.drain(brac.fit(learner, optimizers, data, settings, batch_size=64, generator=generator), steps)
     return learner.policy, metrics, data

@@ -11,10 +11,10 @@ from mlflow import MlflowClient
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import rollouts
 from tasks.check import problems
 from tasks.common import models, tables, tracking
-from tasks.common.errors import StageError
 from tasks.language.data import chat
 from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
@@ -186,7 +186,7 @@ def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
 @pytest.mark.parametrize("stage", POLICIES)
 def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch, stage):
     monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(3))
-    with pytest.raises(StageError) as stopped:
+    with pytest.raises(TrainingError) as stopped:
         train(stage, ready, tmp_path, evaluate_every=0)
     line = f"{stage}: step 3: the reward of response 1 is nan (1 of 9 are no finite numbers)"
     assert str(stopped.value) == line
