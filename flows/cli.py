@@ -73,8 +73,20 @@ def _wrong(message: str) -> int:
     return 2
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"posttrain {version('posttrain')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _help() -> None:
+def _help(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Language-model post-training and offline reinforcement learning as one reproducible, auditable pipeline."""
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,9 @@ def test_a_disk_that_fails_is_one_line_and_exit_2(root: Path, monkeypatch: pytes
     monkeypatch.setattr("flows.engine.plan.plan", full)
     code, _, error = call(root, "run")
     assert (code, error) == (2, "posttrain: mlruns/logs/dpo.log: No space left on device; what had finished is kept\n")
+
+
+def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
+    """Anywhere: it needs no repository."""
+    written = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    assert call(tmp_path, "--version") == (0, f"posttrain {written}\n", "")
