@@ -10,7 +10,7 @@ from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Batch
 from tests.tasks.algorithms.offline import point
 
-SETTINGS = cql.Settings(gamma=0.9, samples=4, gap=None, target_rate=0.05)
+SETTINGS = cql.CqlSettings(gamma=0.9, samples=4, gap=None, target_rate=0.05)
 SPACES = Spaces(3, 2, discrete=False)
 
 
@@ -124,7 +124,7 @@ def optimizers(learner):
 def fitted(steps, gap=None):
     torch.manual_seed(0)
     data = point.recorded(False)
-    settings = cql.Settings(**{**vars(SETTINGS), "gap": gap})
+    settings = cql.CqlSettings(**{**vars(SETTINGS), "gap": gap})
     learner = cql.Agent(point.spaces(False), [32], 2, data.observations, 0.5)
     generator = torch.Generator().manual_seed(0)
     metrics = point.drain(
@@ -149,7 +149,7 @@ def test_the_targets_follow_the_critics():
     torch.manual_seed(0)
     data = point.recorded(False)
     learner = cql.Agent(point.spaces(False), [8], 2, data.observations, 0.5)
-    settings = cql.Settings(**{**vars(SETTINGS), "target_rate": 1.0})
+    settings = cql.CqlSettings(**{**vars(SETTINGS), "target_rate": 1.0})
     steps = cql.fit(learner, optimizers(learner), data, settings, batch_size=8, generator=torch.Generator())
     before = learner.targets.members[0][0].weight.clone()
     next(steps)
