@@ -27,7 +27,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Rewrite what is derived from the code: the code deps in dvc.yaml and params.schema.json.
+# Rewrite what is derived from the code: the code deps in dvc.yaml, params.schema.json and docs/parameters.md.
 contract: setup
 	$(BIN)/python -m tasks.contract
 

@@ -1,4 +1,4 @@
-"""`posttrain`: run, status, lineage, preset, ui. Thin: parse, call, print.
+"""`posttrain`: run, status, lineage, explain, preset, ui. Thin: parse, call, print.
 
 Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Whatever a person can get wrong is one
 line on standard error. Nothing heavy is imported before it is known that there is work.
@@ -26,8 +26,10 @@ from flows.params import approval
 from flows.params.files import ParameterError, write
 from flows.web import run_page
 
-# What to run -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
-FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
+FLOWS = {
+    "language": "flows.language_model",
+    "offline": "flows.offline_rl",
+}  # its stages are the modules of tasks.<name>
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
 RARELY = (100_000, 50, 50)  # looking for garbage among what Prefect and MLflow import costs a run two seconds
@@ -132,6 +134,15 @@ def status(targets: Targets = None) -> int:
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections):
             console.print(line, markup=False)
+    return 0
+
+
+@app.command()
+def explain(key: Annotated[str, typer.Argument(help="A key, such as grpo.aggregation, or a section.")]) -> int:
+    """What a parameter means, its value, and what it may be."""
+    from flows.params import explaining
+
+    print("\n".join(explaining.explain(find_root(), key)))
     return 0
 
 

@@ -1,6 +1,6 @@
-"""What is derived from the code: each stage's code deps and params in dvc.yaml, and params.schema.json from the Configs.
+"""What is derived from the code: each stage's code deps and params in dvc.yaml, and from the Configs params.schema.json and docs/parameters.md.
 
-`python -m tasks.contract` rewrites both; a test computes them and fails on a difference. An import that is missing from a
+`python -m tasks.contract` rewrites them; a test computes them and fails on a difference. An import that is missing from a
 stage's deps is the commonest way for "only what changed" to lie.
 
 A stage with `foreach: ${section.names}` has a branch for each key of that dictionary, or each item of that list. Where it
@@ -15,6 +15,7 @@ from typing import Any, get_origin, get_type_hints
 import grimp
 from ruamel.yaml import YAML
 
+from tasks import parameters
 from tasks.common.config import Config, schema_of
 
 # Modules that cannot change an out, so that a change to them re-runs nothing. tests/test_contract.py shows it.
@@ -25,7 +26,8 @@ WITHOUT_INFLUENCE = {
     "tasks.common.mlflow_database",  # where the records are
     "tasks.common.tracking",  # records and shows rows; never alters them
 }
-DVC_YAML, SCHEMA = Path("dvc.yaml"), Path("params.schema.json")
+DVC_YAML, SCHEMA, PARAMS = Path("dvc.yaml"), Path("params.schema.json"), Path("params.yaml")
+PAGE = Path("docs/parameters.md")
 
 
 def definition(stage: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +99,11 @@ def config_types(pipeline: dict[str, Any]) -> dict[str, type[Config]]:
 
 def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
     """JSON schema of the whole params.yaml, for editors: one required section a stage, nothing else."""
-    sections = {name: schema_of(of, f"#/$defs/{name}.{{model}}") for name, of in config_types(pipeline).items()}
+    types = config_types(pipeline)
+    sections = {
+        name: parameters.describe(schema_of(of, f"#/$defs/{name}.{{model}}"), parameters.parts(of))
+        for name, of in types.items()
+    }
     parts: dict[str, Any] = {}  # of sections, which refer to them from the root; two may have one of the same name
     for name, content in sections.items():
         parts |= {f"{name}.{model}": part for model, part in content.pop("$defs", {}).items()}
@@ -121,10 +127,11 @@ def yaml() -> YAML:
 
 
 def rewrite() -> None:
-    """Write both files anew."""
+    """Write all three files anew."""
     pipeline = yaml().load(DVC_YAML)
     yaml().dump(with_params(with_code_deps(pipeline)), DVC_YAML)
-    SCHEMA.write_text(json.dumps(schema(pipeline), indent=1) + "\n")
+    SCHEMA.write_text(json.dumps(made := schema(pipeline), indent=1) + "\n")
+    PAGE.write_text(parameters.page(made, yaml().load(PARAMS)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 from flows import language_model, offline_rl
 from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
-from tasks import contract
+from tasks import contract, parameters
 from tasks.common import tracking
 from tasks.common.errors import ConfigError
 from tasks.language import sft
@@ -269,18 +269,27 @@ def test_a_new_import_is_noticed(tmp_path):
     assert deps["sft"] == before["sft"]
 
 
+def test_every_parameter_is_described():
+    made = contract.schema(PIPELINE)
+    parts = [*made["properties"].values(), *made["$defs"].values()]
+    assert not [
+        name for part in parts for name, one in part["properties"].items() if len(one.get("description", "")) < 4
+    ]
+    assert (ROOT / "docs/parameters.md").read_text() == parameters.page(made, PARAMS), "`make contract`"
+
+
 def test_the_schema_is_the_configs():
     assert json.loads((ROOT / "params.schema.json").read_text()) == contract.schema(PIPELINE), "`make contract`"
 
 
 def test_rewriting_changes_nothing(tmp_path, monkeypatch):
     """What `make contract` writes is what stands there, comments and layout included."""
-    for name in ("DVC_YAML", "SCHEMA"):
+    for name in ("DVC_YAML", "SCHEMA", "PAGE"):
         shutil.copy(getattr(contract, name), tmp_path)
         monkeypatch.setattr(contract, name, tmp_path / getattr(contract, name).name)
     contract.rewrite()
-    for name in ("dvc.yaml", "params.schema.json"):
-        assert (tmp_path / name).read_text() == (ROOT / name).read_text()
+    for name in ("dvc.yaml", "params.schema.json", "docs/parameters.md"):
+        assert (tmp_path / Path(name).name).read_text() == (ROOT / name).read_text()
 
 
 def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):

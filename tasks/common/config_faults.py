@@ -45,13 +45,13 @@ def explain(error: ValidationError, section: str, types: Mapping[str, type[Confi
         known = _part(inner, own[:-1]).get("properties", {})
         return key, f"unknown parameter{_did_you_mean(key, known, types)}"
     if fault["type"] == "missing":
-        return key, f"missing; expected {_expected(_part(inner, own), inner)}"
+        return key, f"missing; expected {expected(_part(inner, own), inner)}"
     if own and own[-1] == "[key]":
         names = _part(inner, own[:-2])["propertyNames"]
         return (section, *own[:-2]), f"expected {names['description']}, got {shown(got)}"
     if fault["type"] == "value_error":
         return key, f"{fault['ctx']['error']}, got {shown(got)}"
-    return key, f"expected {_expected(_part(inner, own), inner)}, got {shown(got)}"
+    return key, f"expected {expected(_part(inner, own), inner)}, got {shown(got)}"
 
 
 @cache
@@ -81,7 +81,7 @@ def free(config_type: type[Config], key: Sequence[str]) -> bool:
     return isinstance(_part(_schema(config_type), key).get("additionalProperties"), dict)
 
 
-def _expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
+def expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
     """What a part of the schema accepts, in words."""
     part = _resolve(part, schema)
     if "const" in part:
@@ -89,7 +89,7 @@ def _expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
     if "enum" in part:
         return " or ".join(map(shown, part["enum"]))
     if choices := part.get("anyOf"):
-        return " or ".join(dict.fromkeys(_expected(choice, schema) for choice in choices))
+        return " or ".join(dict.fromkeys(expected(choice, schema) for choice in choices))
     bounds = " and ".join(text.format(part[bound]) for bound, text in BOUNDS.items() if bound in part)
     return f"{TYPES[part.get('type', 'object')]} {bounds}".strip()
 

@@ -10,7 +10,7 @@ from tasks.common.config import Config, Distinct, Seed
 class EvaluateConfig(Config):
     """How much is sampled, and how."""
 
-    seed: Seed
+    seed: Seed  # all of the stage's draws follow from it
     problems: int = Field(ge=1, le=10**7)  # the first so many of the test table
     samples: int = Field(ge=1, le=10**5)  # a problem, at each temperature
     # sampled at, besides the greedy answer
@@ -21,7 +21,7 @@ class EvaluateConfig(Config):
     validation_samples: int = Field(ge=1, le=10**5)  # a problem, at each candidate
     # k of pass@k, each at most `samples`
     pass_at: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), Distinct]
-    max_new_tokens: int = Field(ge=1, le=10**5)
+    max_new_tokens: int = Field(ge=1, le=10**5)  # tokens of an answer, at most; what is longer is cut off
     batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
     reward_model_path: str  # a dep of the stage; a folder without a model leaves rewards and best-of-k out
     bootstrap: int = Field(ge=1, le=10**6)  # resamples behind an interval

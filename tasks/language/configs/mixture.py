@@ -14,7 +14,7 @@ class Dataset(Config):
 
     idle = (Idle(("location",), {"source": ("problems",)}, neutral=""),)
 
-    name: str = Field(min_length=1)
+    name: str = Field(min_length=1)  # the data set's, behind which its prompts' ids stand
     source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems`
     location: str  # file: a .jsonl below mixture.path, rows {"question": .., "answer": ".. #### N"}; hub: an id
     hub_config: str | None  # of a hub set; null: the only one that it has
@@ -50,11 +50,11 @@ class MixtureConfig(Config):
         Idle(("hub_config", "hub_revision"), {"datasets.*.source": ("problems", "file")}),
     )
 
-    seed: Seed
+    seed: Seed  # all of the stage's draws follow from it
     prompts: int = Field(ge=1, le=10**7)  # at most
     skip: int = Field(ge=0, le=10**7)  # of `problems` passed over: those that SFT has seen
-    path: str
-    datasets: list[Dataset] = Field(min_length=1)
+    path: str  # the folder of files; a dep of the stage
+    datasets: list[Dataset] = Field(min_length=1)  # what is mixed
 
     @field_validator("datasets")
     @classmethod

@@ -12,10 +12,10 @@ PARTS = ("verifiable", "rubric", "reward_model", "format")
 class RewardWeights(Config):
     """How much each reward counts; the policy is trained for the weighted sum. `format` alone says nothing of being right."""
 
-    verifiable: float = Field(ge=0)
-    rubric: float = Field(ge=0)
-    reward_model: float = Field(ge=0)
-    format: float = Field(ge=0)
+    verifiable: float = Field(ge=0)  # 1 for a right final answer, else 0
+    rubric: float = Field(ge=0)  # points over ten
+    reward_model: float = Field(ge=0)  # the reward model's score
+    format: float = Field(ge=0)  # 1 for an answer that ends in its line `#### N`
 
     @model_validator(mode="after")
     def _one_counts(self) -> Self:
@@ -27,11 +27,11 @@ class RewardWeights(Config):
 class SamplingConfig(Config):
     """What every stage that samples from its policy and judges the samples has in its section."""
 
-    seed: Seed
+    seed: Seed  # all of the stage's draws follow from it
     samples: int = Field(ge=1, le=10**5)  # responses to a prompt
-    temperature: float = Field(gt=0, le=100)
-    max_new_tokens: int = Field(ge=1, le=10**5)
-    reward: RewardWeights
+    temperature: float = Field(gt=0, le=100)  # that is sampled at; 1 is the model's own distribution
+    max_new_tokens: int = Field(ge=1, le=10**5)  # tokens of an answer, at most; what is longer is cut off
+    reward: RewardWeights  # weights of the sum that the policy is trained for
     reward_model_path: str  # a dep of the stage; read only where the reward, or a data set's, asks for it
 
 
@@ -40,13 +40,13 @@ class PolicyConfig(SamplingConfig):
 
     idle: ClassVar[tuple[Idle, ...]] = (Idle(("evaluate_prompts",), {"evaluate_every": (0,)}),)
 
-    steps: int = Field(ge=1, le=10**9)
-    prompts_per_step: int = Field(ge=1, le=10**6)
-    learning_rate: float = Field(gt=0)
+    steps: int = Field(ge=1, le=10**9)  # optimizer steps
+    prompts_per_step: int = Field(ge=1, le=10**6)  # prompts of a step, each with `samples` responses
+    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
     clip: float = Field(gt=0)  # of the gradient's norm
     keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
     evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
-    evaluate_prompts: int = Field(ge=1, le=10**7)
+    evaluate_prompts: int = Field(ge=1, le=10**7)  # validation problems of an evaluation
     show_every: int = Field(ge=0, le=10**9)  # steps between two tables of samples in MLflow; 0 for none
 
     @field_validator("evaluate_every")

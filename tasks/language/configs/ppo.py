@@ -17,8 +17,10 @@ class PpoConfig(PolicyConfig):
         Idle(("kl_rate",), {"kl_target": (None,)}),
     )
 
-    gamma: float = Field(gt=0, le=1)
+    gamma: float = Field(gt=0, le=1)  # discount of a reward one step later
+    # of generalised advantage estimation (arXiv:1506.02438): 0 is one step and then the value, 1 all rewards
     lam: float = Field(ge=0, le=1)
+    # how far the ratio may move from 1 before the gradient stops (arXiv:1707.06347, eq. 7)
     clip_ratio: float = Field(gt=0, lt=1)
     clip_value: float = Field(ge=0)  # how far a value may move from the one sampled with; 0 does not clip
     epochs: int = Field(ge=1, le=10**6)  # passes over each batch
@@ -29,7 +31,7 @@ class PpoConfig(PolicyConfig):
     # nats an answer; moves the coefficient towards it. null: the coefficient stays
     kl_target: Annotated[float, Field(gt=0)] | None
     kl_rate: float = Field(gt=0)  # how fast
-    critic_learning_rate: float = Field(gt=0)
+    critic_learning_rate: float = Field(gt=0)  # of the critic
 
     @field_validator("minibatches")
     @classmethod

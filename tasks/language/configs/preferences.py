@@ -8,7 +8,7 @@ from tasks.common.config import Config, Seed
 class PreferencesConfig(Config):
     """How the annotator perceives rubric points, and the split."""
 
-    seed: Seed
+    seed: Seed  # all of the stage's draws follow from it
     temperature: float = Field(ge=0)  # of the Bradley-Terry noise, in rubric points; 0 is a perfect annotator
     tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
     strong_margin: float = Field(ge=0)  # from this far apart on, better and not only slightly better

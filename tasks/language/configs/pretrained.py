@@ -28,22 +28,23 @@ class PretrainedConfig(Config):
         ),
     )
 
-    seed: Seed
-    init: Literal["scratch", "directory", "hub"]
+    seed: Seed  # all of the stage's draws follow from it
+    init: Literal["scratch", "directory", "hub"]  # scratch: a new model | directory | hub: one that there is
     path: str  # directory: a model in Hugging Face layout
-    hub_id: str
-    hub_revision: str
-    width: int = Field(ge=8, le=10**5)
-    layers: int = Field(ge=1, le=1000)
-    heads: int = Field(ge=1, le=1000)
+    hub_id: str  # a repository of the Hugging Face hub
+    hub_revision: str  # a branch, a tag or a commit of it
+    width: int = Field(ge=8, le=10**5)  # of the hidden states
+    layers: int = Field(ge=1, le=1000)  # transformer blocks
+    heads: int = Field(ge=1, le=1000)  # of attention; they split the width
     context: int = Field(ge=32, le=10**6)  # the longest sequence, and the length of a training row
     initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
     batch_size: int = Field(ge=1, le=10**6)  # rows of `context` tokens
-    steps: int = Field(ge=1, le=10**9)
+    steps: int = Field(ge=1, le=10**9)  # optimizer steps
+    # adamw, or muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
     optimizer: Literal["adamw", "muon"]
-    learning_rate: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
-    clip: float = Field(gt=0)
+    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
+    weight_decay: float = Field(ge=0)  # decoupled from the gradient (AdamW, arXiv:1711.05101)
+    clip: float = Field(gt=0)  # of the gradient's norm, for all weights together
 
     @field_validator("heads")
     @classmethod

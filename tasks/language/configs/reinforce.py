@@ -17,11 +17,12 @@ class ReinforceConfig(PolicyConfig):
         Idle(("variance_parts",), {"variance_every": (0,)}),
     )
 
+    # what is subtracted from the return: nothing, its running mean, or what a critic expects
     baseline: Literal["none", "running_mean", "critic"]
     paid: Literal["at_end", "by_line"]  # the reward: at the last token, or at each line's end what it rose by
-    gamma: float = Field(gt=0, le=1)
+    gamma: float = Field(gt=0, le=1)  # discount of a reward one step later
     mean_rate: float = Field(gt=0, le=1)  # of the running mean of returns
-    critic_learning_rate: float = Field(gt=0)
+    critic_learning_rate: float = Field(gt=0)  # of the critic
     # steps of the critic on each batch; more of them make a better baseline
     critic_updates: int = Field(ge=1, le=10**9)
     variance_every: int = Field(ge=0, le=10**9)  # steps between two measurements of the gradient's variance; 0 for none

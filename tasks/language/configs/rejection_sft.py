@@ -11,7 +11,7 @@ class RejectionSftConfig(SamplingConfig):
     prompts: int = Field(ge=1, le=10**7)  # at most; the first of the mixture
     prompts_per_batch: int = Field(ge=1, le=10**6)  # in sampling
     minimum_reward: float  # a prompt whose best answer earns less is left out
-    epochs: int = Field(ge=1, le=10**6)
-    batch_size: int = Field(ge=1, le=10**6)
-    learning_rate: float = Field(gt=0)
-    clip: float = Field(gt=0)
+    epochs: int = Field(ge=1, le=10**6)  # passes over the data
+    batch_size: int = Field(ge=1, le=10**6)  # demonstrations a gradient step
+    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
+    clip: float = Field(gt=0)  # of the gradient's norm, for all weights together

@@ -11,9 +11,8 @@ from tasks.offline.configs.learners import DataSets, LearnerConfig
 class BcConfig(LearnerConfig):
     """How the policy is fitted, and to how much of the data."""
 
-    datasets: DataSets
-    shares: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(
-        min_length=1
-    )  # variant -> share of the trajectories kept, the best by return
-    hidden: Sizes
-    learning_rate: float = Field(gt=0)
+    datasets: DataSets  # keys of transitions.datasets that it learns from
+    # variant -> share of the trajectories kept, the best by return
+    shares: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(min_length=1)
+    hidden: Sizes  # width of each hidden layer
+    learning_rate: float = Field(gt=0)  # of Adam

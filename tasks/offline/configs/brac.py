@@ -9,12 +9,12 @@ from tasks.offline.configs.learners import DataSets, LearnerConfig
 class BracConfig(LearnerConfig):
     """The penalty, and the networks."""
 
-    datasets: DataSets
-    gamma: float = Field(gt=0, lt=1)
+    datasets: DataSets  # keys of transitions.datasets that it learns from
+    gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
     alpha: float = Field(ge=0)  # value that one nat away from the behaviour costs
     target_rate: float = Field(gt=0, le=1)  # of the way that the target critics move in a step
     warmup: int = Field(ge=0, le=10**9)  # steps in which the policy only follows the cloned behaviour
-    critics: int = Field(ge=1, le=100)
-    hidden: Sizes
+    critics: int = Field(ge=1, le=100)  # Q-functions trained side by side
+    hidden: Sizes  # width of each hidden layer
     learning_rate: float = Field(gt=0)  # of the policy and the clone
-    critic_learning_rate: float = Field(gt=0)
+    critic_learning_rate: float = Field(gt=0)  # of the critic

@@ -21,10 +21,10 @@ class Asked(Config):
 class LanguageConfig(Config):
     """The language model that trunks with init: language start from; with any of those, all trunks have its sizes."""
 
-    source: Literal["directory", "hub"]
+    source: Literal["directory", "hub"]  # directory | hub
     path: str  # directory: model and tokenizer in Hugging Face layout
-    hub_id: str
-    hub_revision: str
+    hub_id: str  # a repository of the Hugging Face hub
+    hub_revision: str  # a branch, a tag or a commit of it
 
 
 class TextConfig(Config):
@@ -39,11 +39,11 @@ class TextConfig(Config):
 class SyntheticConfig(Config):
     """What trunks with init: synthetic learn first: next states of a random Markov chain."""
 
-    states: int = Field(ge=2, le=10**8)
-    steps: int = Field(ge=1, le=10**9)
-    rows: int = Field(ge=1, le=10**6)
-    length: int = Field(ge=2, le=10**6)
-    learning_rate: float = Field(gt=0)
+    states: int = Field(ge=2, le=10**8)  # of the chain
+    steps: int = Field(ge=1, le=10**9)  # gradient steps
+    rows: int = Field(ge=1, le=10**6)  # sequences a step
+    length: int = Field(ge=2, le=10**6)  # states of a sequence
+    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
 
 
 class DecisionTransformerConfig(LearnerConfig):
@@ -57,21 +57,21 @@ class DecisionTransformerConfig(LearnerConfig):
         Idle(("synthetic",), {"inits.*": ("random", "language")}),
     )
 
-    datasets: dict[Branch, Asked]
+    datasets: dict[Branch, Asked]  # key of transitions.datasets -> what is asked there
     inits: dict[Name, Init] = Field(min_length=1)  # variant -> what its trunk starts from
-    width: int = Field(ge=1, le=10**5)
-    layers: int = Field(ge=1, le=1000)
-    heads: int = Field(ge=1, le=1000)
-    dropout: float = Field(ge=0, lt=1)
-    learning_rate: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
+    width: int = Field(ge=1, le=10**5)  # of a new trunk's hidden states
+    layers: int = Field(ge=1, le=1000)  # of a new trunk
+    heads: int = Field(ge=1, le=1000)  # of a new trunk's attention; they split the width
+    dropout: float = Field(ge=0, lt=1)  # share of activations dropped while learning
+    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
+    weight_decay: float = Field(ge=0)  # decoupled from the gradient (AdamW, arXiv:1711.05101)
     warmup: int = Field(ge=0, le=10**9)  # steps
     last_rate: float = Field(gt=0, le=1)  # share of the learning rate that a cosine ends at; 1 keeps it
-    clip: float = Field(gt=0)
+    clip: float = Field(gt=0)  # of the gradient's norm, for all weights together
     bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
-    language: LanguageConfig
-    text: TextConfig
-    synthetic: SyntheticConfig
+    language: LanguageConfig  # where trunks with init: language come from
+    text: TextConfig  # what is read beside the actions
+    synthetic: SyntheticConfig  # what trunks with init: synthetic learn first
 
     @field_validator("heads")
     @classmethod

@@ -18,6 +18,6 @@ class DqnConfig(QConfig):
 
     idle = (Idle(("exploration",), {"variants.*.online": (False,)}),)
 
-    datasets: DataSets
-    variants: dict[Name, Variant] = Field(min_length=1)
+    datasets: DataSets  # keys of transitions.datasets that it learns from
+    variants: dict[Name, Variant] = Field(min_length=1)  # by the name that tables show
     exploration: ExplorationConfig  # for variants that learn online

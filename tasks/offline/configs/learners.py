@@ -12,9 +12,9 @@ DataSets = Annotated[list[Branch], Distinct]  # keys of transitions.datasets
 class LearnerConfig(Config):
     """How long a method learns, how often, and how often it is looked at."""
 
-    seeds: Annotated[list[Seed], Field(min_length=1), Distinct]
+    seeds: Annotated[list[Seed], Field(min_length=1), Distinct]  # each trains a policy of its own
     steps: int = Field(ge=1, le=10**9)  # gradient steps
-    batch_size: int = Field(ge=1, le=10**6)
+    batch_size: int = Field(ge=1, le=10**6)  # transitions, or windows of them, a gradient step
     log_every: int = Field(ge=1, le=10**9)  # steps whose metrics become one row of the curve
     evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
     # played in each of them; the policy kept is the last one all the same
@@ -24,10 +24,10 @@ class LearnerConfig(Config):
 class QConfig(LearnerConfig):
     """The network, how it is fitted, and how its target network follows it."""
 
-    hidden: Sizes
-    learning_rate: float = Field(gt=0)
-    gamma: float = Field(ge=0, le=1)
-    loss: Literal["huber", "squared"]
+    hidden: Sizes  # width of each hidden layer
+    learning_rate: float = Field(gt=0)  # of Adam
+    gamma: float = Field(ge=0, le=1)  # discount of a reward one step later
+    loss: Literal["huber", "squared"]  # of the temporal difference: huber | squared
     target_every: int = Field(ge=1, le=10**9)  # steps between two updates of the target network
     target_rate: float = Field(gt=0, le=1)  # how far it then moves: 1 all the way, less is Polyak averaging
 

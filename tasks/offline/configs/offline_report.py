@@ -10,6 +10,7 @@ from tasks.common.config import Branch, Config, Name
 class Measured(Config):
     """Whose policies are measured."""
 
+    # the stage that trains it
     method: Literal["tabular_q", "dqn", "bc", "cql", "awr", "bear", "brac", "decision_transformer"]
     dataset: str  # one of the method's `datasets`
 
@@ -18,15 +19,15 @@ class Expectation(Config):
     """That one variant (or `data mean`, `data best`, `greedy behaviour`) scores higher than another on a data set."""
 
     dataset: str  # one of those of `policies`
-    higher: str
-    lower: str
+    higher: str  # a variant, or data mean | data best | greedy behaviour
+    lower: str  # the same
 
 
 class OfflineReportConfig(Config):
     """What is shown, in this order, and what was expected."""
 
+    # name -> method and data set, in the order in which they are shown
     policies: dict[Branch, Measured] = Field(min_length=1)
-    selected: dict[
-        Name, str
-    ]  # variants with a value that returns in the environment chose, and which: marked in tables
-    expectations: list[Expectation]
+    # variants with a value that returns in the environment chose -> which value: marked in tables
+    selected: dict[Name, str]
+    expectations: list[Expectation]  # what the report says came out or did not

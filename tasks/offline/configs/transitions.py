@@ -15,10 +15,11 @@ class Dataset(Config):
     idle = (Idle(("location",), {"source": RECORDED}, neutral=None),)
 
     environment: str  # a key of behaviour.environments
+    # which behaviour policy recorded it, or what it is imported from
     source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
     location: str | None  # of an import: a folder or file below transitions.path, or Minari's id
     steps: int | None = Field(ge=1)  # whole episodes until there are so many
-    episodes: int | None = Field(ge=1)
+    episodes: int | None = Field(ge=1)  # so many, at most
 
     @field_validator("location")
     @classmethod
@@ -41,6 +42,6 @@ class Dataset(Config):
 class TransitionsConfig(Config):
     """Which data sets there are."""
 
-    datasets: dict[Branch, Dataset]
-    path: str
-    seed: Seed
+    datasets: dict[Branch, Dataset]  # by name
+    path: str  # the folder of imports; a dep of the stage
+    seed: Seed  # all of the stage's draws follow from it

@@ -1,0 +1,50 @@
+"""What a parameter means, as the comments of the Configs say it: read off params.schema.json, which is made from them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.params.files import PARAMS, ParameterError, parse, read_text
+from tasks.common.config_faults import expected, shown, suggestion
+
+SCHEMA = "params.schema.json"
+
+
+def explain(root: Path, key: str) -> list[str]:
+    """Lines on a key, or on a section and all keys in it; ParameterError if there is none."""
+    schema, values = json.loads(read_text(root / SCHEMA)), parse(read_text(root / PARAMS), PARAMS)
+    part, at = schema, values
+    for place, name in enumerate(names := key.split(".")):
+        known = _below(part, at, schema)
+        if name not in known:
+            above = ".".join(names[:place])
+            what = f"no parameter of {above}" if above else "no section of params.yaml"
+            raise ParameterError(f"{key}: {what}{suggestion(name, [*known])}")
+        part, at = known[name], at.get(name) if isinstance(at, Mapping) else None
+    return list(_lines(key, part, at, schema))
+
+
+def _lines(key: str, part: Mapping[str, Any], value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
+    meaning = part.get("description", "").split("\n")[0]
+    if not (below := _below(part, value, schema)):
+        yield f"{key} = {shown(value)}: {meaning} Expected: {expected(dict(part), dict(schema))}."
+        return
+    yield f"{key}: {meaning}"
+    for name, inner in below.items():
+        yield from _lines(f"{key}.{name}", inner, value.get(name) if isinstance(value, Mapping) else None, schema)
+
+
+def _below(part: Mapping[str, Any], value: Any, schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What stands below a key: its properties, or what the user has put there."""
+    if "properties" in part:
+        return {name: _resolved(inner, schema) for name, inner in part["properties"].items()}
+    entry = _resolved(part.get("additionalProperties") or {}, schema)
+    return dict.fromkeys(value, entry) if "properties" in entry and isinstance(value, Mapping) else {}
+
+
+def _resolved(part: Any, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    while isinstance(part, Mapping) and "$ref" in part:
+        named = schema["$defs"][part["$ref"].removeprefix("#/$defs/")]
+        part = {**named, **{key: value for key, value in part.items() if key != "$ref"}}
+    return part if isinstance(part, Mapping) else {}

@@ -1,0 +1,121 @@
+"""What each parameter means, from the comments of the Configs: descriptions in params.schema.json, and docs/parameters.md.
+
+A comment stands behind its field, or alone in the line before it.
+"""
+
+import inspect
+import io
+import json
+import re
+import tokenize
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tasks.common.config import Config
+from tasks.common.config_faults import expected
+
+FIELD, VALUES = re.compile(r"    (\w+): "), re.compile(r"\S+(:| \||  ?->) ")
+
+
+def descriptions(config_type: type[Config]) -> dict[str, str]:
+    """Field -> its comment as a sentence, of the class and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for base in reversed(config_type.__mro__):
+        if issubclass(base, Config) and base is not Config:
+            found |= dict(_commented(inspect.getsource(base)))
+    return found
+
+
+def _commented(source: str) -> Iterator[tuple[str, str]]:
+    lines, comments = source.splitlines(), {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            comments[token.start[0]] = token.string.lstrip("# ")
+    for number, line in enumerate(lines, 1):
+        field = FIELD.match(line)
+        before = comments.get(number - 1) if lines[number - 2].strip().startswith("#") else None
+        if field and (text := comments.get(number) or before):
+            values = VALUES.match(text)  # begins with a value, which is spelt as it is
+            yield field[1], f"{text if values else text[0].upper() + text[1:]}."
+
+
+def describe(schema: dict[str, Any], types: Mapping[str, type[Config]]) -> dict[str, Any]:
+    """The schema of a section, each of its properties with a description; `types` has the classes by their names; in place."""
+    for part in (schema, *schema.get("$defs", {}).values()):
+        texts = descriptions(types[part["title"]])
+        for name, property_ in part["properties"].items():
+            if name in texts:
+                property_["description"] = texts[name]
+    return schema
+
+
+def parts(config_type: type[Config]) -> dict[str, type[Config]]:
+    """The class of a section and those of its parts, by their names."""
+    found = {config_type.__name__: config_type}
+    for field in config_type.model_fields.values():
+        for part in _configs(field.annotation):
+            found |= parts(part)
+    return found
+
+
+def _configs(annotation: Any) -> Iterator[type[Config]]:
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _configs(inner)
+
+
+def page(schema: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """docs/parameters.md: every key of every section with its default, what it may be, and what it means."""
+    lines = [
+        "# Parameters",
+        "",
+        "Made by `make contract` from the stages' Configs (tasks/\\*/configs) and params.yaml. `posttrain run --set KEY=VALUE` changes one.",
+    ]
+    for section, part in schema["properties"].items():
+        lines += ["", f"## {section}", "", part["description"].split("\n")[0], ""]
+        lines += ["| key | default | may be | meaning |", "|---|---|---|---|"]
+        lines += [f"| {' | '.join(row)} |" for row in _rows(part, schema, values[section], "")]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(part: Mapping[str, Any], schema: Mapping[str, Any], values: Any, prefix: str) -> Iterator[list[str]]:
+    for name, below in part["properties"].items():
+        below, value = _resolved(below, schema), values.get(name) if isinstance(values, Mapping) else None
+        meaning, entry = below.get("description", ""), _entry(below, schema)
+        inner = entry if entry is not None else below
+        if "properties" in inner:
+            key = f"{prefix}{name}" + (".*" if entry is not None else "")
+            yield [f"`{key}`", "", "keys with values", _cell(meaning)]
+            entries = list(value.values() if isinstance(value, Mapping) else value or ())
+            yield from _rows(inner, schema, value if entry is None else next(iter(entries), {}), f"{key}.")
+        else:
+            yield [
+                f"`{prefix}{name}`",
+                _cell(_shown(value)),
+                _cell(expected(dict(below), dict(schema))),
+                _cell(meaning),
+            ]
+
+
+def _entry(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Of a dictionary with keys of the user's, or a list of sections, what stands in it."""
+    below = part.get("additionalProperties") or part.get("items")
+    resolved = _resolved(below, schema) if isinstance(below, dict) else {}
+    return resolved if "properties" in resolved else None
+
+
+def _resolved(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    while "$ref" in part:
+        named = schema["$defs"][part["$ref"].rpartition("/")[2]]
+        part = {**named, **{key: value for key, value in part.items() if key != "$ref"}}
+    return part
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,46 @@
+"""What a parameter means, from this repository's own Configs."""
+
+from pathlib import Path
+
+import pytest
+
+from flows.params.explaining import explain
+from flows.params.files import ParameterError
+from tests.conftest import PARAMS
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_key_is_told_with_its_value_and_what_it_may_be() -> None:
+    [line] = explain(ROOT, "dpo.beta")
+    assert line == (
+        f"dpo.beta = {PARAMS['dpo']['beta']}: Pull towards the reference; small trusts the pairs more. Expected: a number above 0."
+    )
+
+
+def test_a_section_is_told_key_by_key() -> None:
+    title, *lines = explain(ROOT, "grpo")
+    assert title.startswith("grpo: How advantages are made")
+    keys = [line.split(" = ")[0].split(":")[0] for line in lines]
+    assert {key.removeprefix("grpo.").split(".")[0] for key in keys} == set(PARAMS["grpo"])
+    assert "grpo.reward.rubric" in keys
+
+
+def test_what_the_user_named_is_told_by_that_name() -> None:
+    assert explain(ROOT, "bc.shares")[0].startswith("bc.shares = {")
+    [line] = explain(ROOT, "transitions.datasets.graph-60.episodes")
+    assert line.startswith("transitions.datasets.graph-60.episodes = 60: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("grop", "grop: no section of params.yaml (did you mean grpo?)"),
+        ("dpo.bta", "dpo.bta: no parameter of dpo (did you mean beta?)"),
+        ("dpo.beta.x", "dpo.beta.x: no parameter of dpo.beta"),
+    ],
+)
+def test_what_there_is_not_is_one_line(key: str, told: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        explain(ROOT, key)
+    assert str(caught.value) == told
