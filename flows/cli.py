@@ -77,9 +77,7 @@ def _wrong(message: str) -> int:
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        print(f"posttrain {version('posttrain')}")
+        print(f"posttrain {importlib.import_module('importlib.metadata').version('posttrain')}")
         raise typer.Exit
 
 
