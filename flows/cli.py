@@ -136,12 +136,11 @@ def status(targets: Targets = None) -> int:
 
 
 @app.command()
-def explain(key: Annotated[str, typer.Argument(help="A key, such as grpo.aggregation, or a section.")]) -> int:
+def explain(key: Annotated[str, typer.Argument(help="A key, such as grpo.aggregation, or a section.")]) -> None:
     """What a parameter means, its value, and what it may be."""
     from flows.params import explaining
 
     print("\n".join(explaining.explain(find_root(), key)))
-    return 0
 
 
 @app.command()
