@@ -13,7 +13,11 @@ SCHEMA = "params.schema.json"
 
 def explain(root: Path, key: str) -> list[str]:
     """Lines on a key, or on a section and all keys in it; ParameterError if there is none."""
-    schema, values = json.loads(read_text(root / SCHEMA)), parse(read_text(root / PARAMS), PARAMS)
+    try:
+        schema = json.loads(read_text(root / SCHEMA))
+    except json.JSONDecodeError as error:
+        raise ParameterError(f"{SCHEMA}: line {error.lineno}: not valid JSON; `make contract` writes it") from None
+    values = parse(read_text(root / PARAMS), PARAMS)
     part, at = schema, values
     for place, name in enumerate(names := key.split(".")):
         known = _below(part, at, schema)

@@ -44,3 +44,11 @@ def test_what_there_is_not_is_one_line(key: str, told: str) -> None:
     with pytest.raises(ParameterError) as caught:
         explain(ROOT, key)
     assert str(caught.value) == told
+
+
+def test_a_torn_schema_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "params.schema.json").write_text("{")
+    with pytest.raises(
+        ParameterError, match=r"^params.schema.json: line 1: not valid JSON; `make contract` writes it$"
+    ):
+        explain(tmp_path, "dpo")
