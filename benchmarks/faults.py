@@ -171,16 +171,23 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", action="store_true", help="write what came out to benchmarks/results/faults.json")
     given = parser.parse_args()
-    outcomes = run(given.campaigns or [*CAMPAIGNS], given.sample, given.seed)
-    if given.keep:
-        before = json.loads(RESULT.read_text()) if RESULT.exists() else {"campaigns": {}, "conditions": ""}
-        made = {name: {**vars(one), "sample": given.sample, "seed": given.seed} for name, one in outcomes.items()}
-        known = {**before["campaigns"], **made}
-        campaigns = {name: known[name] for name in CAMPAIGNS if name in known}
-        result = {"conditions": before["conditions"], "campaigns": campaigns, "untried": UNTRIED}
-        RESULT.write_text(json.dumps(result, indent=1) + "\n")
-        PAGE.write_text(render(result))
-    sys.exit(any(one.failures for one in outcomes.values()))
+    failed = False
+    for name in given.campaigns or [*CAMPAIGNS]:
+        outcome = run([name], given.sample, given.seed)[name]
+        failed |= bool(outcome.failures)
+        if given.keep:
+            keep(name, {**vars(outcome), "sample": given.sample, "seed": given.seed})
+    sys.exit(failed)
+
+
+def keep(name: str, outcome: Mapping[str, Any]) -> None:
+    """Write what came out of a campaign beside what is known of the others, and the page."""
+    before = json.loads(RESULT.read_text()) if RESULT.exists() else {"campaigns": {}, "conditions": ""}
+    known = {**before["campaigns"], name: outcome}
+    campaigns = {name: known[name] for name in CAMPAIGNS if name in known}
+    result = {"conditions": before["conditions"], "campaigns": campaigns, "untried": UNTRIED}
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    PAGE.write_text(render(result))
 
 
 if __name__ == "__main__":
