@@ -28,12 +28,23 @@ def sections(root: Path) -> dict[str, type[Config]]:
     A repository with other stages than ours has none, and anything may stand in its params.yaml.
     """
     found = {}
-    for folder in sorted(root.glob("tasks/*/configs")):
-        for file in folder.glob("*.py"):
-            if (folder.parent / file.name).is_file() and file.stem != "__init__":
-                module = import_module(f"tasks.{folder.parent.name}.configs.{file.stem}")
-                found[file.stem] = getattr(module, "".join(map(str.title, file.stem.split("_"))) + "Config")
+    for file in sorted(root.glob("tasks/*/configs/*.py")):
+        flow, stage = file.parents[1].name, file.stem
+        if (file.parents[1] / file.name).is_file() and stage != "__init__":
+            found[stage] = _config(
+                f"tasks.{flow}.configs.{stage}", "".join(map(str.title, stage.split("_"))) + "Config"
+            )
     return found
+
+
+def _config(module: str, name: str) -> type[Config]:
+    try:
+        return getattr(import_module(module), name)
+    except (ModuleNotFoundError, AttributeError):
+        home = Path(__file__).parents[2]
+        raise ParameterError(
+            f"{module.replace('.', '/')}.py: no {name} is known; it must be there, and posttrain runs the code in {home}"
+        ) from None
 
 
 def validate(

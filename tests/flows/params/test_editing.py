@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from flows.params import editing
+from flows.params import checking, editing
 from flows.params.files import ParameterError
 from tasks.common.config import Config
 
@@ -287,3 +287,13 @@ def test_the_same_on_the_command_line_names_the_key(root: Path) -> None:
 def test_a_preset_is_a_file_of_its_folder(name: str) -> None:
     with pytest.raises(ParameterError, match=r"there is no presets/"):
         editing.preset(Path(__file__).parents[3], TYPES, name)
+
+
+def test_a_stage_that_the_running_code_does_not_have_is_one_line(tmp_path: Path) -> None:
+    """In a clone whose command is another clone's; or its Config has another name."""
+    for folder in ("tasks/language", "tasks/language/configs"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "lengths.py").touch()
+    told = r"^tasks/language/configs/lengths.py: no LengthsConfig is known; it must be there, and posttrain runs the code in /"
+    with pytest.raises(ParameterError, match=told):
+        checking.sections(tmp_path)
