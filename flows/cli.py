@@ -26,10 +26,8 @@ from flows.params import approval
 from flows.params.files import ParameterError, write
 from flows.web import run_page
 
-FLOWS = {
-    "language": "flows.language_model",
-    "offline": "flows.offline_rl",
-}  # its stages are the modules of tasks.<name>
+# What to run -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
+FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
 RARELY = (100_000, 50, 50)  # looking for garbage among what Prefect and MLflow import costs a run two seconds
@@ -77,7 +75,9 @@ def _wrong(message: str) -> int:
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"posttrain {importlib.import_module('importlib.metadata').version('posttrain')}")
+        from importlib.metadata import version
+
+        print(f"posttrain {version('posttrain')}")
         raise typer.Exit
 
 
@@ -319,9 +319,8 @@ def _settle(root: Path, flow: str) -> None:
 def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
     """The results of a run in which nothing ran: the records say what made each stage's output."""
     from flows.engine import dvc_lock, mlflow_store
-    from flows.engine.dvc_lock import read_entries
 
-    entries = read_entries(root)
+    entries = dvc_lock.read_entries(root)
     return [
         StageResult(
             stage.name,

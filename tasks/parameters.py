@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks.common.config import Config
-from tasks.common.config_faults import expected
+from tasks.common.config_faults import expected, resolved
 
 FIELD, VALUES = re.compile(r"    (\w+): "), re.compile(r"\S+(:| \||  ?->) ")
 
@@ -81,7 +81,7 @@ def page(schema: Mapping[str, Any], values: Mapping[str, Any]) -> str:
 
 def _rows(part: Mapping[str, Any], schema: Mapping[str, Any], values: Any, prefix: str) -> Iterator[list[str]]:
     for name, below in part["properties"].items():
-        below, value = _resolved(below, schema), values.get(name) if isinstance(values, Mapping) else None
+        below, value = resolved(below, schema), values.get(name) if isinstance(values, Mapping) else None
         meaning, entry = below.get("description", ""), _entry(below, schema)
         inner = entry if entry is not None else below
         if "properties" in inner:
@@ -101,15 +101,8 @@ def _rows(part: Mapping[str, Any], schema: Mapping[str, Any], values: Any, prefi
 def _entry(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Of a dictionary with keys of the user's, or a list of sections, what stands in it."""
     below = part.get("additionalProperties") or part.get("items")
-    resolved = _resolved(below, schema) if isinstance(below, dict) else {}
-    return resolved if "properties" in resolved else None
-
-
-def _resolved(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    while "$ref" in part:
-        named = schema["$defs"][part["$ref"].rpartition("/")[2]]
-        part = {**named, **{key: value for key, value in part.items() if key != "$ref"}}
-    return part
+    found = resolved(below, schema) if isinstance(below, dict) else {}
+    return found if "properties" in found else None
 
 
 def _shown(value: Any) -> str:

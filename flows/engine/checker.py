@@ -1,7 +1,7 @@
 """What a stage must have made before its outs may enter the cache: all that is declared, and what the project's own check asks.
 
-That check (`python -m tasks.check -`), which knows the schemas, is a child, since flows import nothing of tasks; and one child for all stages of a run, since to start it costs more than
-most checks. It ends with its standard input, so it cannot outlive this process.
+That check (`python -m tasks.check -`), which knows the schemas, is a child, since flows import no stage's code; and one child for
+all stages of a run, since to start it costs more than most checks. It ends with its standard input, so it cannot outlive this process.
 """
 
 import json

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.dvc_command import Runner, StageFailed
-from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_lock import Entry, hashes, read_entries
 from flows.engine.dvc_repository import PlanError, plain_errors, release
 from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
-from flows.engine.mlflow_store import Entry, hashes
 from flows.engine.previous import recover
 from flows.engine.state import Event, StageResult, Watcher
 

@@ -50,7 +50,7 @@ def _config(module: str, name: str) -> type[Config]:
 def validate(
     data: Any, types: Sections, sources: Mapping[Key, str], together: Rule = lambda configs: ()
 ) -> dict[str, Config]:
-    """The sections as Configs; ParameterError for the first fault, named after the edit that brought it, if one did.
+    """The sections as Configs; ParameterError for the first fault. Its line begins with the edit that made it, if an edit did.
 
     `together` is given all Configs, and yields what does not fit: keys, and what was expected.
     """

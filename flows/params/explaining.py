@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.params.files import PARAMS, ParameterError, parse, read_text
-from tasks.common.config_faults import expected, shown, suggestion
+from tasks.common.config_faults import expected, resolved, shown, suggestion
 
 SCHEMA = "params.schema.json"
 
@@ -42,13 +42,6 @@ def _lines(key: str, part: Mapping[str, Any], value: Any, schema: Mapping[str, A
 def _below(part: Mapping[str, Any], value: Any, schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """What stands below a key: its properties, or what the user has put there."""
     if "properties" in part:
-        return {name: _resolved(inner, schema) for name, inner in part["properties"].items()}
-    entry = _resolved(part.get("additionalProperties") or {}, schema)
+        return {name: resolved(inner, schema) for name, inner in part["properties"].items()}
+    entry = resolved(part.get("additionalProperties") or {}, schema)
     return dict.fromkeys(value, entry) if "properties" in entry and isinstance(value, Mapping) else {}
-
-
-def _resolved(part: Any, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    while isinstance(part, Mapping) and "$ref" in part:
-        named = schema["$defs"][part["$ref"].removeprefix("#/$defs/")]
-        part = {**named, **{key: value for key, value in part.items() if key != "$ref"}}
-    return part if isinstance(part, Mapping) else {}

@@ -1,7 +1,7 @@
 """What must fit together, between sections, the graph and what is outside, for a stage to come to its end.
 
-What one section can say of itself its Config says (tasks/*/configs); what is here would be told by a stage only after others have
-run, hours later perhaps. Each rule is a function that yields the key at fault and what was expected.
+What concerns one section alone stands in its Config (tasks/*/configs). Without the rules here a stage would find these faults only
+after others have run, hours later perhaps. Each rule is a function that yields the key at fault and what was expected.
 """
 
 import json

@@ -61,19 +61,21 @@ def _schema(config_type: type[Config]) -> dict[str, Any]:
 
 def _part(schema: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:
     """What the schema says of the value at a key."""
-    part = _resolve(schema, schema)
+    part = resolved(schema, schema)
     for name in key:
-        choices = [_resolve(one, schema) for one in part.get("anyOf", [part])]
+        choices = [resolved(one, schema) for one in part.get("anyOf", [part])]
         part = next(one for one in choices if one.get("type") != "null")
         below = part.get("properties", {}).get(name) or part.get("items") or part.get("additionalProperties") or {}
-        part = _resolve(below, schema) if isinstance(below, dict) else {}
+        part = resolved(below, schema) if isinstance(below, dict) else {}
     return part
 
 
-def _resolve(part: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def resolved(part: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a JSON schema with what it refers to in the reference's place; what stands beside the reference goes before."""
     while "$ref" in part:
-        part = schema["$defs"][part["$ref"].rpartition("/")[2]]
-    return part
+        named = schema["$defs"][part["$ref"].rpartition("/")[2]]
+        part = {**named, **{key: value for key, value in part.items() if key != "$ref"}}
+    return dict(part)
 
 
 def free(config_type: type[Config], key: Sequence[str]) -> bool:
@@ -83,7 +85,7 @@ def free(config_type: type[Config], key: Sequence[str]) -> bool:
 
 def expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
     """What a part of the schema accepts, in words."""
-    part = _resolve(part, schema)
+    part = resolved(part, schema)
     if "const" in part:
         return shown(part["const"])
     if "enum" in part:

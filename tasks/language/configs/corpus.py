@@ -10,6 +10,6 @@ class CorpusConfig(Config):
 
     seed: Seed  # all of the stage's draws follow from it
     facts: int = Field(ge=1, le=10**7)  # lines of arithmetic
-    solutions: int = Field(ge=0, le=10**7)  # problems told with their solutions
-    stories: int = Field(ge=0, le=10**7)  # problems told without
+    solutions: int = Field(ge=0, le=10**7)  # training problems with their solutions
+    stories: int = Field(ge=0, le=10**7)  # problems without their solutions
     largest: int = Field(ge=20, le=10**9)  # no sum in a fact exceeds this

@@ -40,7 +40,7 @@ class PolicyConfig(SamplingConfig):
 
     idle: ClassVar[tuple[Idle, ...]] = (Idle(("evaluate_prompts",), {"evaluate_every": (0,)}),)
 
-    steps: int = Field(ge=1, le=10**9)  # optimizer steps
+    steps: int = Field(ge=1, le=10**9)  # batches of prompts that are answered and learned from
     prompts_per_step: int = Field(ge=1, le=10**6)  # prompts of a step, each with `samples` responses
     learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
     clip: float = Field(gt=0)  # of the gradient's norm
