@@ -6,23 +6,18 @@ for byte. Then everything that was made is thrown away, and it begins again with
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ruamel.yaml import YAML
 
 from benchmarks.fault_commands import below, orphans
-from benchmarks.fault_runs import ROOT, in_child
+from benchmarks.fault_runs import ROOT, breaks, in_child, unfinished
 
 FLOWS = {"language": "report", "offline": "offline_report"}
 MADE = (
@@ -137,27 +132,9 @@ class Flows:
             return [f"the next run ends with exit {ended}: {self.said()[-500:]}"]
         found = [f"{path} differs" for path, md5 in self.outs().items() if self.hashes[flow].get(path) != md5]
         found += [f"{path} is not there" for path in self.hashes[flow].keys() - self.outs().keys()]
-        with closing(sqlite3.connect(self.root / "mlruns/mlflow.db")) as records:
-            left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
-        found += [f"the run of {name} is left as running" for (name,) in left]
-        reserved = self.root / ".dvc/tmp/rwlock"
-        if reserved.exists() and any(json.loads(reserved.read_text() or "{}").values()):
-            found.append(f"still reserved: {reserved.read_text()}")
-        status, broken = in_child(lambda: list(breaks(self.root, FLOWS[flow])))
+        found += unfinished(self.root)
+        status, broken = in_child(lambda: breaks(self.root, FLOWS[flow]))
         found += broken if status == 0 else [f"lineage: {broken}"]
         if self.start("run", flow).wait(LIMIT) or "nothing has changed" not in self.said():
             found.append(f"a run after that has something to do: {self.said()[-300:]}")
         return found
-
-
-def breaks(root: Path, stage: str) -> Iterator[str]:
-    """Where the lineage of a stage's outs ends too early."""
-    from flows.engine.lineage import chain
-
-    def notes(link: Any) -> Iterator[str]:
-        if "breaks" in link.note:
-            yield f"lineage of {link.path}: {link.note}"
-        for earlier in link.inputs:
-            yield from notes(earlier)
-
-    yield from notes(chain(root, stage))

@@ -102,7 +102,6 @@ def waiting(planned: Sequence[Any]) -> set[str]:
 
 def problems(root: Path, lineage: bool) -> list[str]:
     """What is wrong after a run that was to mend everything."""
-    from flows.engine.lineage import Link, chain
     from flows.engine.plan import plan
 
     found = []
@@ -113,24 +112,37 @@ def problems(root: Path, lineage: bool) -> list[str]:
             found.append(f"data/{name} holds {made!r}")
     found += [f"{stage.name} is still to run: {stage.reason}" for stage in plan(root, ["d"]) if stage.reason]
 
-    def broken(link: Link) -> Iterator[str]:
-        if "breaks" in link.note:
-            yield f"lineage of {link.path}: {link.note}"
-        for below in link.inputs:
-            yield from broken(below)
-
     for name in GRAPH if lineage else ():
-        found += broken(chain(root, name))
-    with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
-        left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
-    found += [f"the run of {name} is left as running" for (name,) in left]
+        found += breaks(root, name)
+    found += unfinished(root)
     place = ".dvc/tmp/posttrain/previous"
     if (root / place).exists() and any((root / place).iterdir()):
         found.append(f"{place} is not empty")
+    return found
+
+
+def unfinished(root: Path) -> list[str]:
+    """What no run at work may have left: runs in MLflow, and paths that are reserved in DVC."""
+    with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
+        left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
+    found = [f"the run of {name} is left as running" for (name,) in left]
     reserved = root / ".dvc/tmp/rwlock"
     if reserved.exists() and any(json.loads(reserved.read_text() or "{}").values()):
         found.append(f"still reserved: {reserved.read_text()}")
     return found
+
+
+def breaks(root: Path, stage: str) -> list[str]:
+    """Where the lineage of a stage's outs ends too early."""
+    from flows.engine.lineage import Link, chain
+
+    def notes(link: Link) -> Iterator[str]:
+        if "breaks" in link.note:
+            yield f"lineage of {link.path}: {link.note}"
+        for earlier in link.inputs:
+            yield from notes(earlier)
+
+    return [*notes(chain(root, stage))]
 
 
 def execute(root: Path, statement: str) -> None:
