@@ -70,7 +70,7 @@ def preset(root: Path, types: Sections, name: str) -> list[Edit]:
     """The edits that lay presets/NAME.yaml over params.yaml: dictionaries whose keys the user chooses as a whole."""
     path = root / PRESETS / f"{name}.yaml"
     if path.name != f"{name}.yaml" or not path.is_file():  # of that folder alone
-        names = sorted(file.stem for file in path.parent.glob("*.yaml"))
+        names = sorted(file.stem for file in (root / PRESETS).glob("*.yaml"))
         there = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
         raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {there}")
     laid = _Laid(f"{PRESETS}/{name}.yaml", read_text(path), types)

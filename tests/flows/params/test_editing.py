@@ -285,7 +285,7 @@ def test_the_same_on_the_command_line_names_the_key(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../presets/tiny", "../tiny", "/etc/passwd", "", ".", "a/b"])
 def test_a_preset_is_a_file_of_its_folder(name: str) -> None:
-    with pytest.raises(ParameterError, match=r"there is no presets/"):
+    with pytest.raises(ParameterError, match=r"there is no presets/.*there are .*tiny"):
         editing.preset(Path(__file__).parents[3], TYPES, name)
 
 
