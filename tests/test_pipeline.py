@@ -19,7 +19,7 @@ POLICIES = ("pretrained", "sft", *TUNED)
 STAGES = {  # of dvc.yaml, those of this flow
     name if "matrix" not in stage else f"{name}@{policy}"
     for name, stage in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"].items()
-    if ".language." in stage.get("do", stage)["cmd"]
+    if "tasks.language." in stage.get("do", stage)["cmd"]
     for policy in stage.get("matrix", {}).get("policy", [""])
 }
 SHORT = {"steps": 3, "prompts_per_step": 4, "max_new_tokens": 24, "evaluate_every": 2, "evaluate_prompts": 4}
