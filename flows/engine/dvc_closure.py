@@ -5,7 +5,6 @@ takes longer than all else that a plan does.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -131,34 +130,3 @@ def _paths(definition: Mapping[str, Any], *kinds: str) -> Iterator[PurePosixPath
         for entry in definition.get(kind, []):
             path = entry if isinstance(entry, str) else next(iter(entry))
             yield PurePosixPath(normpath(PurePosixPath(definition.get("wdir", "."), path)))
-
-
-@contextmanager
-def params_read_once() -> Iterator[None]:
-    """Let DVC parse params.yaml once for all stages, while no one writes it, and find a key without a search."""
-    from dvc.dependency import param
-
-    load, read, parsed = param.load_path, param.read_param_file, dict[str, Any]()
-
-    def load_once(path: str, *arguments: Any, **options: Any) -> Any:
-        if path not in parsed:
-            parsed[path] = load(path, *arguments, **options)
-        return parsed[path]
-
-    def find(fs: Any, path: str, keys: Sequence[str] | None = None, flatten: bool = False, **options: Any) -> Any:
-        found = {key: _at(load_once(path, fs, **options), key) for key in keys or () if flatten}
-        straight = {key: value for key, value in found.items() if value is not None}
-        rest = [key for key in keys or () if key not in straight]
-        return {**straight, **read(fs, path, rest, flatten, **options)} if rest or not keys else straight
-
-    param.load_path, param.read_param_file = load_once, find
-    try:
-        yield
-    finally:
-        param.load_path, param.read_param_file = load, read
-
-
-def _at(values: Any, key: str) -> Any:
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, Mapping) else None
-    return values

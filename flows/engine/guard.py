@@ -10,17 +10,25 @@ import hashlib
 import hmac
 import os
 import secrets
+import socket
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+from flows.engine.supervisor import Command
+
 HOST = "127.0.0.1"
 HEADER = "X-Posttrain-Token"
 TOKEN = Path("mlruns/token")
 VARIABLE = "POSTTRAIN_TOKEN"
+START_SECONDS = 90.0
+HEALTH = {"prefect": "/api/health", "mlflow": "/health"}  # the path that answers once a server is up
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -46,6 +54,56 @@ def token(root: Path) -> str:
 def command(server: str, port: int) -> list[str]:
     """The command that serves it; the token is passed in the environment as VARIABLE."""
     return [sys.executable, "-P", "-m", "flows.engine.guard", server, str(port)]
+
+
+class GuardedServer:
+    """`server` ("prefect" or "mlflow") over the records that `environ` names, with its output in `log`; it starts at once."""
+
+    def __init__(self, server: str, root: Path, port: int, environ: Mapping[str, str], log: Path) -> None:
+        self.url, self.log = f"http://{HOST}:{port}", log
+        self.headers = {HEADER: token(root)}
+        self._root, self._command_line = root, command(server, port)
+        self._health = self.url + HEALTH[server]
+        self._environ = {**os.environ, **environ, VARIABLE: self.headers[HEADER]}
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again at the same address."""
+        self._command = Command([self._command_line], self._root, self._environ, self.log)
+
+    def ended(self, seconds: float = 0) -> bool:
+        """Whether it has ended, or does within so many seconds."""
+        return self._command.wait(seconds) is not None
+
+    def comes_up(self) -> bool:
+        """Wait until it answers; False if it ends, or has not answered after START_SECONDS."""
+        asked = urllib.request.Request(self._health, headers=self.headers)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(asked, timeout=5):
+                    return True
+            except (urllib.error.URLError, OSError):
+                if self.ended(0.1):
+                    return False
+        return False
+
+    def stop(self) -> None:
+        """End it."""
+        self._command.stop()
+
+
+def free_port(usual: int = 0) -> int:
+    """The usual port if it is free, else one that is."""
+    for wanted in (usual, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, wanted))
+            except OSError:
+                continue
+            return probe.getsockname()[1]
+    raise RuntimeError("no free port on loopback")
 
 
 class Guard:

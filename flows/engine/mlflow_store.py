@@ -29,6 +29,15 @@ def open_store(root: Path) -> "MlflowClient":
         return mlflow_database.open_client(root)
 
 
+def server_store(root: Path) -> dict[str, str]:
+    """The environment variables that have an MLflow server show these records; `mlflow server` passes them to its workers."""
+    return {
+        "_MLFLOW_SERVER_FILE_STORE": mlflow_database.address(root),
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": str(root / mlflow_database.ARTIFACTS),
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+
+
 def experiment(client: "MlflowClient", root: Path, name: str) -> str:
     """The id of the experiment of a flow."""
     found = client.get_experiment_by_name(name)

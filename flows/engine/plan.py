@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.dvc_changes import Seen, why
-from flows.engine.dvc_closure import StageGraph, params_read_once
-from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
+from flows.engine.dvc_closure import StageGraph
+from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
 from flows.engine.resources import cores, gpus
 from flows.engine.state import PlannedStage
 

@@ -5,21 +5,23 @@ history stays in mlruns/prefect.db, for `posttrain ui`.
 """
 
 import os
-import socket
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.engine import guard
 from flows.engine.dvc_repository import PlanError
-from flows.engine.supervisor import Command
+from flows.engine.guard import GuardedServer, free_port
 
-START_SECONDS = 90.0
 LOOK_SECONDS = 0.5  # between two looks at whether it still runs
+
+
+def store(root: Path) -> dict[str, str]:
+    """The environment variables that have a Prefect server keep its history in mlruns/."""
+    return {
+        "PREFECT_HOME": str(root / "mlruns/prefect"),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{root / 'mlruns/prefect.db'}",
+    }
 
 
 def be_quiet() -> None:
@@ -34,35 +36,20 @@ class TemporaryServer:
     """A server process; starting takes some seconds, in which the caller can do other things before `wait`."""
 
     def __init__(self, root: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind((guard.HOST, 0))
-            port = probe.getsockname()[1]
-        self.url, self.log = f"http://{guard.HOST}:{port}/api", root / "mlruns/logs/prefect-server.log"
-        self.headers = {guard.HEADER: guard.token(root)}
         environ = {
-            **os.environ,
-            guard.VARIABLE: self.headers[guard.HEADER],
-            "PREFECT_HOME": str(root / "mlruns/prefect"),
-            "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{root / 'mlruns/prefect.db'}",
+            **store(root),
             "PREFECT_UI_ENABLED": "0",
             "PREFECT__SERVER_EPHEMERAL": "1",
             "PREFECT__SERVER_FINAL": "1",
         }
-        self._start = lambda: Command([guard.command("prefect", port)], root, environ, self.log)
-        self._command, self._stopping = self._start(), threading.Event()
+        self._server = GuardedServer("prefect", root, free_port(), environ, root / "mlruns/logs/prefect-server.log")
+        self.url, self.headers = f"{self._server.url}/api", self._server.headers
+        self._stopping = threading.Event()
 
     def wait(self) -> None:
         """Return once the server answers; PlanError if it ends or does not come up."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                asked = urllib.request.Request(f"{self.url}/health", headers=self.headers)
-                with urllib.request.urlopen(asked, timeout=5):
-                    return
-            except (urllib.error.URLError, OSError):
-                if self._command.wait(0.1) is not None:
-                    break
-        raise PlanError(f"Prefect's temporary server did not start; see {self.log}")
+        if not self._server.comes_up():
+            raise PlanError(f"Prefect's temporary server did not start; see {self._server.log}")
 
     def keep_alive(self) -> None:
         """Start it again, at the same place and with the same history, whenever it is ended by somebody else: without it a run
@@ -70,15 +57,15 @@ class TemporaryServer:
 
         def watch() -> None:
             while not self._stopping.wait(LOOK_SECONDS):
-                if self._command.wait(0) is not None and not self._stopping.is_set():
-                    self._command = self._start()
+                if self._server.ended() and not self._stopping.is_set():
+                    self._server.start()
 
         threading.Thread(target=watch, daemon=True).start()
 
     def stop(self) -> None:
         """End the server."""
         self._stopping.set()
-        self._command.stop()
+        self._server.stop()
 
 
 def temporary_server(root: Path) -> TemporaryServer | None:

@@ -117,11 +117,11 @@ class Training:
                 own = (file.metadata() or {}).get("key") == self.key
                 tensors = {name: file.get_tensor(name) for name in file.keys()} if own else {}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            return self._say(f"cannot be read ({error}); training starts afresh")
+            self._say(f"cannot be read ({error}); training starts afresh")
+            return []
         if not own:
-            return self._say(
-                "is of another training (other parameters, inputs, code or machine); this one starts afresh"
-            )
+            self._say("is of another training (other parameters, inputs, code or machine); this one starts afresh")
+            return []
         rows = json.loads(bytes(tensors.pop("rows").tolist()))
         for name, part in state.items():
             mine = {key.removeprefix(f"{name}/"): t for key, t in tensors.items() if key.startswith(f"{name}/")}
@@ -151,9 +151,8 @@ class Training:
             self.warned = True
         rmtree(partial, ignore_errors=True)
 
-    def _say(self, what: str) -> list[Row]:
+    def _say(self, what: str) -> None:
         print(f"checkpoint {self.path} {what}", file=sys.stderr, flush=True)
-        return []
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Tables on disk (parquet), checked by pandera when written and when read, and curves (csv)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +50,14 @@ def write_curves(rows: Sequence[Any], path: Path) -> None:
     frame = pd.DataFrame(list(rows), columns=None if rows else ["loss"])
     frame.insert(0, "step", range(1, len(frame) + 1))
     frame.to_csv(path, index=False)
+
+
+def last_tenth(steps: int) -> slice:
+    """Of a curve of so many steps the last tenth, and one step at the least: where a training has come to."""
+    return slice(-max(1, steps // 10), None)
+
+
+def final_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The means of a curve's last tenth."""
+    end = rows[last_tenth(len(rows))]
+    return {name: sum(row[name] for row in end) / len(end) for name in end[0]}

@@ -38,8 +38,7 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
         curve = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
         tables.write_curves(curve, curves)
         models.save_model(model, tokenizer, out)
-    last = curve[-max(1, len(curve) // 10) :]
-    return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
+    return tables.final_metrics(curve)
 
 
 if __name__ == "__main__":

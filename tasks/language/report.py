@@ -188,7 +188,7 @@ def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     for name, frame in drawn.items():
         if "logps/chosen_change" not in frame or frame.empty:
             continue
-        end = frame.tail(-(-len(frame) // 10)).mean()
+        end = frame[tables.last_tenth(len(frame))].mean()
         if end["logps/chosen_change"] < 0:
             fell = -end["logps/chosen_change"]
             further = end["rewards/rejected"] < end["rewards/chosen"]

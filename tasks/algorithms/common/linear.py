@@ -76,8 +76,11 @@ def _between(left: Tensor, right: Tensor) -> Tensor:
 
 
 def with_fast_products(model: Any) -> Any:
-    """The same module, its plain linear layers made such ones in place; names and weights stay."""
-    for layer in model.modules():
-        if type(layer) is nn.Linear:
-            layer.__class__ = Linear
+    """The same module with such layers in the place of its plain linear ones; names, weights and ties between them stay."""
+    for parent in [*model.modules()]:
+        for name, layer in [*parent.named_children()]:
+            if type(layer) is nn.Linear:
+                fast = Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+                fast.weight, fast.bias = layer.weight, layer.bias
+                setattr(parent, name, fast.train(layer.training))
     return model

@@ -15,11 +15,6 @@ def k1(logps: Tensor, reference: Tensor) -> Tensor:
     return logps - reference
 
 
-def k2(logps: Tensor, reference: Tensor) -> Tensor:
-    """(log pi - log ref)^2 / 2: biased, of low variance, never negative."""
-    return (logps - reference).square() / 2
-
-
 def k3(logps: Tensor, reference: Tensor) -> Tensor:
     """ref / pi - log(ref / pi) - 1: unbiased, of low variance, never negative (arXiv:2402.03300, eq. 4)."""
     ratio = reference - logps

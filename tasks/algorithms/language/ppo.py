@@ -156,11 +156,11 @@ def _losses(
     per_token, acts = policy_loss(logps, old_logps, advantages, settings.clip_ratio, settings.clip_ratio)
     policy_part = masked_mean(per_token, mask)
     value_part = masked_mean(value_loss(critic(here), old_values, returns, settings.clip_value), mask)
-    ratio = (logps.detach() - old_logps) * mask
+    log_ratio = (logps.detach() - old_logps) * mask
     return (policy_part, value_part), {
         "loss/policy": policy_part.item(),
         "loss/value": value_part.item(),
-        "policy/approxkl": masked_mean(ratio.square() / 2, mask).item(),
+        "policy/approxkl": masked_mean(log_ratio.square() / 2, mask).item(),
         "policy/clipfrac": masked_mean(acts.float(), mask).item(),
-        "val/ratio": masked_mean(ratio.exp(), mask).item(),
+        "val/ratio": masked_mean(log_ratio.exp(), mask).item(),
     }

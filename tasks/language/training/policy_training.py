@@ -87,8 +87,7 @@ class Trainee:
         watch.best.restore(self.policy)
         tables.write_curves(rows, curves)
         models.save_model(self.policy, self.tokenizer, out)
-        last = rows[-max(1, len(rows) // 10) :]
-        return {name: sum(row[name] for row in last) / len(last) for name in last[0]}
+        return tables.final_metrics(rows)
 
 
 class Watch:

@@ -35,9 +35,9 @@ class GraphEnv(gymnasium.Env[Seen, int]):
     Seeds choose the start in turn, so that 19 episodes seeded in a row play every start once.
     """
 
-    def __init__(self, render_mode: str | None = None, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None) -> None:
         nodes, degree = GRAPH.successors.shape
-        self.render_mode, self.limit = render_mode, limit or WALK
+        self.limit = limit or WALK
         self.observation_space = spaces.Box(0, 1, (nodes,), np.float32)
         self.action_space = spaces.Discrete(degree)  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
         self.node, self.moves = 0, 0
@@ -62,9 +62,8 @@ class GraphEnv(gymnasium.Env[Seen, int]):
 class KeyToDoorEnv(gymnasium.Env[Seen, int]):
     """The rooms of tasks/offline/environments/key_to_door.py; the third room's end is an end, not a truncation."""
 
-    def __init__(self, render_mode: str | None = None, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None) -> None:
         """Every episode ends by itself, whatever the `limit`."""
-        self.render_mode = render_mode
         self.observation_space = spaces.Box(0, 1, (key_to_door.SIZE,), np.float32)
         self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]
         self.state: key_to_door.State
@@ -182,20 +181,20 @@ def bare(environment: str) -> str:
     return environment.rpartition(":")[2]
 
 
-def make(environment: str, render_mode: str | None = None, limit: int | None = None) -> Plain:
+def make(environment: str, limit: int | None = None) -> Plain:
     """The environment of that name; DataError with one line if there is none, or if its spaces are not supported.
 
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
     """
     if environment in OWN:
-        return Plain(OWN[environment](render_mode, limit))
+        return Plain(OWN[environment](limit))
     _register(environment)
     spec = gymnasium.spec(bare(environment))
     if "mujoco" in str(spec.entry_point):
         _keep_mujoco_from_writing()
     limit = limit or spec.max_episode_steps or LONGEST
     try:
-        env = gymnasium.make(bare(environment), limit, render_mode=render_mode, disable_env_checker=True)
+        env = gymnasium.make(bare(environment), limit, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
         raise DataError(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
     if not env.observation_space.is_np_flattenable:

@@ -1,19 +1,13 @@
 """What a plan loads of dvc.yaml: branches of `foreach`, only those needed, and just what DVC's own graph says."""
 
-import json
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import networkx
 import pytest
-from dvc.dependency import param
-from dvc.fs import localfs
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from flows.engine.dvc_closure import StageGraph, params_read_once
+from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import open_repo
 from flows.engine.plan import PlanError
 from tests.flows.engine.toy import Toy
@@ -107,42 +101,6 @@ def test_data_in_a_dvc_file_counts_as_made(toy: Toy) -> None:
     (toy.root / "raw/set.dvc").unlink()
     with pytest.raises(PlanError, match=r"stage 'a': dep raw/set/rows.csv does not exist and no stage makes it"):
         toy.plan()
-
-
-def test_params_are_parsed_once_for_a_plan_and_anew_for_the_next(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    toy.diamond()
-    toy.run()
-    parsed = []
-    load = param.load_path
-
-    def counted(path: str, *rest: Any, **options: Any) -> Any:
-        parsed.append(path)
-        return load(path, *rest, **options)
-
-    monkeypatch.setattr(param, "load_path", counted)
-    assert set(toy.reasons().values()) == {None}
-    assert parsed == [str(toy.root / "params.yaml")]
-    toy.set(b=2)
-    assert toy.reasons("b") == {"a": None, "b": "param b changed 1 -> 2"}
-    assert param.load_path is counted
-    with pytest.raises(RuntimeError), params_read_once():
-        raise RuntimeError
-    assert param.load_path is counted
-
-
-PARAMS = {"a": {"x": None, "y": [1, {"z": 2}], "u-v": {"10%": 0.5, "e": {}}, "7": 7}, "b": False, "c": None}
-KEYS = ["a", "b", "c", "d", "a.x", "a.y", "a.y.1.z", "a.u-v.10%", "a.u-v.e", "a.u-v.f", "a.7", "b.c", "a.u-?"]
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(KEYS), max_size=5), st.booleans())
-def test_params_are_read_as_dvc_reads_them(keys: list[str], flatten: bool) -> None:
-    with TemporaryDirectory() as home:
-        path = Path(home, "params.json")
-        path.write_text(json.dumps(PARAMS))
-        expected = param.read_param_file(localfs, str(path), keys, flatten)
-        with params_read_once():
-            assert param.read_param_file(localfs, str(path), keys, flatten) == expected
 
 
 def test_an_entry_that_dvc_would_refuse_is_refused(toy: Toy) -> None:

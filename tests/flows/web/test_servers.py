@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from flows.console.summary import Screen
+from flows.engine import guard
 from flows.engine.dvc_repository import PlanError
+from flows.engine.guard import free_port
 from flows.web import servers
-from flows.web.servers import Page
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -27,19 +28,13 @@ def test_a_taken_port_is_passed_over() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         usual = taken.getsockname()[1]
-        assert servers._port(usual) != usual
-    assert servers._port(usual) == usual
+        assert free_port(usual) != usual
+    assert free_port(usual) == usual
 
 
 def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Page(
-        "Prefect",
-        "http://127.0.0.1:9",
-        "/",
-        [sys.executable, "-c", "raise SystemExit('no such table')"],
-        {"POSTTRAIN_TOKEN": "t"},
-    )
-    monkeypatch.setattr(servers, "pages", lambda root, port: [broken])
+    broken = [sys.executable, "-c", "raise SystemExit('no such table')"]
+    monkeypatch.setattr(guard, "command", lambda server, port: broken)
     out = StringIO()
     assert servers.serve(tmp_path, Screen(out)) == 1
     assert out.getvalue() == "  no such table\nPrefect's server has ended; its log: mlruns/logs/prefect-pages.log\n"

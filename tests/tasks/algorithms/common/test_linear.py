@@ -100,7 +100,9 @@ def test_frozen_weights():
 def test_a_models_own_layers_become_such_ones_and_keep_names_weights_and_ties(calls):
     torch.manual_seed(0)
     plain = llama(tie_word_embeddings=True)
+    random = torch.get_rng_state()
     fast = linear.with_fast_products(copy.deepcopy(plain))
+    assert torch.equal(torch.get_rng_state(), random)
     assert not any(type(layer) is nn.Linear for layer in fast.modules())
     assert list(fast.state_dict()) == list(plain.state_dict())
     assert fast.lm_head.weight is fast.model.embed_tokens.weight
