@@ -16,7 +16,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows.params import rules
 from flows.params.checking import Sections, idle, users_own, validate
-from flows.params.files import PARAMS, ParameterError, parse, read_text, write
+from flows.params.files import PARAMS, ParameterError, params, parse, read_text, write
 from tasks.common.config_faults import Key, shortened, shown, suggestion
 
 PRESETS = "presets"
@@ -34,7 +34,7 @@ class Edit:
 
 def check(root: Path, types: Sections) -> None:
     """Raise ParameterError unless every value of params.yaml is one that the stages accept."""
-    validate(parse(read_text(root / PARAMS), PARAMS), types, {}, rules.references)
+    validate(params(read_text(root / PARAMS)), types, {}, rules.references)
 
 
 def check_together(root: Path, types: Sections, stages: Collection[str], out_of_date: Collection[str]) -> None:
@@ -42,13 +42,13 @@ def check_together(root: Path, types: Sections, stages: Collection[str], out_of_
 
     What is outside of the repository is looked for where a stage that is `out_of_date` needs it.
     """
-    configs = validate(parse(read_text(root / PARAMS), PARAMS), types, {})
+    configs = validate(params(read_text(root / PARAMS)), types, {})
     rules.check(rules.Given(configs, stages, out_of_date, root))
 
 
 def without_effect(root: Path, types: Sections, sections: Collection[str]) -> list[str]:
     """One line for each group of parameters of these sections that do nothing at the file's values."""
-    found = idle(parse(read_text(root / PARAMS), PARAMS), types)
+    found = idle(params(read_text(root / PARAMS)), types)
     return [_said(keys, why) for keys, why in found if keys[0][0] in sections]
 
 
@@ -87,7 +87,7 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     """
     path = root / PARAMS
     before = text = read_text(path)
-    data = parse(text, PARAMS)
+    data = params(text)
     if not isinstance(data, dict):
         raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
     wanted, changes = deepcopy(data), {}
@@ -175,7 +175,7 @@ def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     for start, end, spelt in _spellings(text, change):
         edited = f"{text[:start]}{spelt}{text[end:]}"
         try:
-            if parse(edited, PARAMS) == wanted:
+            if params(edited) == wanted:
                 return edited, wanted
         except ParameterError:
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.params.files import PARAMS, ParameterError, parse, read_text
+from flows.params.files import PARAMS, ParameterError, params, read_text
 from tasks.common.config_faults import expected, resolved, shown, suggestion
 
 SCHEMA = "params.schema.json"
@@ -17,7 +17,7 @@ def explain(root: Path, key: str) -> list[str]:
         schema = json.loads(read_text(root / SCHEMA))
     except json.JSONDecodeError as error:
         raise ParameterError(f"{SCHEMA}: line {error.lineno}: not valid JSON; `make contract` writes it") from None
-    values = parse(read_text(root / PARAMS), PARAMS)
+    values = params(read_text(root / PARAMS))
     part, at = schema, values
     for place, name in enumerate(names := key.split(".")):
         known = _below(part, at, schema)

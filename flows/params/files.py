@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ def parse(text: str, name: str) -> Any:
         raise ParameterError(f"{name}: {error}") from None
     except (YAMLError, ValueError) as error:
         raise ParameterError(f"{name}: not valid YAML ({' '.join(str(error).split())})") from None
+
+
+@lru_cache(maxsize=2)
+def params(text: str) -> Any:
+    """The data of a params.yaml with this text, parsed once: it is not to be changed."""
+    return parse(text, PARAMS)
 
 
 def size(data: Any, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
