@@ -18,7 +18,7 @@ settings.load_profile("without deadlines")
 
 PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
 SECTIONS = checking.sections(Path(__file__).parent.parent)
-BY_MODEL = {"verifiable": 0.0, "rubric": 0.0, "reward_model": 1.0, "format": 0.0}
+BY_MODEL = {"reward_model": 1.0}
 POLICY = {
     "steps": 4,
     "prompts_per_step": 3,

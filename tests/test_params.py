@@ -5,12 +5,14 @@ import shutil
 import sys
 from copy import deepcopy
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from ruamel.yaml import YAML
 
 from flows.params import checking, editing
 from flows.params.files import ParameterError
+from tasks.language.configs.policies import RewardName
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -19,6 +21,7 @@ SET = (
     "{name: a, source: problems, location: '', hub_config: null, hub_revision: null, hub_split: null, "
     "weight: 1.0, reward: policy}"
 )
+REWARDS = " or ".join(get_args(RewardName))
 
 
 @pytest.mark.parametrize(
@@ -26,12 +29,9 @@ SET = (
     [
         (["grpo.aggregation=foo"], "grpo.aggregation: expected 'grpo' or 'bnpo' or 'dr_grpo' or 'dapo', got 'foo'"),
         (["grpo.reward.verifiable=-1"], "grpo.reward.verifiable: expected a number of at least 0, got -1"),
-        (["grpo.reward.verifable=1"], "grpo.reward.verifable: unknown parameter; did you mean grpo.reward.verifiable?"),
-        (["grpo.reward=1"], "grpo.reward: expected keys with values, got 1"),
-        (
-            ["grpo.reward.verifiable=0"],
-            "grpo.reward: expected one weight above 0, got {verifiable, rubric, reward_model, format}",
-        ),
+        (["grpo.reward.verifable=1"], "grpo.reward.verifable: unknown (did you mean verifiable?)"),
+        (["grpo.reward=1"], f"grpo.reward: expected a number of at least 0 for any of {REWARDS}, got 1"),
+        (["grpo.reward.verifiable=0"], 'grpo.reward: expected one weight above 0, got {"verifiable": 0}'),
         (["grpo.samples=1"], "grpo.samples: expected a whole number of at least 2 and of at most 100000, got 1"),
         (
             ["reinforce.keep=best", "reinforce.evaluate_every=0"],

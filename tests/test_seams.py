@@ -22,7 +22,7 @@ POLICY = {
     "evaluate_prompts": 4,
 }
 BY_MODEL = {
-    "reward": {"verifiable": 0.0, "rubric": 0.0, "reward_model": 1.0, "format": 0.0},
+    "reward": {"reward_model": 1.0, "rubric": 1.0},
     "reward_model_path": "data/reward_model",
 }
 LEARNER = {"seeds": [0, 1], "steps": 40, "batch_size": 16, "log_every": 10, "evaluate_every": 2, "evaluate_episodes": 1}
@@ -176,12 +176,6 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_gsm8k.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
-    "*.reward.verifiable": ("a model this small earns none", "tests/tasks/language/training/test_environment.py"),
-    "*.reward.format": ("a model this small earns none", "tests/tasks/language/training/test_environment.py"),
-    "rejection_sft.reward.rubric": (
-        "a model this small earns none",
-        "tests/tasks/language/training/test_environment.py",
-    ),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
     "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),

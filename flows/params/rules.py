@@ -105,7 +105,7 @@ def model_to_start_from(given: Given, own: Any) -> Iterator[Fault]:
 
 def reward_model(given: Given, own: Any) -> Iterator[Fault]:
     """Where a reward model's score counts, there is one: another stage's, or a model in the folder."""
-    path, counts = own.reward_model_path, own.reward.reward_model
+    path, counts = own.reward_model_path, own.reward.get("reward_model")
     mixed = any(one.reward == "reward_model" for one in given.configs["mixture"].datasets)
     made = {f"data/{name.replace('@', '/')}" for name in given.stages}
     if (counts or mixed) and path not in made and not (given.root / path / "config.json").is_file():

@@ -48,6 +48,8 @@ def explain(error: ValidationError, section: str, types: Mapping[str, type[Confi
         return key, f"missing; expected {expected(_part(inner, own), inner)}"
     if own and own[-1] == "[key]":
         names = _part(inner, own[:-2])["propertyNames"]
+        if "enum" in names:
+            return key[:-1], f"unknown{suggestion(str(got), names['enum'])}"
         return (section, *own[:-2]), f"expected {names['description']}, got {shown(got)}"
     if fault["type"] == "value_error":
         return key, f"{fault['ctx']['error']}, got {shown(got)}"
@@ -92,6 +94,10 @@ def expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
         return " or ".join(map(shown, part["enum"]))
     if choices := part.get("anyOf"):
         return " or ".join(dict.fromkeys(expected(choice, schema) for choice in choices))
+    if "enum" in part.get("propertyNames", {}):
+        return (
+            f"{expected(part['additionalProperties'], schema)} for any of {' or '.join(part['propertyNames']['enum'])}"
+        )
     bounds = " and ".join(text.format(part[bound]) for bound, text in BOUNDS.items() if bound in part)
     return f"{TYPES[part.get('type', 'object')]} {bounds}".strip()
 

@@ -13,13 +13,12 @@ STAGES = {
     "grpo": (grpo.GrpoConfig, grpo.run),
     "rejection_sft": (rejection_sft.RejectionSftConfig, rejection_sft.run),
 }
-REWARDS = ("verifiable", "rubric", "reward_model", "format")
 
 
 def configured(stage, **changes):
     """The stage's tiny section with changes, checked as params.yaml's would be; `reward` names the one that counts."""
     if "reward" in changes:
-        changes["reward"] = {name: float(name == changes["reward"]) for name in REWARDS}
+        changes["reward"] = {changes["reward"]: 1.0}
     return STAGES[stage][0].model_validate({**PARAMS[stage], **TINY[stage], **changes})
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed, stays_below
+from tasks.language.configs.policies import RewardName
 
 HUB = ("hub_config", "hub_revision", "hub_split")
 
@@ -21,7 +22,7 @@ class Dataset(Config):
     hub_revision: str | None  # of a hub set: a branch, a tag or a commit
     hub_split: str | None  # of a hub set
     weight: float = Field(gt=0)  # its share of the prompts is this over the sum of all
-    reward: Literal["policy", "verifiable", "rubric", "reward_model"]  # policy: as the stage that trains says
+    reward: Literal["policy", RewardName]  # what its prompts are judged by; policy: as the stage that trains says
 
     @field_validator("location")
     @classmethod

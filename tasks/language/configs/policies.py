@@ -1,27 +1,22 @@
 """What the sections of policies that are trained by reward have in common."""
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
 
-PARTS = ("verifiable", "rubric", "reward_model", "format")
+# What a response can be paid for; tasks/language/rewards/rewards.py has what each of them is.
+RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
 
 
-class RewardWeights(Config):
-    """How much each reward counts; the policy is trained for the weighted sum. `format` alone says nothing of being right."""
+def _one_counts(weights: dict[str, float]) -> dict[str, float]:
+    if not any(weights.values()):
+        raise ValueError("expected one weight above 0")
+    return weights
 
-    verifiable: float = Field(ge=0)  # 1 for a right final answer, else 0
-    rubric: float = Field(ge=0)  # points over ten
-    reward_model: float = Field(ge=0)  # the reward model's score
-    format: float = Field(ge=0)  # 1 for an answer that ends in its line `#### N`
 
-    @model_validator(mode="after")
-    def _one_counts(self) -> Self:
-        if not any(getattr(self, part) for part in PARTS):
-            raise ValueError("expected one weight above 0")
-        return self
+RewardWeights = Annotated[dict[RewardName, Annotated[float, Field(ge=0)]], AfterValidator(_one_counts)]
 
 
 class SamplingConfig(Config):
@@ -31,7 +26,8 @@ class SamplingConfig(Config):
     samples: int = Field(ge=1, le=10**5)  # responses to a prompt
     temperature: float = Field(gt=0, le=100)  # that is sampled at; 1 is the model's own distribution
     max_new_tokens: int = Field(ge=1, le=10**5)  # tokens of an answer, at most; what is longer is cut off
-    reward: RewardWeights  # weights of the sum that the policy is trained for
+    # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format
+    reward: RewardWeights
     reward_model_path: str  # a dep of the stage; read only where the reward, or a data set's, asks for it
 
 

@@ -1,16 +1,17 @@
 """Rewards of a response, and their weighted sum: what a policy is trained for.
 
-`verifiable` (1 where the final answer is the reference's), `rubric` (the lecture's ten points, scaled to 0..1),
-`reward_model` (the trained one's score) and `format` (1 where the response ends with a `#### N` line), which says nothing
-of correctness and is reported apart.
+`verifiable` (1 where the final answer is the reference's) and `reward_model` (the trained one's score) are found for many
+responses at once; each of the others is a function of one response, named in REWARDS.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from tasks.language.configs.policies import RewardName
 from tasks.language.rewards import answers, rubric
 from tasks.language.rewards.verifier import Verifier
 
@@ -26,14 +27,18 @@ class Answered:
     ended: bool  # it closed itself, rather than being cut off
 
 
-@dataclass(frozen=True)
-class Weights:
-    """How much each reward counts in the sum; with 0 it is at most logged."""
+def rubric_reward(one: Answered) -> float:
+    """The rubric's points over the ten there are."""
+    return rubric.score(one.question, one.solution, one.answer, one.response, one.ended).total / 10
 
-    verifiable: float
-    rubric: float
-    reward_model: float
-    format: float = 0.0
+
+def format_reward(one: Answered) -> float:
+    """1 where the response ends with a `#### N` line: it says nothing of being right, and is always logged."""
+    return float(answers.strict_answer(one.response) is not None)
+
+
+REWARDS: Mapping[RewardName, Callable[[Answered], float]] = {"rubric": rubric_reward, "format": format_reward}
+Weights = Mapping[RewardName, float]  # how much each reward counts in the sum; one without a weight is at most logged
 
 
 @dataclass(frozen=True)
@@ -52,25 +57,22 @@ def rewards(
     A sum is nan where a part that counts is nan: a reference answer that cannot be read is neither right nor wrong.
     """
     golds, responses = [one.answer for one in answered], [one.response for one in answered]
-    parts = {
+    parts: dict[str, Tensor] = {
         "verifiable": torch.tensor(verifier(golds, responses)),
-        "format": torch.tensor([float(answers.strict_answer(response) is not None) for response in responses]),
+        **{
+            name: torch.tensor([reward(one) for one in answered])
+            for name, reward in REWARDS.items()
+            if weights.get(name) or name == "format"
+        },
     }
-    if weights.rubric:
-        parts["rubric"] = torch.tensor([rubric_reward(one) for one in answered])
     if model_scores is not None:
         if model_scores.shape != (len(answered),):
             raise ValueError(f"{len(answered)} responses and scores of shape {tuple(model_scores.shape)}")
         parts["reward_model"] = model_scores
-    elif weights.reward_model:
-        raise ValueError(f"the reward model has weight {weights.reward_model}, and no scores were given")
+    elif weights.get("reward_model"):
+        raise ValueError(f"the reward model has weight {weights['reward_model']}, and no scores were given")
     total = torch.zeros(len(answered))
-    for name, weight in asdict(weights).items():
-        if weight:  # 0 * nan is nan
-            total = total + weight * parts[name]
+    for name in get_args(RewardName):  # in one order, whatever that of the weights
+        if weights.get(name):  # 0 * nan is nan
+            total = total + weights[name] * parts[name]
     return Rewards(total, parts)
-
-
-def rubric_reward(one: Answered) -> float:
-    """The rubric's points over the ten there are."""
-    return rubric.score(one.question, one.solution, one.answer, one.response, one.ended).total / 10

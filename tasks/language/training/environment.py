@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import torch
@@ -18,7 +18,7 @@ from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models
 from tasks.common.errors import ConfigError, DataError
-from tasks.language.configs.policies import RewardWeights, SamplingConfig
+from tasks.language.configs.policies import RewardName, SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.verifier import Verifier
@@ -26,7 +26,6 @@ from tasks.language.rewards.verifier import Verifier
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
 SEEDS = 2**43  # more would, with what sampling adds, be no seed of torch's
 SHOWN = 24  # responses of a step in its table of samples
-NOTHING = rewards.Weights(0.0, 0.0, 0.0, 0.0)
 
 
 class Judge:
@@ -46,7 +45,7 @@ class Judge:
         `graded` has the rubric known of all answers even where it counts for none.
         """
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
-        self.graded = graded or any(counted.rubric for counted in weights.values())
+        self.graded = graded or any(counted.get("rubric") for counted in weights.values())
 
     def grading(self) -> "Judge":
         """The same judge, that knows the rubric's points of every answer, whatever counts."""
@@ -83,7 +82,7 @@ class Judge:
             for name, values in part.parts.items():
                 parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
         if self.graded:
-            left = [place for place, kind in enumerate(kinds) if not self.weights[kind].rubric]
+            left = [place for place, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
             points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
         return rewards.Rewards(total, parts)
@@ -180,11 +179,14 @@ class Environment:
 
 
 @contextmanager
-def judging(weights: RewardWeights, kinds: Collection[str], tokenizer: Any, scorer: Path) -> Iterator[Judge]:
+def judging(weights: rewards.Weights, kinds: Collection[str], tokenizer: Any, scorer: Path) -> Iterator[Judge]:
     """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it."""
-    own = rewards.Weights(**weights.model_dump())
-    counted = {kind: own if kind == "policy" else replace(NOTHING, **{kind: 1.0}) for kind in sorted(kinds)}
-    wanted = any(part.reward_model for part in counted.values())
+    if unknown := {*kinds} - {"policy", *get_args(RewardName)}:
+        raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
+    counted: dict[str, rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}  # type: ignore[dict-item]
+    if "policy" in kinds:
+        counted["policy"] = weights
+    wanted = any(part.get("reward_model") for part in counted.values())
     if wanted and not (scorer / "config.json").is_file():
         raise ConfigError(
             f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "

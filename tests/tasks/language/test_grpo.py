@@ -1,10 +1,13 @@
+from typing import get_args
+
 import pandas as pd
 import pytest
 
+from tasks.language.configs.policies import RewardName
 from tests.tasks.policies import train
 
 
-@pytest.mark.parametrize("reward", ["verifiable", "rubric", "reward_model", "format"])
+@pytest.mark.parametrize("reward", get_args(RewardName))
 def test_any_reward_can_be_the_one_that_counts(ready, tmp_path, reward):
     train("grpo", ready, tmp_path, reward=reward)
     curve = pd.read_csv(tmp_path / "curve.csv")

@@ -93,7 +93,7 @@ BAD = [
     (Documents, {"text": ""}, "text"),
     (Documents, {"kind": None}, "kind"),
     (Prompts, {"answer": "seven"}, "answer"),
-    (Prompts, {"reward": "praise"}, "reward"),
+    (Prompts, {"reward": ""}, "reward"),
     (Prompts, {"question": ""}, "question"),
     (Responses, {"logps": [-0.5]}, "one log-probability"),
     (Responses, {"logps": [-0.5, 0.1]}, "one log-probability"),

@@ -1,10 +1,12 @@
 import math
+from typing import get_args
 
 import pytest
 import torch
 
+from tasks.language.configs.policies import RewardName
 from tasks.language.rewards import rubric
-from tasks.language.rewards.rewards import Answered, Weights, rewards
+from tasks.language.rewards.rewards import REWARDS, Answered, rewards
 from tasks.language.rewards.verifier import Verifier
 
 TRAIN = Answered(
@@ -37,12 +39,12 @@ def verifier():
 
 def test_the_lectures_example(verifier):
     """A train, 120 km in 2 hours: 5 + 3 + 2 = 10 points, reward 10 / 10 = 1.0."""
-    found = rewards([TRAIN], Weights(verifiable=0, rubric=1, reward_model=0), verifier)
+    found = rewards([TRAIN], {"rubric": 1}, verifier)
     assert found.total.tolist() == [1.0]
 
 
 def test_parts(verifier):
-    found = rewards(FOUR, Weights(verifiable=1, rubric=1, reward_model=0), verifier)
+    found = rewards(FOUR, {"verifiable": 1, "rubric": 1}, verifier)
     assert found.parts["verifiable"].tolist() == [1, 1, 0, 1]
     assert found.parts["format"].tolist() == [0, 1, 1, 1]
     assert found.parts["rubric"].tolist() == pytest.approx([1.0, 1.0, 0.2, 0.9])  # clear but wrong; does not end
@@ -50,7 +52,7 @@ def test_parts(verifier):
 
 def test_weighted_sum_by_hand(verifier):
     scores = torch.tensor([-1.0, 2.0, 0.5, 0.0])
-    weights = Weights(verifiable=1.0, rubric=0.5, reward_model=0.1, format=0.25)
+    weights = {"verifiable": 1.0, "rubric": 0.5, "reward_model": 0.1, "format": 0.25}
     found = rewards(FOUR, weights, verifier, scores)
     expected = [1 + 0.5 - 0.1 + 0, 1 + 0.5 + 0.2 + 0.25, 0 + 0.1 + 0.05 + 0.25, 1 + 0.45 + 0 + 0.25]
     assert found.total.tolist() == pytest.approx(expected)
@@ -58,34 +60,44 @@ def test_weighted_sum_by_hand(verifier):
 
 
 def test_format_does_not_count_unless_asked(verifier):
-    found = rewards(FOUR, Weights(verifiable=1, rubric=0, reward_model=0), verifier)
+    found = rewards(FOUR, {"verifiable": 1}, verifier)
     assert found.total.tolist() == found.parts["verifiable"].tolist()
 
 
 def test_what_has_no_weight_is_not_asked(verifier, monkeypatch):
     monkeypatch.setattr(rubric, "score", lambda *_: pytest.fail("the rubric has no weight"))
-    found = rewards(FOUR, Weights(verifiable=1, rubric=0, reward_model=0), verifier)
+    found = rewards(FOUR, {"verifiable": 1}, verifier)
     assert set(found.parts) == {"verifiable", "format"}
 
 
 def test_an_unreadable_reference_makes_nan_where_it_counts(verifier):
     answered = [answering("#### 60", answer="garbage ("), answering("#### 60")]
-    counted = rewards(answered, Weights(verifiable=1, rubric=0, reward_model=0, format=0.5), verifier)
+    counted = rewards(answered, {"verifiable": 1, "format": 0.5}, verifier)
     assert math.isnan(counted.total[0])
     assert counted.total[1] == 1.5
-    ignored = rewards(answered, Weights(verifiable=0, rubric=0, reward_model=0, format=0.5), verifier)
+    ignored = rewards(answered, {"format": 0.5}, verifier)
     assert ignored.total.tolist() == [0.5, 0.5]
     assert math.isnan(ignored.parts["verifiable"][0])
 
 
 def test_a_nan_score_is_not_hidden(verifier):
-    found = rewards([TRAIN], Weights(verifiable=1, rubric=0, reward_model=0.1), verifier, torch.tensor([math.nan]))
+    found = rewards([TRAIN], {"verifiable": 1, "reward_model": 0.1}, verifier, torch.tensor([math.nan]))
     assert math.isnan(found.total[0])
 
 
 def test_scores_that_are_missing_or_of_the_wrong_number(verifier):
-    weights = Weights(verifiable=1, rubric=0, reward_model=0.1)
+    weights = {"verifiable": 1, "reward_model": 0.1}
     with pytest.raises(ValueError, match=r"reward model has weight 0\.1, and no scores"):
         rewards(FOUR, weights, verifier)
     with pytest.raises(ValueError, match="4 responses and scores of shape"):
         rewards(FOUR, weights, verifier, torch.ones(1))
+
+
+def test_every_name_is_of_a_reward():
+    assert {*get_args(RewardName)} == {"verifiable", "reward_model", *REWARDS}
+
+
+def test_the_order_of_the_weights_is_none_of_the_sum(verifier):
+    weights = {"verifiable": 0.1, "rubric": 0.7, "format": 0.3}
+    one, other = (rewards(FOUR, dict(order), verifier) for order in (weights.items(), reversed(weights.items())))
+    assert torch.equal(one.total, other.total)

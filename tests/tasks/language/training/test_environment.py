@@ -1,4 +1,5 @@
 import shutil
+from typing import get_args
 
 import pandas as pd
 import pytest
@@ -10,14 +11,15 @@ from tasks.algorithms.language.advantages import at_last_token
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
-from tasks.common.errors import StageError
-from tasks.language.configs.policies import RewardWeights, SamplingConfig
+from tasks.common.errors import DataError, StageError
+from tasks.language.configs.policies import RewardName, SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import rubric
-from tasks.language.tables.problems import REWARDS, Prompts
+from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, judging
 
-OWN = RewardWeights(verifiable=2.0, rubric=0.0, reward_model=0.0, format=0.5)
+OWN = {"verifiable": 2.0, "format": 0.5}
+REWARDS = ("policy", *get_args(RewardName))
 ANSWERS = ("#### {answer}", "#### 1000", "{solution}", "no idea")
 
 
@@ -69,11 +71,12 @@ def by_hand(ready, words, row, text):
             return scorer(torch.tensor([tokens])).logits.item()
     if row["reward"] == "rubric":
         return rubric.score(row["question"], row["solution"], row["answer"], text, True).total / 10
-    return right if row["reward"] == "verifiable" else 2.0 * right + 0.5 * ("####" in text)
+    own = {"verifiable": right, "format": float("####" in text)}
+    return own.get(row["reward"], 2.0 * own["verifiable"] + 0.5 * own["format"])
 
 
 def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
-    rows = table.assign(reward=[*REWARDS, *REWARDS[:3]]).to_dict("records")
+    rows = table.assign(reward=[*REWARDS, *REWARDS[:2]]).to_dict("records")
     asked, texts, responses = answered(words, rows)
     with judging(OWN, REWARDS, words, ready / "reward_model") as judge:
         found = judge(asked, responses, [True] * len(texts))
@@ -94,10 +97,7 @@ def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, w
     responses = make_completions([asked], [0, 0], [good, bad], words.pad_token_id)
     points = []
     for kind in ("verifiable", "rubric", "format"):
-        weights = RewardWeights(
-            **{name: float(name == kind) for name in ("verifiable", "rubric", "reward_model", "format")}
-        )
-        with judging(weights, {"policy"}, words, ready / "reward_model") as judge:
+        with judging({kind: 1.0}, {"policy"}, words, ready / "reward_model") as judge:
             points.append(judge([row, row], responses, [True, True]).total.tolist())
     assert points[0] == [1.0, 0.0]
     assert points[1][0] == 1.0
@@ -116,7 +116,7 @@ def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, w
     ],
 )
 def test_the_reward_model_is_loaded_only_where_it_counts(ready, words, tmp_path, own, kinds, loaded):
-    weights = OWN.model_copy(update={"reward_model": own})
+    weights = {**OWN, "reward_model": own}
     with judging(weights, kinds, words, ready / "reward_model") as judge:
         assert (judge.scorer is not None) == loaded
     if not loaded:
@@ -176,7 +176,7 @@ def test_samples_belong_to_their_prompts(world, words, table):
 
 def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
     """Against the judge on the text cut off at each line's end; two lines earn nothing more, and the sum is the reward."""
-    own = RewardWeights(verifiable=1.0, rubric=1.0, reward_model=0.5, format=0.0)
+    own = {"verifiable": 1.0, "rubric": 1.0, "reward_model": 0.5}
     rows = table.to_dict("records")[:2]
     texts = ["{solution}", "no idea\n\nnone", "\n{solution}\nAnd so on.", "no line"]
     texts = [text.format(**row) for row in rows for text in texts]
@@ -215,8 +215,14 @@ def test_any_seed_will_do(world, seed):
 
 
 def test_weights_that_are_all_0_are_refused():
-    with pytest.raises(ValidationError, match="expected one weight above 0"):
-        RewardWeights(verifiable=0.0, rubric=0.0, reward_model=0.0, format=0.0)
+    for weights in ({}, {"verifiable": 0.0, "format": 0.0}):
+        with pytest.raises(ValidationError, match="expected one weight above 0"):
+            config(reward=weights)
+
+
+def test_prompts_that_ask_for_an_unknown_reward_are_refused(words, tmp_path):
+    with pytest.raises(DataError, match="the reward of some is praise"), judging(OWN, {"praise"}, words, tmp_path):
+        pass
 
 
 def test_an_environment_of_one_data_set_logs_its_parts(world):
