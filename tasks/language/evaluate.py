@@ -30,6 +30,15 @@ from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
+ESTIMATES = {
+    **measures.METRICS,
+    "strict_validation_T": "The share of answers at T to validation problems that end with the line #### N and the right N; the highest chooses T.",
+}
+METRICS = {
+    "best_temperature": "The policy's best temperature, chosen on validation problems; 0 stands for greedy answers.",
+    **{f"{name}/ESTIMATE": text for name, text in ESTIMATES.items()},
+}
+
 
 @dataclass(frozen=True)
 class Models:

@@ -27,6 +27,7 @@ SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; chang
 SEEDS = 2**43  # more would, with what sampling adds, be no seed of torch's
 SHOWN = 24  # responses of a step in its table of samples
 NOTHING = rewards.Weights(0.0, 0.0, 0.0, 0.0)
+METRICS = {f"rewards/{name}": text for name, text in rewards.METRICS.items()}
 
 
 class Judge:
