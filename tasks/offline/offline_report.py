@@ -13,7 +13,7 @@ from tasks.common import pages, plots
 from tasks.common.errors import ConfigError
 from tasks.common.plots import Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import SCALE, Reference
 from tasks.offline.reporting import measurements, results
 from tasks.offline.reporting.measurements import Scores
 from tasks.offline.reporting.results import Result, Table, Verdict
@@ -22,7 +22,7 @@ from tasks.stage import Metrics, main
 
 SELECTED = "†"  # behind a variant whose score is not held out from what chose it
 HEADLINE = {
-    "score": "The mean score over seeds: 0 is the random policy's, 100 the expert's.",
+    "score": f"The mean score over seeds: {SCALE}.",
     "half_width": "Half the width of the score's 95 % interval over seeds; of one seed there is none.",
 }
 METRICS = {f"DATASET/VARIANT/{name}": text for name, text in HEADLINE.items()}

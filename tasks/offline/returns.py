@@ -20,6 +20,7 @@ from tasks.common import models, tables
 from tasks.common.config import Seed
 from tasks.common.tracking import progress
 from tasks.offline.configs.returns import ReturnsConfig
+from tasks.offline.datasets import normalized_score
 from tasks.offline.datasets.stored import Recording, read
 from tasks.offline.environments import rendering
 from tasks.offline.environments.rollouts import Played, Player, as_player, play
@@ -32,7 +33,7 @@ CURVES = fitted_q.METRICS
 METRICS = {
     "VARIANT/return": "The mean return of whole episodes, over all seeds, in the environment's own units.",
     "VARIANT/length": "The mean length of these episodes in steps.",
-    "VARIANT/score": "The mean return as a score: 0 is the random policy's, 100 the expert's.",
+    "VARIANT/score": f"The mean return as a score: {normalized_score.SCALE}.",
     "VARIANT/d4rl_score": "The same with D4RL's reference returns, of environments that D4RL has.",
 }
 

@@ -18,7 +18,7 @@ from tasks.algorithms.offline.networks.actors import Sampled
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
-from tasks.offline.datasets import imported, stored
+from tasks.offline.datasets import imported, normalized_score, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.datasets.stored import Reference
 from tasks.offline.datasets.tables import Recorded
@@ -47,7 +47,7 @@ METRICS = {
     "return/mean": "The mean return of an episode, in the environment's own units.",
     "return/best": "The highest return of an episode.",
     "return/worst": "The lowest return of an episode.",
-    "score/mean": "The mean return as a score: 0 is the random policy's, 100 the expert's.",
+    "score/mean": f"The mean return as a score: {normalized_score.SCALE}.",
     "score/best": "The highest return as a score.",
     "score/worst": "The lowest return as a score.",
 }

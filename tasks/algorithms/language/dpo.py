@@ -20,7 +20,7 @@ from tasks.algorithms.language.pairs import Pairs
 Loss = Literal["sigmoid", "ipo", "simpo"]
 METRICS = {
     "loss": "The mean of the objective over the batch's pairs.",
-    "rewards/chosen": "The mean implicit reward of the chosen responses: beta times log pi - log pi_ref, or times the score that loss and length_normalised ask for.",
+    "rewards/chosen": "The mean implicit reward of the chosen responses, beta times their score; DPO's score is log pi - log pi_ref.",
     "rewards/rejected": "The mean implicit reward of the rejected responses.",
     "rewards/margins": "The mean difference of implicit reward between the chosen and the rejected response of a pair; it should rise.",
     "rewards/accuracies": "The share of the pairs whose chosen response has the higher implicit reward, from 0 to 1.",

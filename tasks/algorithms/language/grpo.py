@@ -34,7 +34,7 @@ METRICS = {
     **SAMPLE_METRICS,
     "frac_reward_zero_std": "The share of the prompts whose responses all earned the same reward, from 0 to 1: their advantages are 0.",
     "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
-    "clip_ratio": "The share of the tokens where clipping acts in the last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
+    "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
     "kl": "The mean of k3 to the reference over tokens in the last update, an estimate of the KL divergence in nats; logged where beta is above 0.",
     **OPTIMIZER_METRICS,
 }

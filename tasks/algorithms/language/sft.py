@@ -15,7 +15,7 @@ from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.sequences import Batch
 
 METRICS = {
-    "loss": "The mean negative log-likelihood of the batch's tokens that are learned, in nats.",
+    "loss": "The mean negative log-likelihood of the batch's tokens that are trained on, in nats.",
     "mean_token_accuracy": "The share of these tokens that are the model's first choice, from 0 to 1.",
     **OPTIMIZER_METRICS,
 }

@@ -30,7 +30,7 @@ METRICS = {
     "behaviour_loss": "The loss of the behaviour's autoencoder: the mean squared error of decoded actions plus the weighted KL divergence.",
     **CRITIC_METRICS,
     "policy_loss": "The multiplier times `mmd`, after the warm-up less the lowest Q.",
-    "mmd": "The mean discrepancy (MMD) between actions of the policy and of the behaviour; it should end near the threshold.",
+    "mmd": "The mean discrepancy (MMD) between actions of the policy and of the behaviour; it should not stay above the threshold.",
     "multiplier": "What a unit of `mmd` costs; it rises while `mmd` is above the threshold (d3rlpy: alpha).",
 }
 

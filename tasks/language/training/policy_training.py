@@ -24,7 +24,7 @@ Fit = Callable[[int], Iterator[Row]]  # from a step on
 LATEST = "latest/"
 METRICS = {  # besides the algorithm's
     "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
-    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1.",
+    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised.",
     "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1.",
     **environment.METRICS,
 }

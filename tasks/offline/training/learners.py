@@ -37,7 +37,9 @@ class Learner:
 
 
 RETURN = "return"
-METRICS = {RETURN: "The mean return of some episodes played on the way, in the environment's own units."}
+METRICS = {
+    RETURN: "The mean return of some episodes played with the policy as it then was, in the environment's own units."
+}
 VALUE_METRICS = {  # of policies with Q-values
     "initial_value": "The mean of max Q at some episodes' first observations: the discounted return that the policy believes in, often too high.",
 }
