@@ -34,7 +34,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
 START = """\
 # Metrics
 
-Made by `make contract` from METRICS, CURVES and HEADLINE of the stages, and of the algorithms that they take them from.
+Made by `make contract` from METRICS, CURVES and HEADLINE in the modules of stages and algorithms.
 
 A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of data/STAGE/KEY. MLflow has it as
 well, of an offline learner as `VARIANT/seed-N/NAME`. Losses in a row of an offline learner are means over `log_every` gradient steps. In

@@ -35,7 +35,7 @@ METRICS = {
     "frac_reward_zero_std": "The share of the prompts whose responses all earned the same reward, from 0 to 1: their advantages are 0.",
     "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
     "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
-    "kl": "The mean of k3 to the reference over tokens in the last update, an estimate of the KL divergence in nats; logged where beta is above 0.",
+    "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the reference in nats; logged where beta is above 0.",
     **OPTIMIZER_METRICS,
 }
 
@@ -92,10 +92,7 @@ def fit(
     steps: int,
     reference: Any,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at.
-
-    Yields a step's metrics (METRICS), and what the samples have logged.
-    """
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at. Yields METRICS and what samples log."""
     policy.eval()
     if settings.beta:
         reference.eval()

@@ -31,7 +31,7 @@ METRICS = {
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
 }
 CALIBRATION = {
-    "predicted": "The mean probability with which the model says that a pair's higher-scored response is the chosen one; a row is a bin of equally many held-out pairs.",
+    "predicted": "The mean probability with which the model says that a pair's higher-scored response is the chosen one; a row of calibration.csv is a bin of equally many held-out pairs.",
     "observed": "The share of the bin's pairs where it is; a calibrated model has `predicted` here.",
     "pairs": "The number of pairs in the bin.",
 }

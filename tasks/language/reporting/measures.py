@@ -26,8 +26,8 @@ SHARES = (*ANSWERS, "ended", *STRATA)  # of answers; the others are means of num
 NUMBERS = ("rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
 BEST = "tbest"
 RIGHT = {  # of an answer
-    "strict": "ends with the line `#### N` and the right N",
-    "lenient": "has the right final answer in any form",
+    "strict": "is right by the line `#### N` at its end",
+    "lenient": "is right, whatever its form",
 }
 MEANS = {  # of answers
     "ended": "share that the end token closed within the length limit",
