@@ -27,7 +27,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Rewrite what is derived from the code: the code deps in dvc.yaml, params.schema.json and docs/parameters.md.
+# Rewrite what is derived from the code: the code deps in dvc.yaml, params.schema.json, docs/parameters.md and docs/metrics.md.
 contract: setup
 	$(BIN)/python -m tasks.contract
 

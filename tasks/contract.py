@@ -1,4 +1,4 @@
-"""What is derived from the code: each stage's code deps and params in dvc.yaml, and from the Configs params.schema.json and docs/parameters.md.
+"""What is derived from the code: code deps and params in dvc.yaml, params.schema.json, docs/parameters.md and docs/metrics.md.
 
 `python -m tasks.contract` rewrites them; a test computes them and fails on a difference. An import that is missing from a
 stage's deps is the commonest way for "only what changed" to lie.
@@ -10,12 +10,13 @@ stands in the stage's own section, a branch depends on its own entry alone: anot
 import importlib
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_origin, get_type_hints
 
 import grimp
 from ruamel.yaml import YAML
 
-from tasks import parameters
+from tasks import metrics, parameters
 from tasks.common.config import Config, schema_of
 
 # Modules that cannot change an out, so that a change to them re-runs nothing. tests/test_contract.py shows it.
@@ -27,7 +28,7 @@ WITHOUT_INFLUENCE = {
     "tasks.common.tracking",  # records and shows rows; never alters them
 }
 DVC_YAML, SCHEMA, PARAMS = Path("dvc.yaml"), Path("params.schema.json"), Path("params.yaml")
-PAGE = Path("docs/parameters.md")
+PAGE, METRICS_PAGE = Path("docs/parameters.md"), Path("docs/metrics.md")
 
 
 def definition(stage: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +118,14 @@ def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def explained(pipeline: dict[str, Any]) -> dict[str, tuple[str, ModuleType]]:
+    """Stage name -> what dvc.yaml says that it does, and its module, which explains its metrics."""
+    return {
+        name: (definition(pipeline["stages"][name])["desc"], importlib.import_module(module))
+        for name, module in stage_modules(pipeline).items()
+    }
+
+
 def yaml() -> YAML:
     """A round-trip reader and writer that keeps comments, quotes and the layout of dvc.yaml."""
     reader = YAML()
@@ -127,11 +136,12 @@ def yaml() -> YAML:
 
 
 def rewrite() -> None:
-    """Write all three files anew."""
+    """Write all four files anew."""
     pipeline = yaml().load(DVC_YAML)
     yaml().dump(with_params(with_code_deps(pipeline)), DVC_YAML)
     SCHEMA.write_text(json.dumps(made := schema(pipeline), indent=1) + "\n")
     PAGE.write_text(parameters.page(made, yaml().load(PARAMS)))
+    METRICS_PAGE.write_text(metrics.page(explained(pipeline)))
 
 
 if __name__ == "__main__":

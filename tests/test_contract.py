@@ -284,11 +284,11 @@ def test_the_schema_is_the_configs():
 
 def test_rewriting_changes_nothing(tmp_path, monkeypatch):
     """What `make contract` writes is what stands there, comments and layout included."""
-    for name in ("DVC_YAML", "SCHEMA", "PAGE"):
+    for name in ("DVC_YAML", "SCHEMA", "PAGE", "METRICS_PAGE"):
         shutil.copy(getattr(contract, name), tmp_path)
         monkeypatch.setattr(contract, name, tmp_path / getattr(contract, name).name)
     contract.rewrite()
-    for name in ("dvc.yaml", "params.schema.json", "docs/parameters.md"):
+    for name in ("dvc.yaml", "params.schema.json", "docs/parameters.md", "docs/metrics.md"):
         assert (tmp_path / Path(name).name).read_text() == (ROOT / name).read_text()
 
 

@@ -15,6 +15,11 @@ from tasks.language.data import word_problems
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
+METRICS = {
+    "documents": "The number of documents.",
+    "characters": "The number of characters of all documents.",
+}
+
 
 def run(config: CorpusConfig, problems: Path, out: Path) -> Metrics:
     """Write corpus.parquet (schema Documents), shuffled."""

@@ -17,6 +17,7 @@ from tasks.language.tables.preferences import Comparisons
 from tasks.stage import Metrics, main
 
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
+CURVES = METRICS = dpo.METRICS
 
 
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:

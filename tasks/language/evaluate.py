@@ -30,6 +30,15 @@ from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
+ESTIMATES = {
+    **measures.METRICS,
+    "strict_validation_T": f"The share of the answers at T to validation problems that {measures.RIGHT['strict']}; the T with the highest is best_temperature.",
+}
+METRICS = {
+    "best_temperature": "The policy's best temperature, chosen on validation problems; 0 stands for greedy answers.",
+    **{f"{name}/ESTIMATE": text for name, text in ESTIMATES.items()},
+}
+
 
 @dataclass(frozen=True)
 class Models:

@@ -9,8 +9,11 @@ from tasks.common import models
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.grpo import GrpoConfig
+from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
 from tasks.stage import Metrics, main
+
+CURVES = METRICS = {**grpo.METRICS, **policy_training.METRICS}
 
 
 def run(

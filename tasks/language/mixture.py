@@ -15,12 +15,17 @@ from tasks.language.data import gsm8k
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.stage import Metrics, main
 
+METRICS = {
+    "drawn/DATASET": "The number of prompts drawn from the data set.",
+    "available/DATASET": "The number of prompts that it could be drawn from: without repeats, and without what another set, validation or test asks.",
+    "shortfall/DATASET": "How many prompts fewer were drawn than the data set's weight asks for; above 0 the mixture is not as asked for.",
+}
+
 
 def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     """Write prompts.parquet (schema Prompts), shuffled.
 
-    The metrics by data set: how many prompts were `drawn`, how many were `available`, and the `shortfall` of those drawn
-    against its weight's share, of which a line on standard error warns: the mixture is then not as asked for.
+    Of a shortfall (METRICS) a line on standard error warns: the mixture is then not as asked for.
     """
     rng = random.Random(config.seed)
     ends = list(accumulate((dataset.weight for dataset in config.datasets), initial=0.0))

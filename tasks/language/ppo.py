@@ -12,8 +12,11 @@ from tasks.common import models
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.ppo import PpoConfig
+from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
 from tasks.stage import Metrics, main
+
+CURVES = METRICS = {**ppo.METRICS, **policy_training.METRICS}
 
 
 def run(

@@ -23,6 +23,18 @@ from tasks.stage import Metrics, main
 
 SAMPLE_ROWS = 50  # of the rankings shown in MLflow
 Row = dict[Any, Any]
+METRICS = {
+    "pairs/train": "The number of comparisons that are trained on.",
+    "pairs/test": "The number of comparisons whose prompts are held out.",
+    "ties": "The share of all pairs of a prompt's responses that tie in rank, from 0 to 1.",
+    "flipped": "The share of the comparisons with different rubric points whose chosen response has fewer: the annotator's noise.",
+    "equal_scores": "The share of the comparisons whose two responses have equal rubric points.",
+    "strong": "The share of the comparisons where one response is better and not only slightly better.",
+    "score/correctness": "The mean rubric points for the final answer, of 5.",
+    "score/reasoning": "The mean rubric points for steps that hold and lead to the answer, of 3.",
+    "score/clarity": "The mean rubric points for plain and concise answers, of 2.",
+    "score/total": "The mean rubric points, of 10.",
+}
 
 
 def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -> Metrics:
@@ -102,10 +114,9 @@ def _pairs(rows: list[Row], utilities: NDArray[np.float64], strong: float, rng: 
 
 
 def _metrics(annotated: pd.DataFrame, compared: pd.DataFrame, in_test: Any) -> Metrics:
-    """`ties` is the share of all pairs that tie in rank, `equal_scores` that of the comparisons whose two scores are equal.
+    """METRICS of the annotations and comparisons.
 
-    `flipped` is the noise: of the comparisons with different scores, the share that names the lower one's answer as chosen.
-    Two annotators who each contradict it in 15 % agree with each other in 75 %; people did in 73 % (arXiv:2203.02155, section 3.4).
+    Of `flipped`: two annotators who each contradict the rubric in 15 % agree with each other in 75 %; people did in 73 % (arXiv:2203.02155, section 3.4).
     """
     sizes = annotated.groupby("prompt_id").size()
     tied = annotated.groupby(["prompt_id", "rank"]).size()

@@ -26,6 +26,12 @@ from tasks.language.data import chat
 from tasks.language.training import architectures
 from tasks.stage import Metrics, main
 
+CURVES = sft.METRICS
+METRICS = {
+    "weights": "The number of the model's weights.",
+    "loss": "The mean loss of the last 20 steps, in nats; of a model that existed already there is none.",
+}
+
 
 def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out: Path, curves: Path) -> Metrics:
     """Write the model with its tokenizer to `out`, and the training curve to `curves`."""

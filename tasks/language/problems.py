@@ -16,6 +16,11 @@ from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
 
 SPLITS = ("train", "validation", "test")
+METRICS = {
+    "train": "The number of training problems.",
+    "validation": "The number of validation problems, by which temperatures and policies are chosen.",
+    "test": "The number of test problems.",
+}
 
 
 def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:

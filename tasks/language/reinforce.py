@@ -10,8 +10,11 @@ from tasks.algorithms.language.critic import Critic
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.reinforce import ReinforceConfig
+from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
 from tasks.stage import Metrics, main
+
+CURVES = METRICS = {**reinforce.METRICS, **policy_training.METRICS}
 
 
 def run(

@@ -23,6 +23,14 @@ from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.language.training.environment import Environment, judging
 from tasks.stage import Metrics, main
 
+CURVES = sft.METRICS
+METRICS = {
+    "prompts": "The number of prompts that were answered.",
+    "selected": "The number of answers that were kept: at most one a prompt, if it earned enough.",
+    "reward": "The mean reward of all sampled answers.",
+    "reward_of_best": "The mean over prompts of their best answer's reward.",
+}
+
 
 def run(
     config: RejectionSftConfig,
@@ -64,7 +72,7 @@ def run(
 
 
 def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Each prompt's best answer that says something, if it earned enough; and the mean reward of all samples and of the best."""
+    """Each prompt's best answer that says something, if it earned enough; and METRICS."""
     count = len(drawn.rows)
     starts = range(0, count, config.prompts_per_batch)
     kept: list[dict[str, Any]] = []

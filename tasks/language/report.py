@@ -23,6 +23,34 @@ from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
 Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
+CHANGES = {  # of problems that are either right or wrong
+    "gained": "The number of problems where {} is right and {} wrong.",
+    "lost": "The number of problems where {} is wrong and {} right.",
+    "p": "How probable so uneven a split is if {} and {} are equally good, from 0 to 1 (McNemar's exact test).",
+}
+COMPARED = {
+    "controls/METRIC": ("the baseline by METRIC", "the baseline's greedy answer"),
+    "POLICY/change/METRIC": ("the policy", "the baseline"),
+}
+METRICS = {
+    "controls/METRIC/ESTIMATE": "What the baseline gains over its greedy accuracy untrained: by a temperature, a vote or a choice among samples.",
+    "POLICY/change/METRIC/ESTIMATE": "The policy's METRIC less the baseline's, on the same problems.",
+    **{f"{place}/{name}": text.format(*of) for place, of in COMPARED.items() for name, text in CHANGES.items()},
+    "POLICY/win_rate_greedy/ESTIMATE": "The share of the problems where the policy's greedy answer has more rubric points than the baseline's; a tie is half a win.",
+    "POLICY/win_rate_sampled_T/ESTIMATE": "The same share of all pairs of an answer of the policy and one of the baseline, sampled at T.",
+    "POLICY/owed_steps_T/total/ESTIMATE": "The change of strict accuracy at T that the next three add up to.",
+    "POLICY/owed_steps_T/share/ESTIMATE": "What of it is owed to giving more answers with worked steps, or fewer.",
+    "POLICY/owed_steps_T/inside/ESTIMATE": "What of it is owed to being right more often with worked steps.",
+    "POLICY/owed_steps_T/outside/ESTIMATE": "What of it is owed to being right more often without worked steps.",
+}
+HEADLINE = {
+    "strict_greedy": f"The share of the problems whose greedy answer {measures.RIGHT['strict']}.",
+    "strict_mean_at_K_tbest": f"The share of K answers at the policy's best temperature that {measures.RIGHT['strict']}, a mean over problems.",
+    "rubric_greedy": "The mean rubric points of the greedy answers, of 10.",
+    "change": "The difference of strict_greedy to the baseline's.",
+    "change_low": "The lower bound of that difference's 95 % interval.",
+    "change_high": "The upper bound of that difference's 95 % interval.",
+}
 
 
 def run(

@@ -15,6 +15,13 @@ from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 from tasks.stage import Metrics, main
 
+METRICS = {
+    "responses": "The number of responses.",
+    "completions/mean_length": "The mean length of a response in tokens, the end token included.",
+    "completions/clipped_ratio": "The share of the responses that the length limit cut off, from 0 to 1.",
+    "mean_token_logp": "The mean log-probability of a sampled token, in nats; nearer to 0 the policy is more certain.",
+}
+
 
 def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Metrics:
     """Write responses.parquet (schema Responses), K rows a prompt."""

@@ -24,13 +24,27 @@ from tasks.stage import Metrics, main
 
 BINS = 10  # of the calibration curve
 SCORED_AT_ONCE = 128  # held-out responses in one pass; changes speed only
+CURVES = {**reward_model.METRICS, **reward_model.CALIBRATION}
+HELD_OUT_METRICS = {
+    "accuracy": "The share of the held-out comparisons whose chosen answer scores higher, from 0 to 1; chance is 0.5.",
+    "loss": "The mean of -log sigmoid(r_w - r_l) over held-out comparisons; a model that tells nothing apart has log 2.",
+    "against_rubric/STRATUM": "The share of the held-out comparisons with different rubric points that the scores order as the rubric does; a tie counts half.",
+}
+METRICS = {
+    **HELD_OUT_METRICS,
+    "margin": "The mean of r_w - r_l over held-out comparisons.",
+    "pairs/STRATUM": "The number of held-out comparisons.",
+    "against_labels/STRATUM": "The share of the held-out comparisons that the scores order as the annotator did; a tie counts half.",
+    "beats/cut_off": "The share of the held-out prompts whose best answer scores above its own first half.",
+    "beats/unending": "The share of the held-out prompts whose best answer scores above itself repeated without an end.",
+    "beats/shuffled": "The share of the held-out prompts whose best answer scores above its own tokens in another order.",
+    "beats/random_tokens": "The share of the held-out prompts whose best answer scores above random tokens.",
+    **{f"untrained/{name}": f"Before training: {text[0].lower()}{text[1:]}" for name, text in HELD_OUT_METRICS.items()},
+}
 
 
 def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
-    """Start from `policy`; write the model, calibration.csv beside it, and the curve to `curves`.
-
-    The metrics of the model as it was before training stand under `untrained`.
-    """
+    """Start from `policy`; write the model, calibration.csv beside it, and the curve to `curves`."""
     torch.manual_seed(config.seed)
     tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
     model = untrained(config, policy, generator)
@@ -92,9 +106,8 @@ def with_rejected(batches: Iterator[Pairs], config: RewardModelConfig, vocabular
 def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     """What the margins r_w - r_l (P,) of the comparisons of `table` (P rows) say of the model.
 
-    `accuracy` is the share of the annotator's labels that it meets, `loss` and `margin` are means. By stratum (do both, one or
-    none of the answers show steps?): `pairs`, `against_labels`, and `against_rubric`, which holds the rubric's order to be true
-    wherever the noisy annotator said otherwise and leaves out pairs of equal points. A stratum without pairs is left out.
+    `against_rubric` holds the rubric's order to be true wherever the noisy annotator said otherwise. A stratum without pairs
+    is left out.
     """
     shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}
     steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()

@@ -19,6 +19,9 @@ from tasks.language.data import chat
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
 
+CURVES = sft.METRICS
+METRICS = sft.HELD_OUT_METRICS
+
 
 def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""

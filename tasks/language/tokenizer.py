@@ -22,6 +22,11 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}" + ASSISTANT + "{% endif %}"
 )
+METRICS = {
+    "vocabulary": "The number of tokens in the vocabulary.",
+    "tokens_per_solution": "The mean number of tokens of a training problem's solution.",
+    "characters_per_token": "The mean number of characters that a token of these solutions stands for; higher is shorter text.",
+}
 
 
 def run(config: TokenizerConfig, corpus: Path, problems: Path, out: Path) -> Metrics:

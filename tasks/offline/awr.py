@@ -13,6 +13,9 @@ from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
+CURVES = {**awr.METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
+
 
 def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:
     """Train with every seed; policies and curves go to `out`."""

@@ -15,6 +15,9 @@ from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
+CURVES = {**bc.METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
+
 
 def run(config: BcConfig, transitions: Path, out: Path) -> Metrics:
     """Clone with every share and seed; policies and curves go to `out`."""

@@ -14,6 +14,9 @@ from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
+CURVES = {**bear.METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
+
 
 def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
     """Train with every seed; policies and curves go to `out`. DataError with one line for discrete actions."""

@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from tasks.algorithms.offline import behaviour
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import BehaviourSettings, fit
 from tasks.algorithms.offline.networks.actors import Behaviour, Sampled, Tanh
@@ -43,6 +44,15 @@ FIRST_LOOK, SECOND_LOOK, MEASURED_BY = (
     1_500_000,
     2_000_000,
 )  # seeds: episodes that choose a policy flatter it
+CURVES = {
+    **behaviour.METRICS,
+    "return": "The mean return of the first look at a policy on the way (evaluations.csv).",
+}
+METRICS = {
+    "TIER/steps": "The steps in the environment that the policy was trained for.",
+    "TIER/chosen_at": "The mean return of the second look, by which it was chosen; a little flattered.",
+    "TIER/ESTIMATE": "The mean return of other episodes than those that chose it.",
+}
 
 
 @dataclass(frozen=True)
@@ -55,11 +65,7 @@ class Checkpoint:
 
 
 def run(config: BehaviourConfig, out: Path) -> Metrics:
-    """Train in the environment that `out` is named like, and keep what its data sets need.
-
-    The metrics, of each policy: the `steps` it was trained for, the return it was `chosen_at` (the mean of the second look, still
-    a little flattered), and what it measures on other episodes: `mean` with the bounds `low` and `high`.
-    """
+    """Train in the environment that `out` is named like, and keep what its data sets need."""
     training = config.environments[out.name]
     environment = training.id or out.name
     torch.manual_seed(config.seed)

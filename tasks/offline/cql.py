@@ -14,6 +14,15 @@ from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
+CURVES = {
+    **cql.METRICS,
+    **cql_continuous.METRICS,
+    "td_error": "Of discrete actions the mean |Q(s, a) - y|, of continuous ones the critics' mean squared errors, summed over the critics.",
+    **learners.VALUE_METRICS,
+    **learners.METRICS,
+}
+METRICS = learners.by_variant(CURVES)
+
 
 def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:
     """Learn with every weight and seed; policies and curves go to `out`."""

@@ -24,6 +24,9 @@ from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
+CURVES = {**dt.METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
+
 
 def run(config: DecisionTransformerConfig, transitions: Path, language: Path, texts: Path, out: Path) -> Metrics:
     """Train every init with every seed; policies and curves go to `out`."""

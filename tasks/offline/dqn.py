@@ -16,6 +16,8 @@ from tasks.offline.training.online import Explorer
 from tasks.stage import Metrics, main
 
 EPISODES = 100_000_000  # seeds of episodes that each seed has to itself
+CURVES = {**dqn.METRICS, **learners.VALUE_METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
 
 
 def run(config: DqnConfig, transitions: Path, out: Path) -> Metrics:

@@ -13,7 +13,7 @@ from tasks.common import pages, plots
 from tasks.common.errors import ConfigError
 from tasks.common.plots import Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import SCALE, Reference
 from tasks.offline.reporting import measurements, results
 from tasks.offline.reporting.measurements import Scores
 from tasks.offline.reporting.results import Result, Table, Verdict
@@ -21,10 +21,15 @@ from tasks.offline.reporting.seed_intervals import over_seeds
 from tasks.stage import Metrics, main
 
 SELECTED = "†"  # behind a variant whose score is not held out from what chose it
+HEADLINE = {
+    "score": f"The mean score over seeds: {SCALE}.",
+    "half_width": "Half the width of the score's 95 % interval over seeds; of one seed there is none.",
+}
+METRICS = {f"DATASET/VARIANT/{name}": text for name, text in HEADLINE.items()}
 
 
 def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
-    """Write offline_report.html, .md, plots and pictures from the folders in `returns`; the metrics are mean scores."""
+    """Write offline_report.html, .md, plots and pictures from the folders in `returns`."""
     missing = [name for name in config.policies if not (returns / name).is_dir()]
     if missing:
         raise ConfigError(f"params.yaml: offline_report.policies: {missing[0]} was not measured ({returns} lacks it)")
@@ -214,7 +219,7 @@ def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
 
 
 def _metrics(first: Sequence[Result], data: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
-    """By data set and variant: the mean score, and the half width of its interval where there is one."""
+    """METRICS of all data sets and variants."""
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     for one in first:
         score = Reference(**data[one.dataset]["reference"]).score

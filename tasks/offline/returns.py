@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tasks.algorithms.offline import fitted_q
 from tasks.common import models, tables
 from tasks.common.config import Seed
 from tasks.common.tracking import progress
 from tasks.offline.configs.returns import ReturnsConfig
+from tasks.offline.datasets import normalized_score
 from tasks.offline.datasets.stored import Recording, read
 from tasks.offline.environments import rendering
 from tasks.offline.environments.rollouts import Played, Player, as_player, play
@@ -26,6 +28,14 @@ from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import behaviour_folder, kinds
 from tasks.offline.reporting import measurements, value_estimates
 from tasks.stage import Metrics, main
+
+CURVES = fitted_q.METRICS
+METRICS = {
+    "VARIANT/return": "The mean return of whole episodes, over all seeds, in the environment's own units.",
+    "VARIANT/length": "The mean length of these episodes in steps.",
+    "VARIANT/score": f"The mean return as a score: {normalized_score.SCALE}.",
+    "VARIANT/d4rl_score": "The same with D4RL's reference returns, of environments that D4RL has.",
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class Line:
 
 
 def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> Metrics:
-    """Measure all policies that `policies` has curves of, trained on `transitions`; the metrics are means over seeds."""
+    """Measure all policies that `policies` has curves of, trained on `transitions`."""
     recording = read(transitions)
     recording = replace(recording, transitions=recording.transitions.to(models.device()))
     curves = pd.read_csv(policies / measurements.CURVES)
@@ -198,7 +208,7 @@ def _behaviour(config: ReturnsConfig, recording: Recording, transitions: Path) -
 
 
 def _metrics(recording: Recording, lines: list[Line]) -> Metrics:
-    """By variant, or variant and target: the mean return and length, and the normalised scores."""
+    """METRICS by variant, or by variant and target."""
     groups: dict[str, list[Played]] = {}
     for line in lines:
         name = line.variant if np.isnan(line.target) else f"{line.variant} asked for {line.target:g}"

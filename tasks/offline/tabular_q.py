@@ -11,10 +11,17 @@ from tasks.offline.configs.tabular_q import TabularQConfig
 from tasks.offline.datasets.stored import read
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import files
+from tasks.offline.training import learners
 from tasks.offline.training.learners import EVALUATION_SEED
 from tasks.stage import Metrics, main
 
 VARIANT = "Q-learning"
+CURVES = {**tabular_q.METRICS, **learners.METRICS}
+METRICS = {
+    **learners.by_variant(CURVES),
+    "VARIANT/step": "The number of sweeps until the values stood still.",
+    "VARIANT/states": "The number of states in the table.",
+}
 
 
 def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:

@@ -18,7 +18,7 @@ from tasks.algorithms.offline.networks.actors import Sampled
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
-from tasks.offline.datasets import imported, stored
+from tasks.offline.datasets import imported, normalized_score, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.datasets.stored import Reference
 from tasks.offline.datasets.tables import Recorded
@@ -40,10 +40,21 @@ IMPORTS: dict[str, Callable[[Path, str, str], list[Episode]]] = {  # of: raw fol
     "minari-remote": lambda raw, location, environment: imported.remote_minari(location, environment),
     "d4rl": lambda raw, location, environment: imported.d4rl(raw / location, environment),
 }
+METRICS = {
+    "episodes": "The number of episodes.",
+    "steps": "The number of transitions.",
+    "terminated": "The share of the episodes that ended by themselves and not by a time limit, from 0 to 1.",
+    "return/mean": "The mean return of an episode, in the environment's own units.",
+    "return/best": "The highest return of an episode.",
+    "return/worst": "The lowest return of an episode.",
+    "score/mean": f"The mean return as a score: {normalized_score.SCALE}.",
+    "score/best": "The highest return as a score.",
+    "score/worst": "The lowest return as a score.",
+}
 
 
 def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Metrics:
-    """Record or import the data set that `out` is named like; the metrics say how long and how good its episodes are."""
+    """Record or import the data set that `out` is named like."""
     dataset = config.datasets[out.name]
     environment, reference = behaviour_folder.environment(behaviour), behaviour_folder.reference(behaviour)
     if dataset.source in IMPORTS:

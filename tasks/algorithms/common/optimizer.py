@@ -16,6 +16,10 @@ from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
 
 BETAS = (0.9, 0.95)
+METRICS = {
+    "grad_norm": "The norm of the gradient before it is clipped; where a step has several updates, that of the last.",
+    "learning_rate": "The learning rate: it warms up and then decays along a cosine.",
+}
 
 
 def check_finite(what: str, value: float) -> None:

@@ -8,6 +8,10 @@ from torch import Tensor
 
 from tasks.algorithms.language.completions import Completions, states
 
+METRICS = {
+    "val/explained_variance": "The share of the variance of the reward-to-go that the critic's values explain: 1 is perfect, 0 no better than the mean, below 0 worse.",
+}
+
 
 class Critic(torch.nn.Module):
     """A copy of a policy's body with a linear head that starts at 0, trained apart from the policy."""

@@ -12,11 +12,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.completions import Completions, response_logps
 from tasks.algorithms.language.pairs import Pairs
 
 Loss = Literal["sigmoid", "ipo", "simpo"]
+METRICS = {
+    "loss": "The mean of the objective over the batch's pairs.",
+    "rewards/chosen": "The mean implicit reward of the chosen responses, beta times their score; DPO's score is log pi - log pi_ref.",
+    "rewards/rejected": "The mean implicit reward of the rejected responses.",
+    "rewards/margins": "The mean difference of implicit reward between the chosen and the rejected response of a pair; it should rise.",
+    "rewards/accuracies": "The share of the pairs whose chosen response has the higher implicit reward, from 0 to 1.",
+    "logps/chosen": "The mean log-probability of a chosen response, summed over its tokens, in nats.",
+    "logps/rejected": "The mean log-probability of a rejected response, summed over its tokens, in nats.",
+    "logps/chosen_change": "The mean of log pi - log pi_ref of the chosen responses, in nats; below 0 they have become less likely. SimPO has no reference and does not log it.",
+    "grad_norm": OPTIMIZER_METRICS["grad_norm"],
+}
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,8 @@ def fit(
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place, dropout off.
 
-    `reference` (M,) has log pi_ref of every response of the whole set; None where the objective needs none. Yields the
-    metrics of each batch under TRL's names, and with a reference `logps/chosen_change`, negative when the chosen ones fell.
+    `reference` (M,) has log pi_ref of every response of the whole set; None where the objective needs none. Yields a step's
+    metrics (METRICS).
     """
     model.eval()
     for pairs in batches:

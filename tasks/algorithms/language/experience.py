@@ -27,6 +27,13 @@ class Experience:
 
 
 Collect = Callable[[int], Experience]
+METRICS = {
+    "reward": "The mean reward of the step's samples; it should rise.",
+    "reward_std": "The standard deviation of the reward over all of the step's samples.",
+    "entropy": "The policy's entropy at a token, estimated by the mean of -log pi over the samples' tokens, in nats; near 0 it explores no more.",
+    "completions/mean_length": "The mean length of the samples in tokens, the end token included.",
+    "completions/clipped_ratio": "The share of the samples that the length limit cut off, from 0 to 1; lower is better.",
+}
 
 
 def check_rewards(experience: Experience) -> None:
@@ -41,9 +48,9 @@ def check_rewards(experience: Experience) -> None:
 
 
 def summary(experience: Experience) -> dict[str, float]:
-    """What every policy-gradient method logs of its samples, under TRL's names.
+    """What every policy-gradient method logs of its samples (METRICS), and `logged`.
 
-    `entropy` is estimated from the samples (the mean of -log pi of the sampled tokens), so that it costs no pass.
+    The entropy is estimated from the samples, so that it costs no pass.
     """
     rewards, mask = experience.rewards, experience.completions.mask
     return {

@@ -14,9 +14,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.advantages import group_advantages, has_spread
 from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
     Collect,
     Experience,
@@ -27,6 +29,15 @@ from tasks.algorithms.language.experience import (
 )
 from tasks.algorithms.language.kl import k3
 from tasks.algorithms.language.surrogate import Aggregation, Totals, aggregate, policy_loss
+
+METRICS = {
+    **SAMPLE_METRICS,
+    "frac_reward_zero_std": "The share of the prompts whose responses all earned the same reward, from 0 to 1: their advantages are 0.",
+    "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
+    "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
+    "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the reference in nats; logged where beta is above 0.",
+    **OPTIMIZER_METRICS,
+}
 
 
 @dataclass(frozen=True)
@@ -81,11 +92,7 @@ def fit(
     steps: int,
     reference: Any,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at.
-
-    Yields a step's metrics under TRL's names: the samples' (`experience.summary`), `frac_reward_zero_std` (groups without
-    spread), `clip_ratio`, `kl` (k3 to the reference, where there is one), `loss` (of the last update), `grad_norm`.
-    """
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at. Yields METRICS and what samples log."""
     policy.eval()
     if settings.beta:
         reference.eval()

@@ -11,13 +11,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
 from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
+from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import Collect, Experience, check_finite, check_rewards, summary
 from tasks.algorithms.language.kl import AdaptiveKl, k1
 from tasks.algorithms.language.surrogate import policy_loss
+
+METRICS = {
+    **{name: text for name, text in SAMPLE_METRICS.items() if name != "entropy"},
+    "policy/entropy": SAMPLE_METRICS["entropy"],
+    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the reference, in nats; below 0 only by chance.",
+    "objective/scores": "The mean score of the samples, without the penalties for KL and for a missing end: the same as reward.",
+    "objective/kl_coef": "The weight of the KL penalty in the step's rewards.",
+    "loss/policy": "The clipped surrogate loss, a mean over the step's updates (TRL: loss/policy_avg).",
+    "loss/value": "Half the critic's squared error, of the value or of the clipped one, whichever is larger; a mean over the step's updates (TRL: loss/value_avg).",
+    "policy/approxkl": "Half the mean squared change of a token's log-probability since sampling (k2), an estimate of the KL divergence in nats; a mean over the step's updates (TRL: policy/approxkl_avg).",
+    "policy/clipfrac": "The share of the tokens where clipping acts, from 0 to 1; a mean over the step's updates (TRL: policy/clipfrac_avg).",
+    "val/ratio": "The mean ratio of a token's probability to that when it was sampled; it should stay near 1.",
+    **CRITIC_METRICS,
+    **OPTIMIZER_METRICS,
+    "grad_norm": "The norm of the policy's gradient before it is clipped, a mean over the step's updates.",
+    "grad_norm/value": "The norm of the critic's gradient before it is clipped, a mean over the step's updates.",
+}
 
 
 @dataclass(frozen=True)
@@ -84,11 +104,8 @@ def fit(
 ) -> Iterator[dict[str, float]]:
     """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off.
 
-    `optimizers` are the policy's and the critic's. Yields TRL's names: `objective/kl` (k1 summed over a response, mean),
-    `objective/scores`, `objective/kl_coef`, `policy/approxkl` (k2 to the sampling policy), `policy/clipfrac`, `loss/policy`,
-    `loss/value`, `val/ratio`, `val/explained_variance` (of the reward-to-go by the values sampled with; against the
-    lambda-returns a critic would agree with itself), and the samples' `experience.summary`,
-    their entropy as `policy/entropy`.
+    `optimizers` are the policy's and the critic's. Yields a step's metrics (METRICS), and what the samples have logged. The
+    critic is judged by the reward-to-go: against the lambda-returns it would agree with itself.
     """
     for model in (policy, critic, reference):
         model.eval()

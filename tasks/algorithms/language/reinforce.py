@@ -14,10 +14,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.advantages import at_last_token, masked_mean, reward_to_go
 from tasks.algorithms.language.completions import Completions, token_logps
+from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
+from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
     Collect,
     Experience,
@@ -29,6 +32,20 @@ from tasks.algorithms.language.experience import (
 from tasks.algorithms.language.policy_gradient import gradient_variance, policy_gradient_loss
 
 Baseline = Literal["none", "running_mean", "critic"]
+VARIANCE = "The trace of the covariance of the batch's gradient"
+METRICS = {
+    **SAMPLE_METRICS,
+    "loss": "The policy-gradient loss; its gradient has a meaning, its value has none.",
+    "baseline": "The running mean of returns, as the step used it or would have.",
+    "return_to_go": "The mean return-to-go over the samples' tokens.",
+    "grad_variance/none": f"{VARIANCE} with no baseline; lower is better, here and with the others.",
+    "grad_variance/running_mean": f"{VARIANCE} with the running mean as baseline, on the same samples.",
+    "grad_variance/critic": f"{VARIANCE} with the critic as baseline, on the same samples.",
+    "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighed by the whole response's return.",
+    "loss/value": "Half the critic's mean squared error over tokens, before its first update on the batch.",
+    **CRITIC_METRICS,
+    **OPTIMIZER_METRICS,
+}
 
 
 @dataclass(frozen=True)
@@ -78,10 +95,8 @@ def fit(
 ) -> Iterator[dict[str, float]]:
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
 
-    Yields the samples' metrics (`experience.summary`), `loss`, `grad_norm`, `baseline` (the running mean used), `return_to_go` (mean of G_t over tokens), with a critic
-    `loss/value` (before its first update) and `val/explained_variance`, and at the first and each `variance_every`-th step `grad_variance/<name>`:
-    the trace of the covariance of the batch's gradient on the same samples, for every baseline there is and for `total_return`, which
-    has no baseline and multiplies every token by the whole response's return.
+    Yields a step's metrics (METRICS), and what the samples have logged; the gradient's variance at the first and each
+    `variance_every`-th step only.
     """
     for model in (policy, critic):
         if model is not None:

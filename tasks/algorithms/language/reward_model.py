@@ -17,12 +17,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.completions import Completions, states, token_logps
 from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.language.pairs import Pairs
 
 BETA = "reward_beta"  # in the config of a language model that is a reward model
+METRICS = {
+    "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering and likelihood add.",
+    "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5.",
+    "margin": "The mean of r_w - r_l, the chosen response's score less the rejected one's.",
+    "grad_norm": OPTIMIZER_METRICS["grad_norm"],
+}
+CALIBRATION = {
+    "predicted": "The mean probability with which the model says that a pair's higher-scored response is the chosen one; a row of calibration.csv is a bin of equally many held-out pairs.",
+    "observed": "The share of the bin's pairs where it is; a calibrated model has `predicted` here.",
+    "pairs": "The number of pairs in the bin.",
+}
 
 
 def initialise_head(model: Any, generator: torch.Generator) -> None:
@@ -61,7 +73,7 @@ def fit(
     preferences say nothing of how likely both answers of a pair are, and without it both become unlikely (Yang et al. 2024,
     arXiv:2406.10216, have such a term for reward models that keep their language head).
 
-    Yields `loss`, `accuracy`, `margin` (mean r_w - r_l) of each batch, and `grad_norm`.
+    Yields a step's metrics (METRICS).
     """
     model.train()
     for pairs in batches:
@@ -106,7 +118,7 @@ def beats_corrupted(
 
 
 def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:
-    """Predicted against observed preference, in `bins` of equal count.
+    """Predicted against observed preference (CALIBRATION), in `bins` of equal count.
 
     Each pair (margin d) is seen from its higher-scored side: the model predicts sigmoid(|d|), and is right if d > 0.
     """

@@ -10,8 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.sequences import Batch
+
+METRICS = {
+    "loss": "The mean negative log-likelihood of the batch's tokens that are trained on, in nats.",
+    "mean_token_accuracy": "The share of these tokens that are the model's first choice, from 0 to 1.",
+    **OPTIMIZER_METRICS,
+}
+HELD_OUT_METRICS = {
+    "eval_loss": "The mean negative log-likelihood of all held-out tokens, in nats; lower is better.",
+    "eval_mean_token_accuracy": "The share of the held-out tokens that are the model's first choice, from 0 to 1.",
+}
 
 
 def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -28,7 +39,7 @@ def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def fit(model: Any, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[dict[str, float]]:
-    """Train `model` in place, one step a batch. Yields `loss`, `mean_token_accuracy`, `grad_norm`, `learning_rate`."""
+    """Train `model` in place, one step a batch. Yields a step's metrics (METRICS)."""
     model.train()
     for batch in batches:
         rate = optimizer.learning_rate
@@ -46,7 +57,7 @@ def fit(model: Any, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[
 
 @torch.no_grad()
 def evaluate(model: Any, batches: Iterable[Batch]) -> dict[str, float]:
-    """Loss and token accuracy over all tokens of all batches, not a mean of batch means."""
+    """HELD_OUT_METRICS over all tokens of all batches, not means of batch means."""
     model.eval()
     loss = accuracy = count = 0.0
     for batch in batches:

@@ -19,6 +19,13 @@ from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
 from tasks.algorithms.offline.transitions import Transitions
 
 CHUNK = 65_536  # observations valued at once
+METRICS = {
+    "value_loss": "The mean squared error of the value to the returns R.",
+    "policy_loss": "The mean negative log-likelihood of the data's actions, each weighed by w.",
+    "log_likelihood": "The mean log-likelihood of the data's actions, not weighed, in nats.",
+    "weight": "The mean weight w of the batch's actions.",
+    "clipped": "The share of the batch's weights that are at max_weight, from 0 to 1.",
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics at a time, without end. Optimizers: value, policy."""
+    """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: value, policy."""
     while True:
         if agent.done % settings.refresh_every == 0:
             refresh(agent, transitions, settings)

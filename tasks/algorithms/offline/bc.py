@@ -16,6 +16,10 @@ from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
 from tasks.algorithms.offline.transitions import Batch, Transitions
 
 Policy = Preferences | MeanAction
+METRICS = {
+    "loss": "The cross-entropy of discrete actions in nats, the mean squared error of continuous ones.",
+    "accuracy": "The share of the data's actions that the policy would choose, from 0 to 1; of discrete actions only.",
+}
 
 
 def loss(policy: Policy, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -37,7 +41,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics at a time, without end."""
+    """Train in place, a step's metrics (METRICS) at a time, without end."""
     for batch in transitions.batches(batch_size, generator):
         value, metrics = loss(policy, batch)
         optimizer.step(value)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
@@ -25,6 +26,13 @@ from tasks.algorithms.offline.transitions import Batch, Transitions
 
 Kernel = Literal["laplacian", "gaussian"]
 LOG_MULTIPLIER = (-5.0, 10.0)
+METRICS = {
+    "behaviour_loss": "The loss of the behaviour's autoencoder: the mean squared error of decoded actions plus the weighted KL divergence.",
+    **CRITIC_METRICS,
+    "policy_loss": "The multiplier times `mmd`, after the warm-up less the lowest Q.",
+    "mmd": "The mean discrepancy (MMD) between actions of the policy and of the behaviour; it should not stay above the threshold.",
+    "multiplier": "What a unit of `mmd` costs; it rises while `mmd` is above the threshold (d3rlpy: alpha).",
+}
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics at a time, without end. Optimizers: behaviour, critics, policy, multiplier."""
+    """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: behaviour, critics, policy, multiplier."""
     for batch in transitions.batches(batch_size, generator):
         behaviour_loss = agent.behaviour.loss(batch.observations, batch.actions, generator)
         optimizers["behaviour"].step(behaviour_loss)

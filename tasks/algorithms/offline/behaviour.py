@@ -16,6 +16,12 @@ from torch import Tensor
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
 
+METRICS = {
+    "loss/policy": "The clipped surrogate loss, a mean over the update's minibatches.",
+    "loss/value": "Half the mean squared error of the values to returns of scaled rewards, a mean over the minibatches.",
+    "entropy": "The policy's mean entropy in the states that it came to, in nats; it falls as the policy settles.",
+}
+
 
 @dataclass(frozen=True)
 class BehaviourSettings:
@@ -93,7 +99,7 @@ def fit(
     settings: BehaviourSettings,
     generator: torch.Generator,
 ) -> Iterator[dict[str, Tensor]]:
-    """Train both in place; `collect` plays with the policy as it then is. Yields the metrics of each update, means over its steps."""
+    """Train both in place; `collect` plays with the policy as it then is. Yields the metrics (METRICS) of each update."""
     seen, gains = Running(policy.spaces.observation), Running()
     gain = torch.zeros(0)
     for update in range(settings.updates):

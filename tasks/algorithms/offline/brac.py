@@ -15,12 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
 from tasks.algorithms.offline.transitions import Batch, Transitions
 
 Policy = Categorical | SquashedGaussian
+METRICS = {
+    "clone_loss": "The mean negative log-likelihood of the data's actions under the clone of the behaviour, in nats.",
+    **CRITIC_METRICS,
+    "policy_loss": "Alpha times `kl` less the lowest Q; in the warm-up `kl` alone.",
+    "kl": "The mean KL divergence of the policy from the clone of the behaviour, in nats.",
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics at a time, without end. Optimizers: clone, critics, policy."""
+    """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: clone, critics, policy."""
     for batch in transitions.batches(batch_size, generator):
         clone_loss = -agent.clone.log_likelihood(batch.observations, batch.actions).mean()
         optimizers["clone"].step(clone_loss)

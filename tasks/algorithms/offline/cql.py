@@ -6,14 +6,21 @@ L(theta) = alpha mean [log sum_a exp Q_theta(s, a) - Q_theta(s, a_data)] + L_DQN
 
 from torch import Tensor
 
+from tasks.algorithms.offline.dqn import METRICS as DQN_METRICS
 from tasks.algorithms.offline.dqn import Values, errors, penalty
 from tasks.algorithms.offline.transitions import Batch
+
+METRICS = {
+    **DQN_METRICS,
+    "loss": "The loss of the temporal-difference errors plus alpha times `conservative`.",
+    "conservative": "The mean of the log-sum-exp of Q over actions, less Q of the data's action: what alpha weighs.",
+}
 
 
 def loss(
     online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool, alpha: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss, a scalar with gradient, and DQN's metrics; `conservative` is the gap that `alpha` weighs."""
+    """The loss, a scalar with gradient, and its metrics (METRICS)."""
     values, taken, error = errors(online, target, batch, gamma, double)
     gap = (values.logsumexp(dim=1) - taken).mean()
     value = penalty(error, huber) + alpha * gap

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.cql import METRICS as CQL_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
@@ -24,6 +25,14 @@ from tasks.algorithms.offline.transitions import Batch, Transitions
 
 LARGEST_ALPHA = 1e6
 UNIFORM = log(0.5)  # log density of a component drawn uniformly from [-1, 1]
+METRICS = {
+    **CQL_METRICS,
+    "td_error": "The critics' mean squared temporal-difference errors, summed over the critics.",
+    "policy_loss": "The mean of temperature times log pi(a|s) less the lowest Q, a sampled from the policy (d3rlpy: actor_loss).",
+    "entropy": "The policy's mean entropy, estimated from one action in each state, in nats; it is steered to minus the number of components.",
+    "temperature": "The weight of the entropy in the policy's loss (d3rlpy: temp).",
+    "alpha": "The weight of the conservative term; it is learnt where there is a gap, and else stays.",
+}
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics at a time, without end. Optimizers: policy, critics, temperature, alpha."""
+    """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: policy, critics, temperature, alpha."""
     for batch in transitions.batches(batch_size, generator):
         loss, density = policy_loss(agent, batch.observations, generator)
         optimizers["policy"].step(loss)

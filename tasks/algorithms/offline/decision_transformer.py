@@ -17,6 +17,12 @@ from tasks.algorithms.offline.conditioning import Conditioned
 from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces
 from tasks.algorithms.offline.windows import Windows
 
+METRICS = {
+    "loss": "The cross-entropy of discrete actions in nats, the mean squared error of continuous ones; text does not count in it.",
+    "accuracy": "The share of the data's actions that are the model's likeliest, from 0 to 1; of discrete actions only.",
+    "language_loss": "The mean negative log-likelihood of a token of text, in nats; logged where text is learned beside the actions.",
+}
+
 
 class DecisionTransformer(nn.Module):
     """The model around a `trunk`: a module with a `width` that turns (B, T, W) and positions (P,) into (B, P, W)."""
@@ -90,10 +96,7 @@ def fit(
     weight: float = 0.0,
     bfloat16: bool = False,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics a batch; `auxiliary` gives a loss that counts `weight` times beside it.
-
-    Yields `loss` of the actions, `accuracy` (share of the data's discrete actions that are the likeliest), `language_loss`.
-    """
+    """Train in place, a batch's metrics (METRICS) at a time; `auxiliary` gives a loss that counts `weight` times beside it."""
     for windows in batches:
         model.train()  # playing in between turns dropout off
         with torch.autocast(windows.observations.device.type, torch.bfloat16, enabled=bfloat16):

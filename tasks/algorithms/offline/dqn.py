@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import bellman
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.networks.target import Target
@@ -19,6 +20,11 @@ from tasks.algorithms.offline.transitions import Batch
 
 Values = Callable[[Tensor], Tensor]  # (B, O) normalised observations to (B, A)
 Loss = Callable[[Values, Values, Batch], tuple[Tensor, dict[str, Tensor]]]
+METRICS = {
+    "loss": "The mean of l, half the squared or Huber's loss, of Q(s, a) - y over the batch.",
+    "q": CRITIC_METRICS["q"],
+    "td_error": "The mean |Q(s, a) - y|, the temporal-difference error, in units of return.",
+}
 
 
 def errors(online: Values, target: Values, batch: Batch, gamma: float, double: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,7 +47,7 @@ def penalty(error: Tensor, huber: bool) -> Tensor:
 def loss(
     online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss, a scalar with gradient, and metrics: `q` is the mean Q(s, a), `td_error` the mean |Q(s, a) - y|."""
+    """The loss, a scalar with gradient, and its metrics (METRICS)."""
     _, taken, error = errors(online, target, batch, gamma, double)
     value = penalty(error, huber)
     return value, {"loss": value.detach(), "q": taken.detach().mean(), "td_error": error.detach().abs().mean()}
@@ -50,7 +56,7 @@ def loss(
 def fit(
     policy: QValues, target: Target, optimizer: Adam, batches: Iterable[Batch], objective: Loss
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step of metrics a batch; the batches' observations are normalised already."""
+    """Train in place, one step a batch; yields what the objective measures. The batches' observations are normalised already."""
     for batch in batches:
         value, metrics = objective(policy.layers, target, batch)
         optimizer.step(value)

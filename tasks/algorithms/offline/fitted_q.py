@@ -26,6 +26,10 @@ CHUNK = 8192  # observations that the policy acts on at once
 ITERATION = 10  # steps, at least, in which Q follows a Q' that moved
 PARTS = 10  # rows of the curve for each window
 WINDOWS = 3  # that must agree: between two of them an estimate that turns round stands still as well
+METRICS = {
+    "loss": "The mean squared error of fitted-Q evaluation to its targets, since the row before.",
+    "estimate": "The policy's mean discounted return from first states of episodes, as the critic has it at this step.",
+}
 
 
 class Policy(Protocol):
@@ -107,7 +111,7 @@ class Fit:
 
     value: float
     converged: bool
-    curve: list[dict[str, float]]  # `step`, `loss` (mean squared error since the row before), `estimate`
+    curve: list[dict[str, float]]  # `step` and METRICS
 
 
 def converge(

@@ -15,6 +15,11 @@ from torch import Tensor, nn
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
 
+METRICS = {
+    "change": "The largest change of a state's value by the sweep; the sweeps end when it is at most the tolerance.",
+    "initial_value": "The mean value of the first states of the data's episodes: the discounted return that the table believes in.",
+}
+
 
 class QTable(nn.Module):
     """Q-values of the distinct observations of a data set, and how often the data took each action there.
@@ -99,7 +104,7 @@ def table(data: Transitions, spaces: Spaces, gamma: float, most: int) -> tuple[Q
 def fit(
     made: QTable, data: Transitions, here: Tensor, there: Tensor, tolerance: float
 ) -> Iterator[Mapping[str, float]]:
-    """Sweep until no value changes by more than `tolerance`; a row of metrics a sweep. `here`, `there`: as `table` gives them.
+    """Sweep until no value changes by more than `tolerance`; a sweep's metrics (METRICS) at a time. `here`, `there`: as `table` gives them.
 
     A state that the data only arrives at, being truncated there, is worth the least that rewards like the data's can come to:
     with the lecture's V = 0 it would be the best of all wherever rewards are negative. gamma < 1 makes the sweeps converge.

@@ -25,6 +25,40 @@ STRATA: dict[str, Callable[[str], bool]] = {"steps": shows_steps}
 SHARES = (*ANSWERS, "ended", *STRATA)  # of answers; the others are means of numbers
 NUMBERS = ("rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
 BEST = "tbest"
+RIGHT = {  # of an answer
+    "strict": "is right by the line `#### N` at its end",
+    "lenient": "is right, whatever its form",
+}
+MEANS = {  # of answers
+    "ended": "share that the end token closed within the length limit",
+    "steps": "share that shows a worked step",
+    "rubric": "mean rubric points, of 10",
+    "correctness": "mean rubric points for the final answer, of 5",
+    "reasoning": "mean rubric points for steps that hold and lead to the answer, of 3",
+    "clarity": "mean rubric points for plain and concise answers, of 2",
+    "reward": "mean score by the reward model, of which only differences mean something",
+    "length": "mean length in tokens, the end token included",
+}
+METRICS = {
+    **{f"{name}_greedy": f"The share of the problems whose greedy answer {right}." for name, right in RIGHT.items()},
+    **{f"{name}_greedy": f"Of the greedy answers the {mean}." for name, mean in MEANS.items()},
+    **{
+        f"{name}_{how}_T": text.format(right)
+        for name, right in RIGHT.items()
+        for how, text in {
+            "mean_at_K": "The share of the K answers to a problem that {}, a mean over problems.",
+            "pass_at_K": "The probability that at least one of K answers {} (unbiased estimate).",
+            "majority_at_K": "The share of the problems where the commonest of K answers {}; a tie counts by chance.",
+            "best_of_K": "The share of the problems where the answer that the reward model scores highest of K {}.",
+        }.items()
+    },
+    **{f"{name}_sampled_T": f"Of the sampled answers the {mean}." for name, mean in MEANS.items()},
+    "kl_sampled_T": "The mean log-ratio of a sampled answer to the reference, both at T: an estimate of the KL divergence in nats (k1).",
+    "strict_with_steps_T": f"Of the sampled answers that show a worked step, the share that {RIGHT['strict']}.",
+    "strict_without_steps_T": f"Of the sampled answers that show no worked step, the share that {RIGHT['strict']}.",
+    "ranking_sampled_T": "The share of the pairs of a problem's answers with different rubric points that the reward model orders as the rubric does.",
+    "ranking_with_steps_sampled_T": "The same share of the pairs of which both answers show steps: whether the reward model sees more than that.",
+}
 
 
 def label(temperature: float) -> str:
@@ -114,7 +148,7 @@ def stratum(generations: pd.DataFrame, name: str, temperature: float, accuracy: 
 def accuracy_by_stratum(
     generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
 ) -> dict[str, Estimate]:
-    """Strict accuracy among answers within and without each stratum, where there are both: strict_with_steps_t0.5."""
+    """Strict accuracy among answers within and without each stratum, where there are both."""
     result: dict[str, Estimate] = {}
     for name in STRATA:
         for how, temperature in temperatures.items():
@@ -129,10 +163,9 @@ def accuracy_by_stratum(
 def ranking(
     generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
 ) -> dict[str, Estimate]:
-    """Share of the pairs of one problem's answers that the reward orders as the rubric does: ranking_sampled_t0.5.
+    """Share of the pairs of one problem's answers that the reward orders as the rubric does; nothing where there is no reward.
 
-    Pairs of equal points and of equal texts are left out. ranking_with_steps counts only those of which both show steps: it
-    tells whether the reward sees more than that. Nothing where there is no reward.
+    Pairs of equal points and of equal texts are left out.
     """
     result, columns = {}, ("reward", "rubric", "response")
     for how, temperature in temperatures.items() if "reward" in generations else ():

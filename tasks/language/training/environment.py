@@ -26,6 +26,7 @@ from tasks.language.rewards.verifier import Verifier
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
 SEEDS = 2**43  # more would, with what sampling adds, be no seed of torch's
 SHOWN = 24  # responses of a step in its table of samples
+METRICS = {f"rewards/{name}": text for name, text in rewards.METRICS.items()}
 
 
 class Judge:

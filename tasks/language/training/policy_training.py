@@ -16,11 +16,18 @@ from tasks.common.checkpoints import Best, Stateful, Training, resumable
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
 from tasks.language.tables.problems import Problems, Prompts
+from tasks.language.training import environment
 from tasks.language.training.environment import Environment, judging
 from tasks.stage import Metrics
 
 Fit = Callable[[int], Iterator[Row]]  # from a step on
 LATEST = "latest/"
+METRICS = {  # besides the algorithm's
+    "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
+    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised.",
+    "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1.",
+    **environment.METRICS,
+}
 
 
 @dataclass(frozen=True)
@@ -65,8 +72,7 @@ class Trainee:
     def evaluate(self) -> dict[str, float]:
         """Means over one response to each validation problem, the same draw each time.
 
-        `eval_reward` is what the policy is trained for. `eval_accuracy` (the final answer is the reference's) and `eval_rubric`
-        (points over ten) are gold: a policy that gains the first at their expense has over-optimised its reward.
+        Accuracy and rubric are gold: a policy that gains reward at their expense has over-optimised it.
         """
         found = self.held_out.sample(range(len(self.held_out.rows)), 1, 0)
         gold = {"eval_accuracy": "rewards/verifiable", "eval_rubric": "rewards/rubric"}

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+SCALE = "0 is the random policy's return, 100 the expert's, or the optimum where it is known"
+
 
 @dataclass(frozen=True)
 class Reference:

@@ -37,6 +37,12 @@ class Learner:
 
 
 RETURN = "return"
+METRICS = {
+    RETURN: "The mean return of some episodes played with the policy as it then was, in the environment's own units."
+}
+VALUE_METRICS = {  # of policies with Q-values
+    "initial_value": "The mean of max Q at some episodes' first observations: the discounted return that the policy believes in, often too high.",
+}
 STARTS = 32  # initial observations, at most, whose value is followed while learning
 EVALUATION_SEED = 1_000_000  # of the episodes played on the way; the stage `returns` plays others
 
@@ -73,13 +79,18 @@ def run(
     return {str(variant): {str(name): float(mean) for name, mean in of.items()} for variant, of in ended.items()}
 
 
+def by_variant(curves: Mapping[str, str]) -> dict[str, str]:
+    """What explains the metrics of `run` whose curves are explained so."""
+    return {"VARIANT/step": "The gradient steps done.", **{f"VARIANT/{name}": text for name, text in curves.items()}}
+
+
 def _train(
     training: Training, name: str, config: LearnerConfig, recording: Recording, seed: int, build: Build, out: Path
 ) -> list[Row]:
     """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name.
 
-    Of a policy with Q-values each row has the `initial_value`, the mean of max_a Q at some episodes' first observations: what
-    it believes to earn, which makes over-estimation visible beside its discounted returns.
+    Of a policy with Q-values each row has the `initial_value` (VALUE_METRICS), which makes over-estimation visible beside its
+    discounted returns.
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)

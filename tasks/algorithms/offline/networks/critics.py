@@ -8,6 +8,11 @@ from torch import Tensor, nn
 from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces, mlp
 from tasks.algorithms.offline.transitions import Batch
 
+METRICS = {
+    "critic_loss": "The critics' mean squared errors to their targets, summed over the critics.",
+    "q": "The mean Q(s, a) of the data's actions, a discounted return; if it only ever rises, the values have run off.",
+}
+
 
 class Critics(nn.Module):
     """`count` multilayer perceptrons on normalised observations, and on the action where that is continuous."""

@@ -1,0 +1,85 @@
+"""What each metric means: docs/metrics.md, from constants of the stages.
+
+A stage explains in METRICS what its `run` returns, in CURVES the columns of its .csv files that have one called step, and in
+HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads into a dictionary, a capital word stands for a key.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+
+PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular expression), and what it is
+    "DATASET": ("[^/]+", "a data set, by its name in params.yaml"),
+    "ESTIMATE": (
+        "mean|low|high",
+        "`mean`, or `low` or `high`, the bounds of its 95 % interval over problems (of `behaviour`: over episodes)",
+    ),
+    "K": (r"\d+", "a number of answers, such as `8`"),
+    "METRIC": (
+        r"(?:strict|rubric)_[\w.]+",
+        "a metric of `evaluate` that begins with `strict_` or `rubric_`; `gained`, `lost` and `p` are there if each problem is either right or wrong by it",
+    ),
+    "POLICY": ("[a-z_]+", "a stage whose policy is evaluated"),
+    "STRATUM": (
+        "all|neither_shows_steps|one_shows_steps|both_show_steps",
+        "`all` pairs, or those where `neither_shows_steps`, `one_shows_steps` or `both_show_steps`: how many of the two answers have a worked step",
+    ),
+    "T": (r"t\d+\.\d+|tbest", "a temperature: `t0.5`, or `tbest` for the policy's own best one"),
+    "TIER": ("random|medium|expert", "a policy that data sets are recorded with: `random`, `medium` or `expert`"),
+    "VARIANT": (
+        "[^/]+",
+        "a variant of the method, by its name in params.yaml; of `returns` with the return that it was asked for, if any",
+    ),
+}
+START = """\
+# Metrics
+
+Made by `make contract` from METRICS, CURVES and HEADLINE in the modules of stages and algorithms.
+
+A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of data/STAGE/KEY. MLflow has it as
+well, of an offline learner as `VARIANT/seed-N/NAME`. Losses in a row of an offline learner are means over `log_every` gradient steps. In
+the language flow what is measured only now and then (`eval_*`, `grad_variance/*`) keeps its last value in between.
+
+A *result* is what a stage ends with, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names both, the result is the end of
+the curve: the mean over its last tenth in the language flow, over the seeds' last rows in the offline flow.
+
+Names of the language flow are TRL's where TRL logs the same; where TRL or d3rlpy has another name for it, that stands in brackets.
+Capital words in names stand for:
+
+| word | what stands there |
+|---|---|
+"""
+
+
+def pattern(name: str) -> re.Pattern[str]:
+    """What a metric may be called that is explained under this name."""
+    parts = re.split("([A-Z]+)", name)
+    return re.compile("".join(f"(?:{PLACEHOLDERS[part][0]})" if part.isupper() else re.escape(part) for part in parts))
+
+
+def page(stages: Mapping[str, tuple[str, ModuleType]]) -> str:
+    """docs/metrics.md; `stages` has a title and a module for each stage, in the order of dvc.yaml."""
+    lines = [f"| {word} | {meaning} |" for word, (_, meaning) in PLACEHOLDERS.items()]
+    for stage, (title, module) in stages.items():
+        lines += ["", f"## {stage}", "", f"{title}.", "", "| curve | result | meaning |", "|---|---|---|"]
+        lines += [_row(*row) for row in _rows(getattr(module, "CURVES", {}), module.METRICS)]
+        if headline := getattr(module, "HEADLINE", {}):
+            lines += ["", "`dvc metrics show` prints:", "", "| metric | meaning |", "|---|---|"]
+            lines += [_row(*row) for row in headline.items()]
+    return START + "\n".join(lines) + "\n"
+
+
+def _rows(curves: Mapping[str, str], results: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Name as a curve, name as a result, meaning: one row where a curve's end is a result."""
+    left = dict(results)
+    for name, meaning in curves.items():
+        result = next((other for other in left if left[other] == meaning), "")
+        left.pop(result, None)
+        yield name, result, meaning
+    yield from (("", name, meaning) for name, meaning in left.items())
+
+
+def _row(*cells: str) -> str:
+    *names, meaning = cells
+    shown = [f"`{name}`" if name else "" for name in names]
+    return f"| {' | '.join([*shown, meaning.replace('|', chr(92) + '|')])} |"

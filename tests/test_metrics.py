@@ -1,0 +1,152 @@
+"""Each metric that a stage logs is explained, and nothing else is: all stages run at tiny size, and what they wrote is looked at."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+from tasks import contract, metrics
+from tasks.language.rewards import ranking_accuracy, rubric
+from tests import seams
+from tests.test_contract import PIPELINE, ROOT
+from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
+
+KINDS = ("CURVES", "METRICS", "HEADLINE")
+REWARD = {"reward": {"verifiable": 1.0, "rubric": 1.0, "reward_model": 1.0, "format": 0.0}}
+# Under these values each metric appears.
+PARAMS = laid_over(
+    TINY,
+    {
+        "rejection_sft": {"minimum_reward": -999.0},
+        "reinforce": REWARD,
+        "ppo": REWARD,
+        "grpo": {**REWARD, "beta": 0.1},
+        "evaluate": {"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
+        "report": {"policies": ["sft", "dpo"], "bootstrap": 5},
+        "decision_transformer": {"text": {**TINY["decision_transformer"]["text"], "weight": 0.5}},
+        "offline_report": {
+            "policies": {
+                f"bc-{DISCRETE}": {"method": "bc", "dataset": DISCRETE},
+                f"brac-{CONTINUOUS}": {"method": "brac", "dataset": CONTINUOUS},
+            },
+            "expectations": [],
+        },
+    },
+)
+WHOSE = {"step", "variant", "seed"}  # columns that say whose row it is
+HANDED_ON = {"returns": {"curves.csv", "returns.csv"}}  # files of another stage
+
+
+def points_by_length(_question, _solution, _answer, response, _ended):
+    return rubric.RubricScore(
+        len(response) % 6, "by length", len(response) % 4, "by length", len(response) % 3, "by length"
+    )
+
+
+@pytest.fixture(scope="module")
+def stages():
+    """Title and module of each stage."""
+    return contract.explained(PIPELINE)
+
+
+@pytest.fixture(scope="module")
+def home(one_thread, tmp_path_factory):
+    """A folder in which each stage has run once.
+
+    Models this small never show a step and never earn a point, so that nothing could be told apart by them: lengths decide.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("metrics"))
+        patch.setattr(ranking_accuracy, "equations", lambda response: len(response) % 2)
+        patch.setattr(rubric, "score", points_by_length)
+        for stage in PARAMS:
+            seams.run(stage, PARAMS, Path.cwd())
+            if stage == "pretrained":
+                shutil.copytree("data/pretrained", "data/raw/models")
+        yield Path.cwd()
+
+
+def names(file):
+    return set(pd.json_normalize(json.loads(file.read_text()), sep="/").columns)
+
+
+def logged(home, stage):
+    """What the stage wrote, by the constant that explains it."""
+    files = [*home.glob(f"data/curves/{stage}.csv"), *home.glob(f"data/{stage}/**/*.csv")]
+    own = [pd.read_csv(file) for file in files if file.name not in HANDED_ON.get(stage, ())]
+    return {
+        "CURVES": {name for table in own if "step" in table for name in table} - WHOSE,
+        "METRICS": {
+            name
+            for file in home.glob("data/metrics/*.json")
+            if file.stem.split("@")[0] == stage
+            for name in names(file)
+        },
+        "HEADLINE": {name for file in home.glob(f"data/{stage}/metrics/**/*.json") for name in names(file)},
+    }
+
+
+def faults(found, explained):
+    """What in `found` not exactly one name of `explained` stands for, and names of `explained` that stand for nothing in `found`."""
+    patterns = {name: metrics.pattern(name) for name in explained}
+    unclear = [one for one in sorted(found) if sum(bool(pattern.fullmatch(one)) for pattern in patterns.values()) != 1]
+    unlogged = [name for name, pattern in patterns.items() if not any(map(pattern.fullmatch, found))]
+    return {"logged, not explained once": unclear, "explained, not logged": unlogged} if unclear or unlogged else None
+
+
+@pytest.mark.parametrize("stage", PIPELINE["stages"])
+def test_what_a_stage_logs_is_what_it_explains(home, stages, stage):
+    module = stages[stage][1]
+    for kind, found in logged(home, stage).items():
+        assert faults(found, getattr(module, kind, {})) is None, f"{kind} of {module.__name__}"
+
+
+@pytest.mark.parametrize(
+    ("found", "explained", "unclear", "unlogged"),
+    [
+        ({"loss", "pass_at_8_tbest"}, ["loss"], ["pass_at_8_tbest"], []),
+        ({"loss"}, ["loss", "pass_at_K_T"], [], ["pass_at_K_T"]),
+        ({"pass_at_t1_tbest"}, ["pass_at_K_T"], ["pass_at_t1_tbest"], ["pass_at_K_T"]),
+        ({"BC/loss"}, ["VARIANT/loss", "DATASET/loss"], ["BC/loss"], []),
+    ],
+)
+def test_what_is_not_explained_and_what_is_not_logged_would_be_noticed(found, explained, unclear, unlogged):
+    assert faults(found, explained) == {"logged, not explained once": unclear, "explained, not logged": unlogged}
+
+
+def test_what_is_logged_and_explained_is_no_fault():
+    assert faults({"loss", "pass_at_8_tbest"}, ["loss", "pass_at_K_T"]) is None
+
+
+def test_every_metric_has_a_sentence_of_its_own(stages):
+    for stage, (_, module) in stages.items():
+        for kind in KINDS:
+            texts = [*getattr(module, kind, {}).values()]
+            assert not [text for text in texts if len(text) < 12 or not text[0].isupper() or text[-1] != "."], stage
+            assert len(texts) == len(set(texts)), f"{stage}: two metrics are explained by one sentence"
+
+
+def test_the_page_is_what_the_stages_say(stages):
+    assert (ROOT / "docs/metrics.md").read_text() == metrics.page(stages), "`make contract`"
+
+
+def test_each_capital_word_is_explained_and_used(stages):
+    names = [name for _, module in stages.values() for kind in KINDS for name in getattr(module, kind, {})]
+    assert {word for name in names for word in re.findall("[A-Z]+", name)} == set(metrics.PLACEHOLDERS)
+
+
+def test_a_row_names_a_curve_and_the_result_that_is_its_end():
+    module = ModuleType("bc")
+    module.CURVES = {"loss": "The loss.", "q": "The mean Q."}
+    module.METRICS = {"VARIANT/loss": "The loss.", "size": "The number of |weights|."}
+    rows = metrics.page({"bc": ("Cloning", module)}).split("## bc\n")[1].splitlines()
+    assert rows[1] == "Cloning."
+    assert rows[5:] == [
+        "| `loss` | `VARIANT/loss` | The loss. |",
+        "| `q` |  | The mean Q. |",
+        r"|  | `size` | The number of \|weights\|. |",
+    ]
