@@ -32,7 +32,7 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def on_files(_: Files, config: Any) -> Files:
+def on_files(files: Files, config: Any) -> Files:
     """The pages, and what they link to."""
     pages = {path for pattern in PAGES for path in ROOT.glob(pattern)}
     linked = {
@@ -41,12 +41,11 @@ def on_files(_: Files, config: Any) -> Files:
         for link in LINK.findall(page.read_text())
         if (file := (page.parent / link).resolve()).is_file() and file.is_relative_to(ROOT)
     }
-    return Files(
-        [
-            File(file.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, config.use_directory_urls)
-            for file in sorted({*pages, *linked, ROOT / "docs/site.css"})
-        ]
-    )
+    own = [
+        File(file.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, config.use_directory_urls)
+        for file in sorted({*pages, *linked, ROOT / "docs/site.css"})
+    ]
+    return Files([*(file for file in files if file.src_dir != config.docs_dir), *own])
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
