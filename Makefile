@@ -2,7 +2,7 @@
 BIN := .venv/bin
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: run test test-slow lint claims format contract bench ui setup
+.PHONY: run test test-slow lint docs claims format contract bench ui setup
 
 run: setup
 	@$(BIN)/posttrain run language
@@ -18,6 +18,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as a site, in site/; a page or a link that is not there fails.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The numbers of README, LOG and benchmarks against the files of results.
 claims: setup

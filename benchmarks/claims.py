@@ -9,10 +9,11 @@ must be that one, rounded as it is written:
 
 A source is a file of benchmarks/results or benchmarks (a table's cell by heading, row and column; its first number counts),
 then keys, where `*` stands for anything; of several values min, max or mean is taken. A table between `<!-- made: NAME.FUNCTION -->`
-and `<!-- end -->` must be what FUNCTION makes of the result. In README.md every number with a unit of measurement needs a
-claim in its paragraph, or `<!-- given: 95 % -->` where it was set and not measured, or `<!-- logged: 24 min 55 s -->` where
-LOG.md has it and no file of results. A paragraph of LOG.md that cites a page of benchmarks has a claim, or names the commit
-that its numbers are of. `--write` renders anew.
+and `<!-- end -->` must be what FUNCTION makes of the result. In README.md and in the pages on algorithms every number with a
+unit of measurement needs a claim in its paragraph, or `<!-- given: 95 % -->` where it was set and not measured, or `<!-- logged:
+24 min 55 s -->` where LOG.md has it and no file of results. A table below `<!-- quoted: benchmarks/seeds.md -->` has that page's
+lines. A paragraph of LOG.md that cites a page of benchmarks has a claim, or names the commit that its numbers are of. `--write`
+renders anew.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CLAIM = re.compile(r"<!-- claim: (?P<text>[^=]+?) = (?:(?P<of>min|max|mean) )?(?P<file>\S+): (?P<path>.+?) -->")
 GIVEN = re.compile(r"<!-- (?:given|logged): (.+?) -->")
+QUOTED = re.compile(r"<!-- quoted: (\S+) -->\n((?:\|.*\n?)+)")
 LOGGED = re.compile(r"<!-- logged: (.+?) -->")
 MADE = re.compile(r"(<!-- made: (\w+)\.(\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -36,6 +38,7 @@ QUANTITY = re.compile(
     r"(?<![\w.,])-?\d[\d,]*(?:\.\d+)? ?(?:%|points\b|times\b|ms\b|s\b|min(?: \d+ s)?\b|minutes\b|seconds\b)(?![A-Z])"
 )
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+BACKED = ("README.md", "docs/why.md", "docs/algorithms/*.md")  # pages on which every measured number has a source
 PICK: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "mean": statistics.mean}
 
 
@@ -118,11 +121,29 @@ def wrong_claims(root: Path, page: str) -> Iterator[str]:
 def unbacked(root: Path, page: str) -> Iterator[str]:
     """A line for each number with a unit that nothing in its paragraph backs."""
     for paragraph in paragraphs(root, page):
+        if QUOTED.match(paragraph):
+            continue
         backed = [claim["text"] for claim in CLAIM.finditer(paragraph)]
         backed += [text.strip() for given in GIVEN.findall(paragraph) for text in given.split(";")]
         for quantity in QUANTITY.findall(COMMENT.sub("", paragraph)):
             if quantity not in backed:
                 yield f"{page}: nothing backs {quantity}: {' '.join(COMMENT.sub('', paragraph).split())[:60]}"
+
+
+def misquoted(root: Path, page: str) -> Iterator[str]:
+    """A line for each quoted row, and each logged text, that its source or its own paragraph lacks."""
+    for source, table in QUOTED.findall((root / page).read_text()):
+        there = (root / source).read_text().splitlines() if (root / source).is_file() else []
+        rows = [row for row in table.splitlines() if set(row) - {*"|- "} and row not in there]
+        yield from (f"{page}: {source} has no line {row}" for row in rows)
+    log = (root / "LOG.md").read_text()
+    for paragraph in paragraphs(root, page):
+        plain = COMMENT.sub("", paragraph)
+        for text in (text for entry in LOGGED.findall(paragraph) for text in entry.split("; ")):
+            if text not in log:
+                yield f"{page}: {text} is not in LOG.md"
+            elif text not in plain:
+                yield f"{page}: {text} is logged and not said"
 
 
 def uncertain(root: Path) -> Iterator[str]:
@@ -163,13 +184,10 @@ def faults(root: Path) -> list[str]:
         for page, text in rendered(root).items()
         if not page.is_file() or page.read_text() != text
     ]
-    claims = [fault for page in ("README.md", "LOG.md") for fault in wrong_claims(root, page)]
-    log = (root / "LOG.md").read_text()
-    logged = LOGGED.findall((root / "README.md").read_text())
-    absent = [
-        f"README.md: {text} is not in LOG.md" for entry in logged for text in entry.split("; ") if text not in log
-    ]
-    return [*changed, *claims, *absent, *unbacked(root, "README.md"), *uncertain(root)]
+    pages = [file.relative_to(root).as_posix() for pattern in BACKED for file in sorted(root.glob(pattern))]
+    claims = [fault for page in (*pages, "LOG.md") for fault in wrong_claims(root, page)]
+    sources = [fault for page in pages for find in (misquoted, unbacked) for fault in find(root, page)]
+    return [*changed, *claims, *sources, *uncertain(root)]
 
 
 def main() -> None:

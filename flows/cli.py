@@ -19,11 +19,12 @@ import typer
 from rich.console import Console
 from typer.exceptions import Abort, TyperException
 
+from flows.console import completion as tab
 from flows.console.display import watcher
 from flows.console.summary import Screen, relative, show_plan, show_results
 from flows.engine.state import PlannedStage, StageResult
 from flows.params import approval
-from flows.params.files import ParameterError, write
+from flows.params.files import ParameterError, find_root, write
 from flows.web import run_page
 
 # What to run -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
@@ -32,9 +33,12 @@ INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns f
 STARTED = time.monotonic()
 RARELY = (100_000, 50, 50)  # looking for garbage among what Prefect and MLflow import costs a run two seconds
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(pretty_exceptions_enable=False)
 Part = tuple[str, list[PlannedStage]]  # a flow, and what it has to bring up to date
-Targets = Annotated[list[str] | None, typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
+]
 
 
 class WrongUseError(Exception):
@@ -94,11 +98,13 @@ def _help(
 def run(
     targets: Targets = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change params.yaml first.")
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Change params.yaml first.", autocompletion=tab.edits),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Cores to use at most.")] = None,
     force: Annotated[
-        list[str] | None, typer.Option(metavar="STAGE", help="Run this stage even if it is up to date.")
+        list[str] | None,
+        typer.Option(metavar="STAGE", help="Run this stage even if it is up to date.", autocompletion=tab.stages),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why.")] = False,
     json_: Annotated[
@@ -136,7 +142,7 @@ def status(targets: Targets = None) -> int:
 
 
 @app.command()
-def explain(key: Annotated[str, typer.Argument(help="A key, such as grpo.aggregation, or a section.")]) -> None:
+def explain(key: Annotated[str, typer.Argument(help="SECTION or SECTION.KEY", autocompletion=tab.keys)]) -> None:
     """What a parameter means, its value, and what it may be."""
     from flows.params import explaining
 
@@ -144,7 +150,7 @@ def explain(key: Annotated[str, typer.Argument(help="A key, such as grpo.aggrega
 
 
 @app.command()
-def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml")]) -> int:
+def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml", autocompletion=tab.presets)]) -> int:
     """Lay presets/NAME.yaml, a part of params.yaml, over params.yaml."""
     from flows.params import checking, editing
 
@@ -158,7 +164,10 @@ def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml")]) -> in
 
 @app.command()
 def lineage(
-    of: Annotated[str, typer.Argument(metavar="PATH|STAGE|HASH", help="An output, its stage or its hash.")],
+    of: Annotated[
+        str,
+        typer.Argument(metavar="PATH|STAGE|HASH", help="An output, its stage or its hash.", autocompletion=tab.stages),
+    ],
 ) -> int:
     """Where an output comes from: the chain of runs back to raw data."""
     from flows.console.lineage_tree import tree
@@ -187,15 +196,6 @@ def ui(
     except KeyboardInterrupt:
         console.print("stopped")
         return 0
-
-
-def find_root() -> Path:
-    """The repository: the closest folder at or above this one with a dvc.yaml."""
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / "dvc.yaml").is_file():
-            return folder
-    raise WrongUseError(f"dvc.yaml: not found in {here} or above; run posttrain inside the repository")
 
 
 def _module(flow: str) -> Any:

@@ -17,6 +17,15 @@ class ParameterError(Exception):
     """A parameter or its file is wrong; the text is the one line to show."""
 
 
+def find_root() -> Path:
+    """The repository: the closest folder at or above this one with a dvc.yaml; ParameterError if there is none."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "dvc.yaml").is_file():
+            return folder
+    raise ParameterError(f"dvc.yaml: not found in {here} or above; run posttrain inside the repository")
+
+
 def read_text(path: Path) -> str:
     """The file as text; ParameterError if it cannot be read."""
     try:

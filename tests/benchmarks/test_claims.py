@@ -39,6 +39,15 @@ Sampling is 2.2 to 3.8 times as fast, and the other flow took 24 min 55 s.
 <!-- made: seeds.headline -->
 <!-- end -->
 """
+PAGE = f"""# GRPO
+
+It solves 81.4 % after 24 min 55 s. <!-- claim: 81.4 % = {SOURCE} --> <!-- logged: 24 min 55 s -->
+
+<!-- quoted: benchmarks/rl.md -->
+| | ours | times as fast |
+|---|---|---|
+| b | 1,234 | 3.81 |
+"""
 
 
 @pytest.fixture
@@ -46,6 +55,8 @@ def root(tmp_path):
     """A repository in which every number is told as it was measured."""
     (tmp_path / "benchmarks/results").mkdir(parents=True)
     (tmp_path / "README.md").write_text(README)
+    (tmp_path / "docs/algorithms").mkdir(parents=True)
+    (tmp_path / "docs/algorithms/grpo.md").write_text(PAGE)
     (tmp_path / "LOG.md").write_text(f"It took 24 min 55 s.\n\nThen 81 %. <!-- claim: 81 % = {SOURCE} -->\n")
     table = (
         "## Rollouts\n\n| | ours | times as fast |\n|---|---|---|\n| a | 4 (3 to 5) | 2.19 |\n| b | 1,234 | 3.81 |\n"
@@ -73,6 +84,11 @@ def root(tmp_path):
         ("LOG.md", "81 %", "80 %", "LOG.md: 80 %, but seeds.json says 0.8136"),
         ("LOG.md", "It took", "(benchmarks/seeds.md) It took", "cites benchmarks/seeds.md without a claim or a commit"),
         ("LOG.md", "55 s", "56 s", "24 min 55 s is not in LOG.md"),
+        ("README.md", "took 24 min 55 s", "took long", "24 min 55 s is logged and not said"),
+        ("docs/algorithms/grpo.md", "solves 81.4 %", "solves 81.5 %", "docs/algorithms/grpo.md: 81.4 % is claimed"),
+        ("docs/algorithms/grpo.md", "after 24 min 55 s", "after 2 s", "docs/algorithms/grpo.md: nothing backs 2 s"),
+        ("docs/algorithms/grpo.md", "| 3.81 |", "| 3.82 |", "benchmarks/rl.md has no line | b | 1,234 | 3.82 |"),
+        ("docs/algorithms/grpo.md", "quoted: benchmarks/rl.md", "quoted: rl.md", "rl.md has no line | b | 1,234"),
         ("benchmarks/seeds.md", "| 639 |", "| 640 |", "benchmarks/seeds.md: not what is made of its result"),
         ("benchmarks/results/seeds.json", "639.2", "700", "seeds.json says 700"),
     ],

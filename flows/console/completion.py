@@ -1,0 +1,72 @@
+"""What a shell offers when Tab is pressed: flows, stages, keys of params.yaml and presets, read off files alone.
+
+Tab has to answer at once, so nothing of DVC, MLflow or torch is imported. A stage's branches are those that dvc.lock has.
+A repository that cannot be read offers nothing: a shell would print a fault into the line that is being typed.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from flows.params.files import PARAMS, ParameterError, find_root, parse, read_text
+
+FLOWS = ("language", "offline")
+STAGE = re.compile(r"^  ([^\s#:]+):\s*$", re.MULTILINE)
+
+
+def targets(incomplete: str) -> list[str]:
+    """Flows and stages that begin so."""
+    return _beginning(incomplete, [*FLOWS, *_stages()])
+
+
+def stages(incomplete: str) -> list[str]:
+    """Stages that begin so, and those of their branches that have run."""
+    return _beginning(incomplete, _stages())
+
+
+def edits(incomplete: str) -> list[str]:
+    """`SECTION.KEY=` for each value of params.yaml that begins so."""
+    return _beginning(incomplete, (f"{key}=" for key, value in _keys() if not isinstance(value, dict)))
+
+
+def keys(incomplete: str) -> list[str]:
+    """Sections and keys of params.yaml that begin so."""
+    return _beginning(incomplete, (key for key, _ in _keys()))
+
+
+def presets(incomplete: str) -> list[str]:
+    """Presets that begin so."""
+    root = _root()
+    return _beginning(incomplete, sorted(file.stem for file in root.glob("presets/*.yaml")) if root else [])
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def _root() -> Path | None:
+    try:
+        return find_root()
+    except (ParameterError, OSError):
+        return None
+
+
+def _stages() -> Iterator[str]:
+    for name in ("dvc.yaml", "dvc.lock"):
+        if (root := _root()) and (root / name).is_file():
+            yield from STAGE.findall((root / name).read_text(errors="replace"))
+
+
+def _keys() -> Iterator[tuple[str, Any]]:
+    if root := _root():
+        try:
+            yield from _below(parse(read_text(root / PARAMS), PARAMS))
+        except ParameterError:
+            return
+
+
+def _below(data: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in data.items() if isinstance(data, dict) else ():
+        yield f"{above}{name}", value
+        yield from _below(value, f"{above}{name}.")

@@ -1,0 +1,95 @@
+"""What Tab offers: read off files alone, and nothing where they cannot be read."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows import cli
+from flows.console import completion
+
+REPOSITORY = Path(__file__).parents[3]
+DVC = """\
+vars:
+  - params.yaml
+stages:
+  sft:
+    cmd: train
+  evaluate:
+    matrix:
+      policy: [sft]
+"""
+LOCK = "schema: '2.0'\nstages:\n  evaluate@sft:\n    cmd: evaluate\n"
+PARAMS = "sft:\n  steps: 3\n  reward: {exact: 1.0}\nevaluate: {samples: [1, 2]}\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of two stages, as the current folder."""
+    for name, text in {"dvc.yaml": DVC, "dvc.lock": LOCK, "params.yaml": PARAMS, "presets/tiny.yaml": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_names_of_flows_stages_keys_and_presets(root: Path) -> None:
+    assert completion.targets("") == ["language", "offline", "sft", "evaluate", "evaluate@sft"]
+    assert completion.stages("eval") == ["evaluate", "evaluate@sft"]
+    assert completion.edits("") == ["sft.steps=", "sft.reward.exact=", "evaluate.samples="]
+    assert completion.keys("sft.r") == ["sft.reward", "sft.reward.exact"]
+    assert completion.presets("t") == ["tiny"]
+
+
+@pytest.mark.parametrize("broken", ["dvc.yaml", "params.yaml"])
+def test_a_repository_that_cannot_be_read_offers_nothing(root: Path, broken: str) -> None:
+    (root / "params.yaml").write_text("sft: [")
+    (root / broken).unlink()
+    assert completion.edits("") == completion.keys("") == []
+    assert (completion.presets("") == []) == (broken == "dvc.yaml")
+
+
+def test_flows_are_those_of_the_command() -> None:
+    assert (*cli.FLOWS,) == completion.FLOWS
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("posttrain run --set dpo.be", ["dpo.beta="]),
+        ("posttrain run --force pref", ["preferences"]),
+        ("posttrain explain grpo.aggr", ["grpo.aggregation"]),
+        ("posttrain preset simp", ["simpo"]),
+        ("posttrain lineage reward", ["reward_model"]),
+        ("posttrain st", ["status"]),
+    ],
+)
+def test_a_shell_asks_without_anything_heavy_being_imported(line: str, offered: list[str]) -> None:
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    done = shell(_POSTTRAIN_COMPLETE="complete_bash", **words)
+    assert (done.stdout.split(), done.stderr) == (offered, "[]\n")
+
+
+def test_the_script_for_a_shell_names_the_command() -> None:
+    script = shell(_POSTTRAIN_COMPLETE="source_bash").stdout
+    assert "complete -o default -F _posttrain_completion posttrain" in script
+
+
+ASKED = """
+import sys
+sys.argv = ["posttrain"]
+from flows import cli
+try:
+    cli.main()
+finally:
+    print(sorted({"torch", "mlflow", "prefect", "dvc"} & {*sys.modules}), file=sys.stderr)
+"""
+
+
+def shell(**asked: str) -> subprocess.CompletedProcess[str]:
+    """The command as a shell calls it; last on standard error, what it imported of what takes long."""
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **asked}
+    command = [sys.executable, "-c", ASKED]
+    return subprocess.run(command, cwd=REPOSITORY, env=environ, capture_output=True, text=True, check=True)

@@ -1,0 +1,40 @@
+"""Pages that people read: each algorithm has one, every link goes somewhere, and the site has them all."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.claims import COMMENT, FENCED
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(file for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md") for file in ROOT.glob(pattern))
+LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(#[^)\s]+)?\)")
+
+
+def test_every_algorithm_has_a_page():
+    """A module with a `fit` is named, with a link, on a page of docs/algorithms."""
+    pages = "".join(file.read_text() for file in ROOT.glob("docs/algorithms/*.md"))
+    modules = [file for file in ROOT.glob("tasks/algorithms/*/*.py") if "\ndef fit(" in file.read_text()]
+    assert len(modules) > 12
+    assert not [file for file in modules if f"](../../{file.relative_to(ROOT)})" not in pages]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_goes_somewhere(page):
+    for link, anchor in LINK.findall(FENCED.sub("", page.read_text())):
+        target = (page.parent / link).resolve() if link else page
+        assert target.exists(), link
+        assert not anchor or anchor[1:] in anchors(target), f"{link}{anchor}"
+
+
+def test_the_site_has_every_page():
+    listed = set(re.findall(r"[\w/.]+\.md", (ROOT / "mkdocs.yml").read_text().partition("nav:")[2]))
+    pages = {str(page.relative_to(ROOT)) for page in PAGES}
+    assert pages == listed
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub and MkDocs make of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", COMMENT.sub("", FENCED.sub("", page.read_text())), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
