@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class TemporaryServer:
             "PREFECT__SERVER_EPHEMERAL": "1",
             "PREFECT__SERVER_FINAL": "1",
         }
-        self._start = lambda: Command([guard.command("prefect", port)], root, environ, self.log)
+        self._start: Callable[[], Command] = lambda: Command([guard.command("prefect", port)], root, environ, self.log)
         self._command, self._stopping = self._start(), threading.Event()
 
     def wait(self) -> None:

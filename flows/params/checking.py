@@ -39,7 +39,8 @@ def sections(root: Path) -> dict[str, type[Config]]:
 
 def _config(module: str, name: str) -> type[Config]:
     try:
-        return getattr(import_module(module), name)
+        found: type[Config] = getattr(import_module(module), name)
+        return found
     except (ModuleNotFoundError, AttributeError):
         home = Path(__file__).parents[2]
         raise ParameterError(

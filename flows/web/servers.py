@@ -94,7 +94,8 @@ def _port(usual: int) -> int:
                 probe.bind((HOST, wanted))
             except OSError:
                 continue
-            return probe.getsockname()[1]
+            port: int = probe.getsockname()[1]
+            return port
     raise RuntimeError("no free port on loopback")
 
 

@@ -1,6 +1,6 @@
 """Tables on disk (parquet), checked by pandera when written and when read, and curves (csv)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import pandera.errors
 import pandera.pandas as pa
 
 from tasks.common.errors import DataError
+
+Record = dict[str, Any]  # one row by its columns; what stands in each, the table's schema says
 
 
 class Table(pa.DataFrameModel):
@@ -44,7 +46,13 @@ def write(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:
     frame.to_parquet(path, index=False)
 
 
-def write_curves(rows: Sequence[Any], path: Path) -> None:
+def records(frame: pd.DataFrame) -> list[Record]:
+    """The rows."""
+    rows: list[dict[Any, Any]] = frame.to_dict("records")
+    return rows
+
+
+def write_curves(rows: Sequence[Mapping[str, object]], path: Path) -> None:
     """Rows of metrics as csv, numbered from step 1, for `dvc plots` and the report; no rows leave only a header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(list(rows), columns=None if rows else ["loss"])

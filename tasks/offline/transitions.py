@@ -20,7 +20,7 @@ from tasks.common.errors import DataError
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import imported, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
-from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.datasets.tables import Recorded
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import behaviour_folder, files

@@ -5,16 +5,16 @@ the tokens of the whole batch, so a long example weighs more than a short one (a
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.sequences import Batch
 
 
-def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+def cross_entropy(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     """Mean negative log-likelihood of the masked-in tokens, and the share of them that are the model's first choice.
 
     Token t + 1 is predicted at position t: logits (B, T - 1, V) against tokens (B, T - 1).
@@ -27,7 +27,7 @@ def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     return loss, (picked.argmax(dim=-1) == targets).float().mean()
 
 
-def fit(model: Any, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[dict[str, float]]:
+def fit(model: CausalLM, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[dict[str, float]]:
     """Train `model` in place, one step a batch. Yields `loss`, `mean_token_accuracy`, `grad_norm`, `learning_rate`."""
     model.train()
     for batch in batches:
@@ -45,7 +45,7 @@ def fit(model: Any, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[
 
 
 @torch.no_grad()
-def evaluate(model: Any, batches: Iterable[Batch]) -> dict[str, float]:
+def evaluate(model: CausalLM, batches: Iterable[Batch]) -> dict[str, float]:
     """Loss and token accuracy over all tokens of all batches, not a mean of batch means."""
     model.eval()
     loss = accuracy = count = 0.0

@@ -142,7 +142,8 @@ def numbers(group: h5py.Group, number: int | None, field: str) -> NDArray[Any]:
     if not found.shape:
         raise BadEpisode(number, field, "one row a step expected, got a single number")
     _check_storage(found.id, number, field)
-    return found[()]
+    values: NDArray[Any] = found[()]
+    return values
 
 
 def _check_link(group: h5g.GroupID, name: bytes, number: int | None, field: str) -> None:

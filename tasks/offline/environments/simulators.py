@@ -56,7 +56,8 @@ class GraphEnv(gymnasium.Env[Seen, int]):
         return self._observation(), -1.0, there, not there and self.moves == self.limit, {}
 
     def _observation(self) -> Seen:
-        return np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
+        row: Seen = np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
+        return row
 
 
 class KeyToDoorEnv(gymnasium.Env[Seen, int]):
