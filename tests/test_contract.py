@@ -27,6 +27,7 @@ from tasks.common.errors import ConfigError
 from tasks.language import sft
 from tasks.stage import Names, path, read_section
 from tests.conftest import PARAMS, SECTIONS, tiny
+from tests.test_types import TYPES
 
 ROOT = Path(__file__).parent.parent
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")
@@ -292,26 +293,6 @@ def test_rewriting_changes_nothing(tmp_path, monkeypatch):
         assert (tmp_path / Path(name).name).read_text() == (ROOT / name).read_text()
 
 
-TYPES = {"tasks.algorithms.language.causal_lm", "tasks.common.tokenizers"}
-
-
-@pytest.mark.parametrize("module", sorted(TYPES))
-def test_modules_of_types_hold_nothing_that_runs(module):
-    """The modules that are no code deps either: Protocols and typed dictionaries, whose methods have no body."""
-    tree = ast.parse((ROOT / module.replace(".", "/")).with_suffix(".py").read_text())
-    _, *rest = tree.body
-    classes = [node for node in rest if isinstance(node, ast.ClassDef)]
-    others = [ast.unparse(node) for node in rest if not isinstance(node, ast.ClassDef | ast.Import | ast.ImportFrom)]
-    assert classes
-    assert all(text.startswith("Conversation = ") for text in others)
-    for one in classes:
-        for node in one.body:
-            if isinstance(node, ast.FunctionDef):
-                node = node.body[-1]
-            assert isinstance(node, ast.AnnAssign | ast.Expr), f"{module}: {one.name}: {ast.unparse(node)}"
-            assert getattr(node, "value", None) is None or isinstance(node.value, ast.Constant)
-
-
 def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     """The modules that are no code deps: a stage writes the same bytes with a recorder, and without.
 
@@ -319,7 +300,7 @@ def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     """
     others = {"tasks.common.tracking", "tasks.common.mlflow_database"}
     failing = {"tasks.algorithms.common.errors", "tasks.common.config_faults", "tasks.common.errors"}
-    assert others | failing | TYPES == contract.WITHOUT_INFLUENCE
+    assert others | failing | TYPES == contract.WITHOUT_INFLUENCE, "TYPES: tests/test_types.py"
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "mlruns").mkdir()

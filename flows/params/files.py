@@ -44,7 +44,7 @@ def parse(text: str, name: str) -> Any:
         raise ParameterError(f"{name}: not valid YAML ({' '.join(str(error).split())})") from None
 
 
-def size(data: Any, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
+def size(data: object, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
     """How many values it has when aliases are written out; ParameterError where no parameters can be so.
 
     `known` has the sizes of what was seen, so that an alias of an alias of an alias is counted and not walked through.

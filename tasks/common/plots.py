@@ -22,7 +22,7 @@ from tasks.common.estimates import Estimate
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 WIDTH, HEIGHT, COLUMNS = 8.6, 1.7, 4  # inches; panels in a row
-STYLE: Any = {
+STYLE: Any = {  # Any: matplotlib's stubs know each key
     "svg.fonttype": "none",
     "svg.hashsalt": "posttrain",
     "font.family": "sans-serif",

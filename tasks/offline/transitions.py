@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copytree
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,8 +45,9 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
     """Record or import the data set that `out` is named like; the metrics say how long and how good its episodes are."""
     dataset = config.datasets[out.name]
     environment, reference = behaviour_folder.environment(behaviour), behaviour_folder.reference(behaviour)
+    metadata: dict[str, object] = {"location": dataset.location}
     if dataset.source in IMPORTS:
-        episodes, metadata = _imported(out.name, dataset, environment, raw), {"location": dataset.location}
+        episodes = _imported(out.name, dataset, environment, raw)
     else:
         episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
     stored.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
@@ -76,7 +76,7 @@ def _imported(name: str, dataset: Dataset, environment: str, raw: Path) -> list[
     return limited(found, dataset.steps, dataset.episodes)
 
 
-def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, Any]]:
+def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, object]]:
     """Its episodes, and who played them from which seed on."""
     if dataset.source == "medium-replay":
         replayed = limited(behaviour_folder.replay(behaviour), dataset.steps, dataset.episodes)

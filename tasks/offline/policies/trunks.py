@@ -54,6 +54,9 @@ class HuggingFace(nn.Module):
         return not torch.allclose(hidden, hidden[:, :1], atol=1e-3)
 
 
+Trunk = Transformer | HuggingFace
+
+
 @dataclass(frozen=True)
 class LanguageModel:
     """A language model taken apart."""
@@ -93,7 +96,7 @@ def language_model(source: str | Path, revision: str | None) -> LanguageModel:
     return LanguageModel(trunk, tokens, positions, None if same else head, whole.config.max_position_embeddings)
 
 
-def build(sizes: Mapping[str, Any]) -> Transformer | HuggingFace:
+def build(sizes: Mapping[str, Any]) -> Trunk:
     """A trunk with new weights of a trunk's `sizes`."""
     if "architecture" not in sizes:
         return Transformer(**sizes)
