@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from types import ModuleType
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -198,7 +199,7 @@ def ui(
         return 0
 
 
-def _module(flow: str) -> Any:
+def _module(flow: str) -> ModuleType:
     return importlib.import_module(FLOWS[flow])
 
 
@@ -336,7 +337,7 @@ def _foreseen(stage: PlannedStage) -> StageResult:
     return StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")
 
 
-def _facts(result: StageResult) -> dict[str, Any]:
+def _facts(result: StageResult) -> dict[str, object]:
     return {
         "state": result.state,
         "reason": result.reason,

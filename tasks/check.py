@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -91,7 +90,7 @@ def weight_problems(path: Path) -> Iterator[str]:
 def json_problems(path: Path) -> Iterator[str]:
     """Numbers that are NaN or infinite, by their key."""
 
-    def walk(value: Any, key: str) -> Iterator[str]:
+    def walk(value: object, key: str) -> Iterator[str]:
         if isinstance(value, dict):
             for name, inner in value.items():
                 yield from walk(inner, f"{key}.{name}" if key else str(name))

@@ -17,32 +17,36 @@ import grimp
 from ruamel.yaml import YAML
 
 from tasks import metrics, parameters
-from tasks.common.config import Config, schema_of
+from tasks.common.config import Config, Schema, schema_of
 
 # Modules that cannot change an out, so that a change to them re-runs nothing. tests/test_contract.py shows it.
 WITHOUT_INFLUENCE = {
     "tasks.algorithms.common.errors",  # types of what is raised, and then nothing is written
+    "tasks.algorithms.language.causal_lm",  # Protocols, for the type checker alone
     "tasks.common.config_faults",  # what is said of a bad value
     "tasks.common.errors",  # the same
     "tasks.common.mlflow_database",  # where the records are
+    "tasks.common.tokenizers",  # a Protocol, the same
     "tasks.common.tracking",  # records and shows rows; never alters them
 }
+Pipeline = dict[str, Any]  # dvc.yaml, or what it says of one stage
 DVC_YAML, SCHEMA, PARAMS = Path("dvc.yaml"), Path("params.schema.json"), Path("params.yaml")
 PAGE, METRICS_PAGE = Path("docs/parameters.md"), Path("docs/metrics.md")
 
 
-def definition(stage: dict[str, Any]) -> dict[str, Any]:
+def definition(stage: Pipeline) -> Pipeline:
     """What dvc.yaml says of a stage, or of each branch of a stage with `foreach`."""
-    return stage.get("do", stage)
+    found: Pipeline = stage.get("do", stage)
+    return found
 
 
-def branches(pipeline: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def branches(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
     """Name of a stage with `foreach` -> section and key of the dictionary or list that names its branches."""
     texts = {name: stage["foreach"] for name, stage in pipeline["stages"].items() if "foreach" in stage}
     return {name: tuple(text.removeprefix("${").removesuffix("}").split(".")) for name, text in texts.items()}
 
 
-def stage_modules(pipeline: dict[str, Any]) -> dict[str, str]:
+def stage_modules(pipeline: Pipeline) -> dict[str, str]:
     """Stage name -> module, read off the command `python -m <module> ...`."""
     return {name: definition(stage)["cmd"].split()[2] for name, stage in pipeline["stages"].items()}
 
@@ -58,7 +62,7 @@ def code_deps(modules: dict[str, str]) -> dict[str, list[str]]:
     return deps
 
 
-def with_code_deps(pipeline: dict[str, Any]) -> dict[str, Any]:
+def with_code_deps(pipeline: Pipeline) -> Pipeline:
     """The pipeline with every stage's `*.py` deps replaced by the computed ones; in place."""
     for name, files in code_deps(stage_modules(pipeline)).items():
         deps = definition(pipeline["stages"][name])["deps"]
@@ -69,7 +73,7 @@ def with_code_deps(pipeline: dict[str, Any]) -> dict[str, Any]:
     return pipeline
 
 
-def params(pipeline: dict[str, Any]) -> dict[str, list[str]]:
+def params(pipeline: Pipeline) -> dict[str, list[str]]:
     """Stage name -> its `params`: its whole section, but of what names its branches only the own entry."""
     types, wanted = config_types(pipeline), {name: [name] for name in pipeline["stages"]}
     for name, (section, key) in branches(pipeline).items():
@@ -81,7 +85,7 @@ def params(pipeline: dict[str, Any]) -> dict[str, list[str]]:
     return wanted
 
 
-def with_params(pipeline: dict[str, Any]) -> dict[str, Any]:
+def with_params(pipeline: Pipeline) -> Pipeline:
     """The pipeline with every stage's `params` replaced by the computed ones where they differ; in place."""
     for name, keys in params(pipeline).items():
         stage = definition(pipeline["stages"][name])
@@ -90,7 +94,7 @@ def with_params(pipeline: dict[str, Any]) -> dict[str, Any]:
     return pipeline
 
 
-def config_types(pipeline: dict[str, Any]) -> dict[str, type[Config]]:
+def config_types(pipeline: Pipeline) -> dict[str, type[Config]]:
     """Stage name -> its Config class."""
     return {
         name: get_type_hints(importlib.import_module(module).run)["config"]
@@ -98,14 +102,14 @@ def config_types(pipeline: dict[str, Any]) -> dict[str, type[Config]]:
     }
 
 
-def schema(pipeline: dict[str, Any]) -> dict[str, Any]:
+def schema(pipeline: Pipeline) -> Schema:
     """JSON schema of the whole params.yaml, for editors: one required section a stage, nothing else."""
     types = config_types(pipeline)
     sections = {
         name: parameters.describe(schema_of(of, f"#/$defs/{name}.{{model}}"), parameters.parts(of))
         for name, of in types.items()
     }
-    parts: dict[str, Any] = {}  # of sections, which refer to them from the root; two may have one of the same name
+    parts: Schema = {}  # of sections, which refer to them from the root; two may have one of the same name
     for name, content in sections.items():
         parts |= {f"{name}.{model}": part for model, part in content.pop("$defs", {}).items()}
     return {

@@ -9,9 +9,8 @@ import json
 import re
 import tokenize
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from tasks.common.config import Config
+from tasks.common.config import Config, Schema
 from tasks.common.config_faults import expected, resolved
 
 FIELD, VALUES = re.compile(r"    (\w+): "), re.compile(r"\S+(:| \||  ?->) ")
@@ -39,7 +38,7 @@ def _commented(source: str) -> Iterator[tuple[str, str]]:
             yield field[1], f"{text if values else text[0].upper() + text[1:]}."
 
 
-def describe(schema: dict[str, Any], types: Mapping[str, type[Config]]) -> dict[str, Any]:
+def describe(schema: Schema, types: Mapping[str, type[Config]]) -> Schema:
     """The schema of a section, each of its properties with a description; `types` has the classes by their names; in place."""
     for part in (schema, *schema.get("$defs", {}).values()):
         texts = descriptions(types[part["title"]])
@@ -58,14 +57,14 @@ def parts(config_type: type[Config]) -> dict[str, type[Config]]:
     return found
 
 
-def _configs(annotation: Any) -> Iterator[type[Config]]:
+def _configs(annotation: object) -> Iterator[type[Config]]:
     if isinstance(annotation, type) and issubclass(annotation, Config):
         yield annotation
     for inner in getattr(annotation, "__args__", ()):
         yield from _configs(inner)
 
 
-def page(schema: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+def page(schema: Schema, values: Mapping[str, object]) -> str:
     """docs/parameters.md: every key of every section with its default, what it may be, and what it means."""
     lines = [
         "# Parameters",
@@ -79,7 +78,7 @@ def page(schema: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(part: Mapping[str, Any], schema: Mapping[str, Any], values: Any, prefix: str) -> Iterator[list[str]]:
+def _rows(part: Schema, schema: Schema, values: object, prefix: str) -> Iterator[list[str]]:
     for name, below in part["properties"].items():
         below, value = resolved(below, schema), values.get(name) if isinstance(values, Mapping) else None
         meaning, entry = below.get("description", ""), _entry(below, schema)
@@ -98,14 +97,14 @@ def _rows(part: Mapping[str, Any], schema: Mapping[str, Any], values: Any, prefi
             ]
 
 
-def _entry(part: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _entry(part: Schema, schema: Schema) -> Schema | None:
     """Of a dictionary with keys of the user's, or a list of sections, what stands in it."""
     below = part.get("additionalProperties") or part.get("items")
     found = resolved(below, schema) if isinstance(below, dict) else {}
     return found if "properties" in found else None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
 

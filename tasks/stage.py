@@ -90,7 +90,7 @@ class Names:
     so a command has them without the dollar, and the stage itself looks them up.
     """
 
-    params: Mapping[str, Any]
+    params: Mapping[str, object]
     foreach: str
     branch: str
 
@@ -109,8 +109,8 @@ class Names:
             return str(self._at([*place, self.branch, *rest])) if named else self.branch
         return str(self._at([first, *rest]))
 
-    def _at(self, keys: Sequence[str]) -> Any:
-        found: Any = self.params
+    def _at(self, keys: Sequence[str]) -> object:
+        found: object = self.params
         for key in keys:
             if not isinstance(found, Mapping) or key not in found:
                 raise ConfigError(f"{PARAMS}: {'.'.join(keys)} is missing")
@@ -127,9 +127,9 @@ def _load(file: Path) -> Any:
     return YAML(typ="safe").load(file) or {}
 
 
-def own_params(config: Config, branch: str) -> dict[str, Any]:
+def own_params(config: Config, branch: str) -> dict[str, object]:
     """The section as this branch depends on it: of what has an entry for each branch, its own entry alone."""
-    own: dict[str, Any] = {}
+    own: dict[str, object] = {}
     for key, value in config.model_dump().items():
         if isinstance(value, list) and branch in value:
             continue

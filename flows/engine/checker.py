@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 CHECK_FILE = Path("tasks/check.py")
 
@@ -41,7 +40,8 @@ class Checker:
             except BrokenPipeError:
                 answer = ""
             if answer:
-                return json.loads(answer)
+                found: list[str] = json.loads(answer)
+                return found
             self.stop()
             *_, last = ["it ended without an answer", *self._log.read_text(errors="replace").strip().splitlines()]
             return [f"python -m tasks.check: {last}; see {self._log.relative_to(self.root)}"]
@@ -88,7 +88,7 @@ def declared(root: Path, outs: Iterable[Path]) -> Iterator[str]:
                 yield from (f"{out.name}: {key}: expected a finite number, got {bad}" for key, bad in _bad(content))
 
 
-def _bad(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+def _bad(value: object, key: str = "") -> Iterator[tuple[str, float]]:
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _bad(inner, f"{key}.{name}" if key else str(name))

@@ -43,7 +43,8 @@ class StageGraph:
     @cached_property
     def _definitions(self) -> dict[str, Any]:
         with plain_errors("dvc.yaml"):
-            return self._file.resolver.resolve().get("stages", {})
+            found: dict[str, Any] = self._file.resolver.resolve().get("stages", {})
+            return found
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +103,7 @@ class StageGraph:
                     todo += [maker for place in (path, *path.parents) for maker in outs.get(place, ())]
         return [name for name in self._definitions if name in found]
 
-    def _recorded(self, names: Sequence[str]) -> dict[str, Any]:
+    def _recorded(self, names: Sequence[str]) -> Any:
         """What dvc.lock says of these stages, or all of it, as DVC reads it, where that is not so easily found."""
         from dvc.dvcfile import Lockfile
         from dvc.utils.serialize import parse_yaml

@@ -34,7 +34,8 @@ def _parsed(path: str, *_: int) -> dict[str, Any]:
     """The file's content, parsed once as long as its facts stay the same."""
     from dvc.utils.serialize import load_yaml
 
-    return load_yaml(path)
+    content: dict[str, Any] = load_yaml(path)
+    return content
 
 
 def read_entry(root: Path, stage: str) -> dict[str, Any] | None:

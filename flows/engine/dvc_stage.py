@@ -53,11 +53,12 @@ class StageRecords:
         """Why the stage is out of date."""
         return why(self.stage)
 
-    def entry(self) -> dict[str, Any]:
+    def entry(self) -> Entry:
         """The stage as dvc.lock has it or would have it: `cmd`, `deps`, `params`, `outs`."""
         from dvc.stage.serialize import to_single_stage_lockfile
 
-        return to_single_stage_lockfile(self.stage)
+        entry: Entry = to_single_stage_lockfile(self.stage)
+        return entry
 
     def restore(self) -> bool:
         """Under the lock: take the outs from the run cache and record them, if it has them."""
@@ -129,7 +130,7 @@ def run_cache_key(entry: Entry) -> str:
     """DVC's own key of the run cache: of the command, deps, params and the paths of the outs."""
     from dvc.stage.cache import _get_cache_hash
 
-    return _get_cache_hash(copy.deepcopy(dict(entry)), key=True)
+    return str(_get_cache_hash(copy.deepcopy(dict(entry)), key=True))
 
 
 def cached_entries(root: Path, key: str) -> Iterator[Entry]:

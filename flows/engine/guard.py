@@ -102,7 +102,8 @@ def free_port(usual: int = 0) -> int:
                 probe.bind((HOST, wanted))
             except OSError:
                 continue
-            return probe.getsockname()[1]
+            port: int = probe.getsockname()[1]
+            return port
     raise RuntimeError("no free port on loopback")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from flows.engine import dvc_lock, mlflow_runs, mlflow_store
-from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.mlflow_runs import PREFIX, Run
 
@@ -48,14 +48,15 @@ def chain(root: Path, path_or_stage: str) -> Link:
     return walk.link(path, walk.made_now[path][1])
 
 
-def _out_of(root: Path, target: str, entries: Mapping[str, Any]) -> str:
+def _out_of(root: Path, target: str, entries: Mapping[str, Entry]) -> str:
     """The out that a stage's name (its largest), an out's path or a path within an out stands for."""
     outs = {path: name for name, entry in entries.items() for path in dvc_lock.hashes(entry, "outs")}
     if target in entries:
         made = entries[target].get("outs")
         if not made:
             raise PlanError(f"dvc.lock: stage '{target}' has no outs")
-        return max(made, key=lambda out: out.get("size", 0))["path"]
+        largest: str = max(made, key=lambda out: out.get("size", 0))["path"]
+        return largest
     given = Path(target).absolute()
     if given.is_relative_to(root):
         path = PurePosixPath(given.relative_to(root).as_posix())
@@ -68,7 +69,7 @@ def _out_of(root: Path, target: str, entries: Mapping[str, Any]) -> str:
 class _Walk:
     """One walk over the records; each output is looked up once."""
 
-    def __init__(self, root: Path, entries: Mapping[str, Any]) -> None:
+    def __init__(self, root: Path, entries: Mapping[str, Entry]) -> None:
         self.root = root
         self.seen: dict[tuple[str, str], Link] = {}
         self.made_now = {

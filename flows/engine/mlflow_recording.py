@@ -15,10 +15,9 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from flows.engine import dvc_lock, environment, mlflow_runs, mlflow_store
 from flows.engine.coordinator import Coordinator
-from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_runs import PREFIX
-from flows.engine.mlflow_store import Entry
 from flows.engine.state import StageResult
 from tasks.common import mlflow_database
 
@@ -51,7 +50,7 @@ class FlowRun:
         }
         data = {path: md5 for path, md5 in dvc_lock.hashes(entry, "deps").items() if not path.endswith(".py")}
         with mlflow_runs.one_line():
-            run_id = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
+            run_id: str = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
             with self._logging_inputs:
                 self.client.log_inputs(run_id, [_dataset(path, md5) for path, md5 in data.items()])
         return run_id

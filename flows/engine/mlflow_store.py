@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flows.engine import mlflow_runs
 from flows.engine.dvc_lock import Entry, hashes, joined
@@ -103,7 +103,7 @@ def _same_params(logged: Mapping[str, str], entry: Entry) -> bool:
     return all(_value(recorded.get(key, value)) == _value(value) for key, value in logged.items())
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     """A logged value as data: 1 and 1.0 are the same, and so are a tuple and a list."""
     try:
         return json.loads(json.dumps(ast.literal_eval(text)))

@@ -20,7 +20,8 @@ from flows.engine.prefect_server import be_quiet, temporary_server, using
 from flows.engine.state import PlannedStage, StageResult, Watcher
 
 if TYPE_CHECKING:
-    from prefect import Flow
+    from prefect import Flow, Task
+    from prefect.client.schemas.objects import State
 
 LOOK_SECONDS = 0.2  # between two looks at a running stage's log
 
@@ -75,7 +76,7 @@ def _reachable() -> Iterator[None]:
         ) from error
 
 
-def _flow(name: str, execution: Execution) -> "Flow[..., Any]":
+def _flow(name: str, execution: Execution) -> "Flow[[], None]":
     from prefect import flow
     from prefect.futures import PrefectFuture, wait
     from prefect.task_runners import ThreadPoolTaskRunner
@@ -84,7 +85,7 @@ def _flow(name: str, execution: Execution) -> "Flow[..., Any]":
 
     @flow(name=name, task_runner=runner, validate_parameters=False)
     def pipeline() -> None:
-        tasks: dict[str, PrefectFuture[Any]] = {}
+        tasks: dict[str, PrefectFuture[State[object]]] = {}
         with _stopped_by_signals(execution.coordinator):  # again, for Prefect's own handler would wait for the stages
             for stage in execution.planned.values():
                 if stage.reason:
@@ -98,13 +99,13 @@ def _flow(name: str, execution: Execution) -> "Flow[..., Any]":
     return pipeline
 
 
-def _task(name: str, execution: Execution) -> Any:
+def _task(name: str, execution: Execution) -> "Task[..., State[object]]":
     from prefect import get_run_logger, task
     from prefect.cache_policies import NO_CACHE
     from prefect.states import Completed
 
     @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
-    def stage() -> Any:
+    def stage() -> "State[object]":
         future, logger = execution.submit(name), get_run_logger()
         for line in _follow(execution.coordinator.log_of(name), future):
             logger.info(line)
@@ -116,7 +117,7 @@ def _task(name: str, execution: Execution) -> Any:
     return stage
 
 
-def _follow(log: Path, done: "Future[Any]") -> Iterator[str]:
+def _follow(log: Path, done: "Future[StageResult]") -> Iterator[str]:
     """The lines of a stage's log as they are written, until the stage is done."""
     position = 0
     while True:

@@ -9,7 +9,16 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
+
+from flows.engine.dvc_lock import Entry
+
+
+class Note(TypedDict):
+    """What is kept beside the outs."""
+
+    recorded: Entry | None  # the stage's entry in dvc.lock
+    outs: dict[str, bool]  # path -> whether there was something
 
 
 class Previous:
@@ -18,12 +27,13 @@ class Previous:
     def __init__(self, home: Path, stage: str) -> None:
         self.home = home / stage
 
-    def keep(self, outs: Sequence[Path], recorded: Mapping[str, Any] | None) -> None:
+    def keep(self, outs: Sequence[Path], recorded: Entry | None) -> None:
         """Move what exists of `outs` aside; `recorded` is the stage's entry in dvc.lock."""
         self.discard()
         self.home.mkdir(parents=True)
         existing = {str(out): os.path.lexists(out) for out in outs}
-        (self.home / "note.json").write_text(json.dumps({"recorded": recorded, "outs": existing}))
+        note: Note = {"recorded": recorded, "outs": existing}
+        (self.home / "note.json").write_text(json.dumps(note))
         for index, (out, exists) in enumerate(existing.items()):
             if exists:
                 shutil.move(out, self.home / str(index))
@@ -45,11 +55,12 @@ class Previous:
         """Forget what was kept."""
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _note(self) -> dict[str, Any]:
-        return json.loads((self.home / "note.json").read_text())
+    def _note(self) -> Note:
+        note: Note = json.loads((self.home / "note.json").read_text())
+        return note
 
 
-def recover(home: Path, recorded: Mapping[str, Any]) -> None:
+def recover(home: Path, recorded: Mapping[str, Entry]) -> None:
     """After a crash: put back what was kept, unless dvc.lock (`recorded`, by stage) has moved on meanwhile."""
     for folder in home.iterdir() if home.exists() else []:
         previous = Previous(home, folder.name)

@@ -108,7 +108,7 @@ def _stop_descendants() -> None:
 def _descendants() -> set[psutil.Process]:
     def lives(process: psutil.Process) -> bool:
         try:
-            return process.status() != psutil.STATUS_ZOMBIE
+            return bool(process.status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
             return False
 

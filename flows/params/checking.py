@@ -39,7 +39,8 @@ def sections(root: Path) -> dict[str, type[Config]]:
 
 def _config(module: str, name: str) -> type[Config]:
     try:
-        return getattr(import_module(module), name)
+        found: type[Config] = getattr(import_module(module), name)
+        return found
     except (ModuleNotFoundError, AttributeError):
         home = Path(__file__).parents[2]
         raise ParameterError(
@@ -48,7 +49,7 @@ def _config(module: str, name: str) -> type[Config]:
 
 
 def validate(
-    data: Any, types: Sections, sources: Mapping[Key, str], together: Rule = lambda configs: ()
+    data: object, types: Sections, sources: Mapping[Key, str], together: Rule = lambda configs: ()
 ) -> dict[str, Config]:
     """The sections as Configs; ParameterError for the first fault. Its line begins with the edit that made it, if an edit did.
 
@@ -98,7 +99,7 @@ def idle(data: Any, types: Sections) -> Iterator[tuple[list[Key], str]]:
                 yield [(section, *key.split(".")) for key in rule.keys], " and ".join(why)
 
 
-def _values(data: Any, place: Sequence[str]) -> Iterator[Any]:
+def _values(data: Any, place: Sequence[str]) -> Iterator[object]:
     """The value at a place, or those of all entries where it has a `*`."""
     if not place:
         yield data
@@ -109,7 +110,7 @@ def _values(data: Any, place: Sequence[str]) -> Iterator[Any]:
         yield from _values(data[place[0]], place[1:])
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 

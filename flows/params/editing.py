@@ -27,7 +27,7 @@ class Edit:
     """One value to set: `text` as it will stand in the file, `source` as an error names where it came from."""
 
     key: Key
-    value: Any
+    value: object
     text: str
     source: str
 
@@ -125,7 +125,7 @@ class _Laid:
             yield Edit(key, data, _json(data), self.source)
 
 
-def _newly_idle(data: Any, known: Collection[Key], changed: Iterable[Key], types: Sections) -> Iterator[str]:
+def _newly_idle(data: object, known: Collection[Key], changed: Iterable[Key], types: Sections) -> Iterator[str]:
     """What is to be said of an edit: the keys that do nothing now, of those that have changed or that were not `known` to."""
     for keys, why in idle(data, types):
         touched = [key for key in keys if key not in known or any(one[: len(key)] == key for one in changed)]
@@ -138,11 +138,11 @@ def _said(keys: Sequence[Key], why: str) -> str:
     return f"{', '.join('.'.join(key) for key in keys)} {verb} nothing with {why}"
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _has_entry(data: Any, change: Edit, types: Sections) -> None:
+def _has_entry(data: object, change: Edit, types: Sections) -> None:
     """Raise ParameterError where a change is to a part of an entry that is not there: a misspelling of one that is."""
     for depth in range(1, len(change.key) - 1):
         entries, name = _get(data, change.key[:depth]), change.key[depth]
@@ -160,7 +160,7 @@ def _put(data: Any, change: Edit) -> None:
     data[change.key[-1]] = change.value
 
 
-def _get(data: Any, key: Iterable[str]) -> Any:
+def _get(data: object, key: Iterable[str]) -> object:
     for part in key:
         data = data.get(part) if isinstance(data, dict) else None
     return data

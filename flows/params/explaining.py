@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from flows.params.files import PARAMS, ParameterError, params, read_text
+from tasks.common.config import Schema
 from tasks.common.config_faults import expected, resolved, shown, suggestion
 
 SCHEMA = "params.schema.json"
@@ -18,7 +18,8 @@ def explain(root: Path, key: str) -> list[str]:
     except json.JSONDecodeError as error:
         raise ParameterError(f"{SCHEMA}: line {error.lineno}: not valid JSON; `make contract` writes it") from None
     values = params(read_text(root / PARAMS))
-    part, at = schema, values
+    part: Schema = schema
+    at: object = values
     for place, name in enumerate(names := key.split(".")):
         known = _below(part, at, schema)
         if name not in known:
@@ -29,7 +30,7 @@ def explain(root: Path, key: str) -> list[str]:
     return list(_lines(key, part, at, schema))
 
 
-def _lines(key: str, part: Mapping[str, Any], value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
+def _lines(key: str, part: Schema, value: object, schema: Schema) -> Iterator[str]:
     meaning = part.get("description", "").split("\n")[0]
     if not (below := _below(part, value, schema)):
         yield f"{key} = {shown(value)}: {meaning} Expected: {expected(dict(part), dict(schema))}."
@@ -39,7 +40,7 @@ def _lines(key: str, part: Mapping[str, Any], value: Any, schema: Mapping[str, A
         yield from _lines(f"{key}.{name}", inner, value.get(name) if isinstance(value, Mapping) else None, schema)
 
 
-def _below(part: Mapping[str, Any], value: Any, schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _below(part: Schema, value: object, schema: Schema) -> dict[str, Schema]:
     """What stands below a key: its properties, or what the user has put there."""
     if "properties" in part:
         return {name: resolved(inner, schema) for name, inner in part["properties"].items()}

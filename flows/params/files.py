@@ -60,7 +60,7 @@ def params(text: str) -> Any:
     return parse(text, PARAMS)
 
 
-def size(data: Any, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
+def size(data: object, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
     """How many values it has when aliases are written out; ParameterError where no parameters can be so.
 
     `known` has the sizes of what was seen, so that an alias of an alias of an alias is counted and not walked through.

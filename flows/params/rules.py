@@ -5,16 +5,26 @@ after others have run, hours later perhaps. Each rule is a function that yields 
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.params.files import PARAMS, ParameterError
 from tasks.common.config_faults import shown, suggestion
+
+if TYPE_CHECKING:
+    from tasks.language.configs.mixture import MixtureConfig
+    from tasks.language.configs.policies import SamplingConfig
+    from tasks.language.configs.pretrained import PretrainedConfig
+    from tasks.language.configs.report import ReportConfig
+    from tasks.language.configs.responses import ResponsesConfig
+    from tasks.offline.configs.behaviour import BehaviourConfig
+    from tasks.offline.configs.offline_report import OfflineReportConfig
+    from tasks.offline.configs.transitions import TransitionsConfig
 
 # What each method of the offline flow calls its policies, where params.yaml does not.
 VARIANTS: Mapping[str, tuple[str, ...]] = {
@@ -87,14 +97,14 @@ def references(configs: Configs) -> Iterator[Fault]:
             yield from rule(configs)
 
 
-def reported_policies(given: Given, own: Any) -> Iterator[Fault]:
+def reported_policies(given: Given, own: "ReportConfig") -> Iterator[Fault]:
     """The report compares policies that are evaluated."""
     known = [name.partition("@")[2] for name in given.stages if name.startswith("evaluate@")]
     for name in own.policies:
         yield from _one_of(name, known, "policies that dvc.yaml evaluates", "policies")
 
 
-def model_to_start_from(given: Given, own: Any) -> Iterator[Fault]:
+def model_to_start_from(given: Given, own: "PretrainedConfig") -> Iterator[Fault]:
     """What its config.json tells of a model in a folder, before it is read."""
     if own.init == "directory" and "pretrained" in given.out_of_date:
         from tasks.language.configs.pretrained import RECURRENT
@@ -103,7 +113,7 @@ def model_to_start_from(given: Given, own: Any) -> Iterator[Fault]:
             yield "path", f"{own.path} {fault}"
 
 
-def reward_model(given: Given, own: Any) -> Iterator[Fault]:
+def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
     """Where a reward model's score counts, there is one: another stage's, or a model in the folder."""
     path, counts = own.reward_model_path, own.reward.get("reward_model")
     mixed = any(one.reward == "reward_model" for one in given.configs["mixture"].datasets)
@@ -114,7 +124,7 @@ def reward_model(given: Given, own: Any) -> Iterator[Fault]:
         yield "reward_model_path", f"{expected}, got {shown(path)}"
 
 
-def passed_over(given: Given, own: Any) -> Iterator[Fault]:
+def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig") -> Iterator[Fault]:
     """Of generated problems it is known how many there are; of files and the hub it is not."""
     problems, mixed = given.configs["problems"], getattr(own, "datasets", None)
     known = problems.source == "generated" and (mixed is None or any(one.source == "problems" for one in mixed))
@@ -122,14 +132,14 @@ def passed_over(given: Given, own: Any) -> Iterator[Fault]:
         yield "skip", f"expected less than problems.train = {problems.train}, got {own.skip}"
 
 
-def mixed_files(given: Given, own: Any) -> Iterator[Fault]:
+def mixed_files(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
     """Files of the mixture are there."""
     for number, one in enumerate(own.datasets):
         if one.source == "file":
             yield from _there(given.root, own.path, one.location, f"datasets.{number}.location")
 
 
-def environments(given: Given, own: Any) -> Iterator[Fault]:
+def environments(given: Given, own: "BehaviourConfig") -> Iterator[Fault]:
     """An environment that is to be played in is one of ours, Gymnasium's, or of a package that is installed."""
     from tasks.offline.configs.behaviour import OWN
 
@@ -142,14 +152,14 @@ def environments(given: Given, own: Any) -> Iterator[Fault]:
             yield f"environments.{name}", fault
 
 
-def imported_files(given: Given, own: Any) -> Iterator[Fault]:
+def imported_files(given: Given, own: "TransitionsConfig") -> Iterator[Fault]:
     """What is to be imported from the disk is there."""
     for name, one in own.datasets.items():
         if one.source in ("minari", "d4rl") and f"transitions@{name}" in given.out_of_date:
-            yield from _there(given.root, own.path, one.location, f"datasets.{name}.location")
+            yield from _there(given.root, own.path, str(one.location), f"datasets.{name}.location")
 
 
-def measured_policies(given: Given, own: Any) -> Iterator[Fault]:
+def measured_policies(given: Given, own: "OfflineReportConfig") -> Iterator[Fault]:
     """An expectation is about policies that are measured on its data set, or about the data itself."""
     known: dict[str, list[str]] = {}
     for one in own.policies.values():
@@ -206,7 +216,7 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
     )
 
 
-RULES = (
+RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
     ("report", reported_policies),
     ("responses", passed_over),

@@ -122,7 +122,7 @@ class Training:
         if not own:
             self._say("is of another training (other parameters, inputs, code or machine); this one starts afresh")
             return []
-        rows = json.loads(bytes(tensors.pop("rows").tolist()))
+        rows: list[Row] = json.loads(bytes(tensors.pop("rows").tolist()))
         for name, part in state.items():
             mine = {key.removeprefix(f"{name}/"): t for key, t in tensors.items() if key.startswith(f"{name}/")}
             if isinstance(part, torch.Generator):
@@ -173,13 +173,13 @@ class Best:
         self.score = -float("inf")
         self.weights: dict[str, Tensor] = {}
 
-    def offer(self, score: float, model: torch.nn.Module) -> None:
+    def offer(self, score: float, model: Stateful) -> None:
         """Keep a copy of the model's weights if the score is higher than any before; NaN never is."""
         if score > self.score:
             self.score = score
             self.weights = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
 
-    def restore(self, model: torch.nn.Module) -> None:
+    def restore(self, model: Stateful) -> None:
         """Give the model its best weights back; it stays as it is if none were offered."""
         if self.weights:
             model.load_state_dict(self.weights)

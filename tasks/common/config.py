@@ -6,12 +6,20 @@ use, and imports nothing else for it.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError, core_schema
 
 # Names that the user chooses. Files are called by them: none can lead out of its folder.
@@ -26,20 +34,21 @@ Name = Annotated[str, Field(pattern=NAME.pattern)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
 Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
 Settings = TypeVar("Settings", bound=Any)
+Schema = dict[str, Any]  # of JSON Schema, itself JSON
 SAID = object()  # that keys do nothing is said, and no value of theirs refused
 
 
 class _Distinct:
     """Of a list: no item stands in it twice."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, core: core_schema.CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
         return {**handler(core), "uniqueItems": True}
 
     @staticmethod
-    def _check(items: list[Any]) -> list[Any]:
+    def _check(items: list[Hashable]) -> list[Hashable]:
         if len(set(items)) < len(items):
             raise PydanticCustomError("distinct", "expected none twice")
         return items
@@ -57,8 +66,8 @@ class Idle:
     """
 
     keys: tuple[str, ...]
-    where: Mapping[str, tuple[Any, ...]]  # those of `neutral` stand before the keys in the section
-    neutral: Any = SAID
+    where: Mapping[str, tuple[object, ...]]  # those of `neutral` stand before the keys in the section
+    neutral: object = SAID
 
     @property
     def condition(self) -> str:
@@ -85,7 +94,7 @@ class Config(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _does_something(cls, value: Any, info: ValidationInfo) -> Any:
+    def _does_something(cls, value: object, info: ValidationInfo) -> object:
         for rule in cls.idle_rules():
             if rule.neutral is SAID or info.field_name not in rule.keys or value == rule.neutral:
                 continue
@@ -95,24 +104,25 @@ class Config(BaseModel):
         return value
 
     @classmethod
-    def from_yaml(cls, section: Any) -> "Config":
+    def from_yaml(cls, section: object) -> "Config":
         """The section as it was read from params.yaml; pydantic's ValidationError if it is none."""
         return cls.model_validate_json(json.dumps(section, default=str))
 
 
 def settings_of(config: Config, kind: type[Settings]) -> Settings:
     """An algorithm's settings, a dataclass, from the keys of the same names in a stage's section."""
-    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
+    settings: Settings = kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
+    return settings
 
 
-def schema_of(config_type: type[Config], ref_template: str = "#/$defs/{model}") -> dict[str, Any]:
+def schema_of(config_type: type[Config], ref_template: str = "#/$defs/{model}") -> Schema:
     """A section's JSON schema."""
     schema = config_type.model_json_schema(ref_template=ref_template)
     _name_properties(schema)
     return schema
 
 
-def _name_properties(part: Any) -> None:
+def _name_properties(part: object) -> None:
     """Of dictionaries with a pattern for their keys, which pydantic lets have others as well: all keys are to match it."""
     for below in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _name_properties(below)

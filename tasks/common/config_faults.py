@@ -4,11 +4,10 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 from pydantic import ValidationError
 
-from tasks.common.config import Config, schema_of
+from tasks.common.config import Config, Schema, schema_of
 
 Key = tuple[str, ...]
 SHOWN = 6  # names of many
@@ -57,11 +56,11 @@ def explain(error: ValidationError, section: str, types: Mapping[str, type[Confi
 
 
 @cache
-def _schema(config_type: type[Config]) -> dict[str, Any]:
+def _schema(config_type: type[Config]) -> Schema:
     return schema_of(config_type)
 
 
-def _part(schema: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:
+def _part(schema: Schema, key: Sequence[str]) -> Schema:
     """What the schema says of the value at a key."""
     part = resolved(schema, schema)
     for name in key:
@@ -72,7 +71,7 @@ def _part(schema: dict[str, Any], key: Sequence[str]) -> dict[str, Any]:
     return part
 
 
-def resolved(part: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
+def resolved(part: Schema, schema: Schema) -> Schema:
     """A part of a JSON schema with what it refers to in the reference's place; what stands beside the reference goes before."""
     while "$ref" in part:
         named = schema["$defs"][part["$ref"].rpartition("/")[2]]
@@ -85,7 +84,7 @@ def free(config_type: type[Config], key: Sequence[str]) -> bool:
     return isinstance(_part(_schema(config_type), key).get("additionalProperties"), dict)
 
 
-def expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
+def expected(part: Schema, schema: Schema) -> str:
     """What a part of the schema accepts, in words."""
     part = resolved(part, schema)
     if "const" in part:
@@ -102,7 +101,7 @@ def expected(part: dict[str, Any], schema: dict[str, Any]) -> str:
     return f"{TYPES[part.get('type', 'object')]} {bounds}".strip()
 
 
-def _did_you_mean(key: Key, known: Mapping[str, Any], types: Mapping[str, type[Config]]) -> str:
+def _did_you_mean(key: Key, known: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:
     *above, name = key
     close = difflib.get_close_matches(name, list(known), 1, 0.5)
     if close:
@@ -123,7 +122,7 @@ def some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as an error or a change shows it: short, text in quotes, of many entries their names."""
     text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if len(text) > 60 and isinstance(value, dict):

@@ -33,7 +33,8 @@ def pass_at_k(correct: ArrayLike, samples: int, k: int) -> NDArray[np.float64]:
         raise ValueError(f"pass@{k} needs at least {k} samples, there are {samples}")
     wrong = samples - np.asarray(correct, dtype=np.int64)
     factors = (wrong[:, None] - np.arange(k)) / (samples - np.arange(k))
-    return 1.0 - np.clip(factors, 0.0, None).prod(axis=1)
+    chance: NDArray[np.float64] = 1.0 - np.clip(factors, 0.0, None).prod(axis=1)
+    return chance
 
 
 def majority(answers: Sequence[Hashable | None], reference: Hashable) -> float:
@@ -56,7 +57,8 @@ def best_of(scores: ArrayLike, correct: ArrayLike) -> NDArray[np.float64]:
     """
     scores, correct = np.asarray(scores, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     leaders = scores == scores.max(axis=1, keepdims=True)
-    return (leaders * correct).sum(axis=1) / leaders.sum(axis=1)
+    chance: NDArray[np.float64] = (leaders * correct).sum(axis=1) / leaders.sum(axis=1)
+    return chance
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ def resampled_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.
     values = np.asarray(values, dtype=np.float64)
     rng, count = np.random.default_rng(seed), len(values)
     drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(resamples)]
-    return np.stack(drawn) @ values / count
+    means: NDArray[np.float64] = np.stack(drawn) @ values / count
+    return means
 
 
 def bootstrap(values: ArrayLike, seed: int, resamples: int) -> Estimate:

@@ -9,7 +9,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 DATABASE = Path("mlruns/mlflow.db")
 ARTIFACTS = Path("mlruns/artifacts")
@@ -26,7 +29,7 @@ def address(root: Path) -> str:
     return f"sqlite:///{root.absolute() / DATABASE}"
 
 
-def open_client(root: Path) -> Any:
+def open_client(root: Path) -> "MlflowClient":
     """An MlflowClient of the database, which is made if there is none; DatabaseError where it is not MLflow's, or damaged.
 
     One that was left half made by a kill (by an earlier version: now it is made beside and renamed) is made anew.

@@ -7,21 +7,44 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 from tasks.common.errors import DataError
+from tasks.common.tokenizers import Tokenizer
 
 SHOWN = 3  # names of many
 SECONDS, MEMORY = 20, 2**30  # of a chat template, to render a question: more is an attack, or a loop without end
 QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
 
 
-def load(kind: Any, source: str | Path, new: Collection[str] = (), **arguments: Any) -> Any:
+class Named(Protocol):
+    """A model whose weights have names."""
+
+    base_model_prefix: str  # of the names of its body's weights
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The weights with their names."""
+        ...
+
+
+Model = TypeVar("Model", bound=Named)
+Loaded = TypeVar("Loaded", covariant=True)
+
+
+class AutoClass(Protocol[Loaded]):
+    """One of transformers' Auto classes, or a class of models."""
+
+    def from_pretrained(self, source: str | Path, **arguments: Any) -> tuple[Loaded, Mapping[str, Any]]:
+        """The model, and what is said of its files (`output_loading_info`)."""
+        ...
+
+
+def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), **arguments: Any) -> Model:
     """A model of an Auto class `kind`, in fp32, from a folder in Hugging Face layout or, with a revision, a hub id.
 
     `new` are weights of a head that it may lack, and have another one for. DataError with one line unless weights and config.json fit each other and are finite.
@@ -50,17 +73,18 @@ def load(kind: Any, source: str | Path, new: Collection[str] = (), **arguments: 
     return model
 
 
-def load_tokenizer(source: str | Path, **arguments: Any) -> Any:
+def load_tokenizer(source: str | Path, **arguments: Any) -> Tokenizer:
     """The tokenizer beside a model; DataError with one line if none can be read."""
     from transformers import AutoTokenizer
 
     if isinstance(source, Path):
         arguments["local_files_only"] = True
     with _one_line(source):
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **arguments)
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **arguments)
+    return tokenizer
 
 
-def check_tokenizer(source: str | Path, tokenizer: Any, rows: int) -> None:
+def check_tokenizer(source: str | Path, tokenizer: Tokenizer, rows: int) -> None:
     """DataError with one line unless it has an end token, no token beyond the model's `rows`, and a template that asks."""
     if tokenizer.eos_token_id is None:
         raise DataError(f"{source}: the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
@@ -99,7 +123,7 @@ def _one_line(source: str | Path) -> Iterator[None]:
         raise DataError(f"{source}: cannot be loaded ({type(error).__name__}: {said})") from None
 
 
-def _check_template(source: str | Path, tokenizer: Any) -> None:
+def _check_template(source: str | Path, tokenizer: Tokenizer) -> None:
     """In a child with little time and memory: a template is a program of whoever made it."""
     chats: list[list[dict[str, str]]] = [[{"role": "user", "content": QUESTION}]]
     chats.append([*chats[0], {"role": "assistant", "content": ANSWER}])

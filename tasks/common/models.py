@@ -5,7 +5,13 @@ transformers is imported by the functions that need it: it costs two seconds, an
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from tasks.algorithms.language.causal_lm import PretrainedModel
+    from tasks.common.tokenizers import Tokenizer
+
+Model = TypeVar("Model", bound="PretrainedModel")
 
 
 def device() -> str:
@@ -15,29 +21,30 @@ def device() -> str:
     return os.environ.get("POSTTRAIN_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def load_model(path: Path) -> Any:
+def load_model(path: Path) -> "PretrainedModel":
     """A causal language model in fp32, in evaluation mode (dropout off)."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
+    model: PretrainedModel = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
     return placed(model)
 
 
-def placed(model: Any) -> Any:
+def placed(model: Model) -> Model:
     """The model on the device, in evaluation mode, with the faster products where it has plain linear layers."""
     from tasks.algorithms.common.linear import with_fast_products
 
     return with_fast_products(model).eval().to(device())
 
 
-def load_tokenizer(path: Path) -> Any:
+def load_tokenizer(path: Path) -> "Tokenizer":
     """The tokenizer saved beside a model."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(path, local_files_only=True)
+    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    return tokenizer
 
 
-def save_model(model: Any, tokenizer: Any, path: Path) -> None:
+def save_model(model: "PretrainedModel", tokenizer: "Tokenizer", path: Path) -> None:
     """Model and tokenizer as one directory that `from_pretrained` loads."""
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)

@@ -7,14 +7,13 @@ a report that plain `dvc metrics show` is to print.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 SHARED = Path(__file__).parent / "templates"
 
 
-def write(templates: Path, name: str, view: Mapping[str, Any], figures: Mapping[str, str], out: Path) -> None:
+def write(templates: Path, name: str, view: Mapping[str, object], figures: Mapping[str, str], out: Path) -> None:
     """Render `name`.html and `name`.md from the folder `templates`; figures (SVG by name) become files, and `figures` in them."""
     out.mkdir(parents=True, exist_ok=True)
     for kind in ("html", "md"):

@@ -22,7 +22,7 @@ from tasks.common.estimates import Estimate
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 WIDTH, HEIGHT, COLUMNS = 8.6, 1.7, 4  # inches; panels in a row
-STYLE: Any = {
+STYLE: Any = {  # Any: matplotlib's stubs know each key
     "svg.fonttype": "none",
     "svg.hashsalt": "posttrain",
     "font.family": "sans-serif",
@@ -141,12 +141,15 @@ def calibration(frame: pd.DataFrame, name: str) -> str:
         return _svg(figure, name)
 
 
+Line = tuple[Sequence[float], Sequence[float]]  # the xs and ys of one seed
+
+
 @dataclass(frozen=True)
 class Panel:
     """One of several small plots: for each label one line, or cloud of points, a seed."""
 
     title: str
-    seeds: Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]  # label -> (xs, ys) of each seed
+    seeds: Mapping[str, Sequence[Line]]  # label -> (xs, ys) of each seed
     levels: Mapping[str, float]  # name -> a height to compare with, drawn across
 
 
@@ -186,7 +189,7 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
         return _svg(figure, name)
 
 
-def _seeds(axis: Axes, seeds: Sequence[tuple[Sequence[float], Sequence[float]]], colour: str, points: bool) -> None:
+def _seeds(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None:
     if points:
         for xs, ys in seeds:
             axis.plot(xs, ys, "o", color=colour, markersize=3.5, alpha=0.7, markeredgewidth=0)

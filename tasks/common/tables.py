@@ -10,6 +10,8 @@ import pandera.pandas as pa
 
 from tasks.common.errors import DataError
 
+Record = dict[str, Any]  # one row by its columns; what stands in each, the table's schema says
+
 
 class Table(pa.DataFrameModel):
     """Base of all tables: exactly the declared columns, none of them null."""
@@ -44,7 +46,13 @@ def write(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:
     frame.to_parquet(path, index=False)
 
 
-def write_curves(rows: Sequence[Any], path: Path) -> None:
+def records(frame: pd.DataFrame) -> list[Record]:
+    """The rows."""
+    rows: list[dict[Any, Any]] = frame.to_dict("records")
+    return rows
+
+
+def write_curves(rows: Sequence[Mapping[str, object]], path: Path) -> None:
     """Rows of metrics as csv, numbered from step 1, for `dvc plots` and the report; no rows leave only a header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(list(rows), columns=None if rows else ["loss"])

@@ -18,16 +18,19 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tasks.common import mlflow_database
 from tasks.common.mlflow_database import DatabaseError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
 
 T = TypeVar("T")
 Row = Mapping[str, float]
+Nested = Mapping[str, "float | Nested"]
 FLUSH_SECONDS = 5.0  # log_metric costs 21 ms a value, a batch of a thousand 60 ms
 BATCH = 1000  # MLflow's limit of metrics in one call
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is named 10%BC
@@ -36,9 +39,9 @@ NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is name
 class StageRun:
     """Buffers one MLflow run's metrics and writes them in batches; what could not be written waits for the next time."""
 
-    def __init__(self, client: Any, run_id: str) -> None:
+    def __init__(self, client: "MlflowClient", run_id: str) -> None:
         self.client, self.run_id = client, run_id
-        self.pending: list[Any] = []
+        self.pending: list[Metric] = []
         self.flushed = time.monotonic()
 
     def add(self, row: Mapping[str, float], step: int) -> None:
@@ -65,7 +68,7 @@ _part: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
 
 
 @contextmanager
-def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) -> Iterator[None]:
+def run(flow: str, stage: str, params: Mapping[str, object], metrics_path: Path) -> Iterator[None]:
     """Record one execution of a stage: its params, the rows that `track` drains, and its final metrics.
 
     `stage` is its name in dvc.yaml, with the branch, if it is one of several.
@@ -85,7 +88,7 @@ def run(flow: str, stage: str, params: Mapping[str, Any], metrics_path: Path) ->
                 _ended(recorder, metrics)
 
 
-def _opened(flow: str, stage: str, params: Mapping[str, Any]) -> StageRun:
+def _opened(flow: str, stage: str, params: Mapping[str, object]) -> StageRun:
     """The recorder of the coordinator's run, or of a new one, with its parameters written."""
     from mlflow import MlflowClient
     from mlflow.entities import Param
@@ -171,14 +174,15 @@ def log_table(frame: "pd.DataFrame", name: str) -> None:
             recorder.client.log_table(recorder.run_id, frame, name)
 
 
-def _new_run(client: Any, flow: str, stage: str) -> str:
+def _new_run(client: "MlflowClient", flow: str, stage: str) -> str:
     found = client.get_experiment_by_name(flow)
     artifacts = str(mlflow_database.ARTIFACTS.absolute())
     experiment = found.experiment_id if found else client.create_experiment(flow, artifact_location=artifacts)
-    return client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage}).info.run_id
+    run_id: str = client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage}).info.run_id
+    return run_id
 
 
-def _flatten(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+def _flatten(metrics: Nested, prefix: str = "") -> Iterator[tuple[str, float]]:
     for key, value in metrics.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}/")

@@ -24,7 +24,7 @@ METRICS = {
 def run(config: CorpusConfig, problems: Path, out: Path) -> Metrics:
     """Write corpus.parquet (schema Documents), shuffled."""
     rng = random.Random(config.seed)
-    train = tables.read(Problems, problems / "train.parquet").to_dict("records")
+    train = tables.records(tables.read(Problems, problems / "train.parquet"))
     rows = [("fact", word_problems.arithmetic_fact(rng, config.largest)) for _ in range(config.facts)]
     for row in rng.choices(train, k=config.solutions):
         rows.append(("solution", word_problems.loose_form(rng, row["question"], row["solution"])))

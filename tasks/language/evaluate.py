@@ -11,16 +11,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from tasks.algorithms.language import completions, reward_model, rollouts
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.common import estimates, models, tables, tracking
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate
+from tasks.common.tables import Record
+from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat
 from tasks.language.reporting import measures
@@ -44,10 +46,10 @@ METRICS = {
 class Models:
     """The policy with its tokenizer, what it is held against, and the reward model, if there is one."""
 
-    policy: Any
-    reference: Any
-    scorer: Any | None
-    tokenizer: Any
+    policy: PretrainedModel
+    reference: PretrainedModel
+    scorer: PretrainedModel | None
+    tokenizer: Tokenizer
 
 
 def run(
@@ -88,7 +90,7 @@ def run(
     return {"best_temperature": best, **{name: asdict(estimate) for name, estimate in found.items()}}
 
 
-def _shared_tokenizer(policy: Path, *others: Path) -> Any:
+def _shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:
     """The policy's tokenizer; log-ratios and rewards of its tokens mean nothing to a model with another vocabulary."""
     tokenizer = models.load_tokenizer(policy)
     for other in others:
@@ -126,10 +128,10 @@ def _encode(loaded: Models, asked: pd.DataFrame) -> list[list[int]]:
 
 def _generations(
     config: EvaluateConfig, loaded: Models, verifier: Verifier, asked: pd.DataFrame, best: float
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Record]:
     """One row for each answer: all greedy ones, then all samples of each temperature, each temperature drawn once."""
     encoded = _encode(loaded, asked)
-    problems = asked.to_dict("records")
+    problems = tables.records(asked)
     temperatures = sorted({0.0, *config.temperatures, best})
     starts = range(0, len(asked), config.batch_size)
     drawn = chain.from_iterable(
@@ -204,7 +206,7 @@ def _strict(text: str, answer: str) -> bool:
     return given is not None and answers.same_number(given, answer)
 
 
-def _judged(problem: Mapping[Any, Any], text: str, ended: bool, verdict: float) -> dict[str, Any]:
+def _judged(problem: Record, text: str, ended: bool, verdict: float) -> Record:
     score = rubric.score(problem["question"], problem["solution"], problem["answer"], text, ended)
     points = {"correctness": score.correctness, "reasoning": score.reasoning, "clarity": score.clarity}
     right = {"strict": _strict(text, problem["answer"]), "lenient": verdict == 1.0}

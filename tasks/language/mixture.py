@@ -4,12 +4,12 @@ import random
 import sys
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from tasks.common import tables, tracking
 from tasks.common.errors import ConfigError
+from tasks.common.tables import Record
 from tasks.language.configs.mixture import Dataset, MixtureConfig
 from tasks.language.data import gsm8k
 from tasks.language.tables.problems import Problems, Prompts
@@ -32,7 +32,7 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     shares = [
         round(config.prompts * end / ends[-1]) for end in ends
     ]  # rounded where they meet, they add up to all prompts
-    rows: list[dict[str, Any]] = []
+    rows: list[Record] = []
     asked: set[str] = set()  # what validation and test ask is never trained on, and nothing twice
     for held_out in ("validation", "test"):
         asked |= set(tables.read(Problems, problems / f"{held_out}.parquet")["question"])
@@ -68,10 +68,10 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     return metrics
 
 
-def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path) -> list[dict[Any, Any]]:
+def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path) -> list[Record]:
     """All rows of one data set, in the form of Problems."""
     if dataset.source == "problems":
-        return tables.read(Problems, problems / "train.parquet").iloc[config.skip :].to_dict("records")
+        return tables.records(tables.read(Problems, problems / "train.parquet").iloc[config.skip :])
     if dataset.source == "file":
         return gsm8k.read_jsonl(raw / dataset.location)
     return gsm8k.read_hub(dataset.location, dataset.hub_config, str(dataset.hub_revision), str(dataset.hub_split))

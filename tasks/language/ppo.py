@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import ppo
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.common import models
+from tasks.common.checkpoints import Stateful
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.ppo import PpoConfig
@@ -44,7 +44,7 @@ def run(
                 steps=config.steps,
             )
 
-        state: dict[str, Any] = {
+        state: dict[str, Stateful] = {
             "critic": critic,
             "optimizer": optimizer,
             "critic_optimizer": critic_optimizer,

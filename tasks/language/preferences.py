@@ -6,14 +6,14 @@ shares its prompt with a training pair.
 
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tasks.common import tables, tracking
 from tasks.common.errors import DataError
+from tasks.common.tables import Record
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.rewards import annotator, rubric
 from tasks.language.tables.preferences import Annotations, Comparisons
@@ -22,7 +22,6 @@ from tasks.language.tables.responses import Responses
 from tasks.stage import Metrics, main
 
 SAMPLE_ROWS = 50  # of the rankings shown in MLflow
-Row = dict[Any, Any]
 METRICS = {
     "pairs/train": "The number of comparisons that are trained on.",
     "pairs/test": "The number of comparisons whose prompts are held out.",
@@ -41,13 +40,13 @@ def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -
     """Score, rank and pair the responses; write annotations, training comparisons and test comparisons."""
     rng = np.random.default_rng(config.seed)
     sampled = tables.read(Responses, responses / "responses.parquet").sort_values(["prompt_id", "sample"])
-    known = tables.read(Problems, problems / "train.parquet").set_index("problem_id").to_dict("index")
+    known = {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
     held_out = _held_out(sampled["prompt_id"].unique(), config.test_share, rng)
-    annotations: list[Row] = []
-    pairs: list[Row] = []
-    shown: list[Row] = []
+    annotations: list[Record] = []
+    pairs: list[Record] = []
+    shown: list[Record] = []
     for prompt_id, group in sampled.groupby("prompt_id"):
-        rows: list[Row] = group.to_dict("records")
+        rows = tables.records(group)
         scores = [_score(known[prompt_id], row) for row in rows]
         utilities = annotator.noisy_utilities([score.total for score in scores], config.temperature, rng)
         ranking = annotator.tie_groups(utilities, config.tie_margin)
@@ -73,16 +72,16 @@ def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -
     return _metrics(annotated, compared, in_test)
 
 
-def _held_out(prompt_ids: Any, share: float, rng: np.random.Generator) -> set[str]:
+def _held_out(prompt_ids: ArrayLike, share: float, rng: np.random.Generator) -> set[str]:
     order = rng.permutation(np.sort(np.asarray(prompt_ids, dtype=object)))
     return set(order[: max(1, round(share * len(order)))])
 
 
-def _score(problem: Row, row: Row) -> rubric.RubricScore:
+def _score(problem: Record, row: Record) -> rubric.RubricScore:
     return rubric.score(problem["question"], problem["solution"], problem["answer"], row["response"], row["ended"])
 
 
-def _pairs(rows: list[Row], utilities: NDArray[np.float64], strong: float, rng: np.random.Generator) -> list[Row]:
+def _pairs(rows: list[Record], utilities: NDArray[np.float64], strong: float, rng: np.random.Generator) -> list[Record]:
     """All pairs of one prompt's responses that differ in rank and in text.
 
     Which of the two is shown as a is a coin's throw; the comparison's id ends in their sample numbers, a first.
@@ -113,7 +112,7 @@ def _pairs(rows: list[Row], utilities: NDArray[np.float64], strong: float, rng: 
     return found
 
 
-def _metrics(annotated: pd.DataFrame, compared: pd.DataFrame, in_test: Any) -> Metrics:
+def _metrics(annotated: pd.DataFrame, compared: pd.DataFrame, in_test: "pd.Series[bool]") -> Metrics:
     """METRICS of the annotations and comparisons.
 
     Of `flipped`: two annotators who each contradict the rubric in 15 % agree with each other in 75 %; people did in 73 % (arXiv:2203.02155, section 3.4).

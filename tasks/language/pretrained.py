@@ -15,11 +15,13 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from tasks.algorithms.common.linear import with_fast_products
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import sft
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.sequences import Batch, make_batch
 from tasks.common import model_files, models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.documents import Documents
 from tasks.common.errors import ConfigError, DataError
+from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
@@ -63,7 +65,7 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
     return {"weights": model.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
 
 
-def architecture(config: PretrainedConfig, tokenizer: Any) -> LlamaConfig:
+def architecture(config: PretrainedConfig, tokenizer: Tokenizer) -> LlamaConfig:
     """A Llama with tied embeddings and a feed-forward width of 8/3, as in arXiv:2302.13971."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
@@ -81,7 +83,7 @@ def architecture(config: PretrainedConfig, tokenizer: Any) -> LlamaConfig:
     )
 
 
-def packed(texts: list[str], tokenizer: Any, config: PretrainedConfig, start: int = 0) -> Iterator[Batch]:
+def packed(texts: list[str], tokenizer: Tokenizer, config: PretrainedConfig, start: int = 0) -> Iterator[Batch]:
     """Documents end to end, each opened by the start token, cut into rows of `context` tokens; every token counts.
 
     Batches from number `start` on, up to `steps`.
@@ -109,20 +111,19 @@ def drawn(count: int, size: int, seed: int) -> Iterator[list[int]]:
         order = order[size:]
 
 
-def existing(config: PretrainedConfig, raw: Path) -> tuple[Any, Any]:
+def existing(config: PretrainedConfig, raw: Path) -> tuple[PretrainedModel, Tokenizer]:
     """A model that someone trained already, given a chat template and a padding token where it has none."""
     if config.init == "directory":
-        source: dict[str, Any] = {"pretrained_model_name_or_path": raw, "local_files_only": True}
+        name: str | Path = raw
+        at: dict[str, Any] = {"local_files_only": True}
         if not (raw / "config.json").is_file():
             raise ConfigError(
                 f"params.yaml: pretrained.path: {raw} holds no config.json; expected a model in Hugging Face layout"
             )
     else:
-        source = {"pretrained_model_name_or_path": config.hub_id, "revision": config.hub_revision}
-    architectures.check_config(source)
-    name: str | Path = source["pretrained_model_name_or_path"]
-    at = {} if isinstance(name, Path) else {"revision": config.hub_revision}
-    model = model_files.load(AutoModelForCausalLM, name, **at).eval()
+        name, at = config.hub_id, {"revision": config.hub_revision}
+    architectures.check_config({"pretrained_model_name_or_path": name, **at})
+    model: PretrainedModel = model_files.load(AutoModelForCausalLM, name, **at).eval()
     tokenizer = model_files.load_tokenizer(name, **at)
     architectures.check_model(str(name), model)
     model_files.check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)

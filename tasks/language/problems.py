@@ -4,12 +4,12 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from tasks.common import tables, tracking
 from tasks.common.errors import ConfigError, DataError
+from tasks.common.tables import Record
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import gsm8k, word_problems
 from tasks.language.tables.problems import Demonstrations, Problems
@@ -38,7 +38,7 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
     return {name: len(rows) for name, rows in splits.items()}
 
 
-def demonstrations(config: ProblemsConfig, train: list[dict[str, Any]]) -> pd.DataFrame:
+def demonstrations(config: ProblemsConfig, train: list[Record]) -> pd.DataFrame:
     """What SFT imitates: the worked solutions, some of the generated ones done carelessly, as people do."""
     rng = random.Random(config.seed)
     careless = config.source == "generated"
@@ -51,12 +51,12 @@ def demonstrations(config: ProblemsConfig, train: list[dict[str, Any]]) -> pd.Da
     return pd.DataFrame(rows)
 
 
-def generated(config: ProblemsConfig) -> dict[str, list[dict[str, Any]]]:
+def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
     """Draw problems; a chain of arithmetic belongs to one split, so no split holds another's problem in new words."""
     rng = random.Random(config.seed)
     weights = (config.one_step, config.two_steps, config.three_steps)
     wanted = {name: getattr(config, name) for name in SPLITS}
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
+    rows: dict[str, list[Record]] = {name: [] for name in SPLITS}
     home: dict[tuple[str, ...], str] = {}
     questions: set[str] = set()
     fruitless = 0
@@ -85,14 +85,12 @@ def generated(config: ProblemsConfig) -> dict[str, list[dict[str, Any]]]:
     return rows
 
 
-def from_hub(config: ProblemsConfig, name: str) -> list[dict[str, Any]]:
+def from_hub(config: ProblemsConfig, name: str) -> list[Record]:
     """One split of the hub data set that params.yaml names."""
     return gsm8k.read_hub(config.hub_id, config.hub_config, config.hub_revision, name)
 
 
-def split(
-    config: ProblemsConfig, train: Iterable[dict[str, Any]], test: Iterable[dict[str, Any]]
-) -> dict[str, list[dict[str, Any]]]:
+def split(config: ProblemsConfig, train: Iterable[Record], test: Iterable[Record]) -> dict[str, list[Record]]:
     """Take validation from the training rows at random; drop repeated questions, and those that the test rows ask."""
     rng = random.Random(config.seed)
     source = config.hub_id if config.source == "hub" else config.path
@@ -109,7 +107,7 @@ def split(
     return {"train": rest[: config.train], "validation": validation, "test": kept_test[: config.test]}
 
 
-def _unique(rows: Iterable[dict[str, Any]], seen: set[str]) -> list[dict[str, Any]]:
+def _unique(rows: Iterable[Record], seen: set[str]) -> list[Record]:
     counts = Counter(seen)
     kept = []
     for row in rows:

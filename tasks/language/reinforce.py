@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.critic import Critic
+from tasks.common.checkpoints import Stateful
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.reinforce import ReinforceConfig
@@ -24,12 +24,12 @@ def run(
     with trainee("reinforce", config, Sources(policy, mixture, problems, reward_model)) as learner:
         optimizer = Optimizer(learner.policy, config.learning_rate, config.steps, clip=config.clip, warmup=0.05)
         mean = reinforce.RunningMean(config.mean_rate)
-        state: dict[str, Any] = {"optimizer": optimizer, "mean": mean}
+        state: dict[str, Stateful] = {"optimizer": optimizer, "mean": mean}
         critic = critic_optimizer = None
         if config.baseline == "critic":
-            critic = state["critic"] = Critic(learner.policy)
+            state["critic"] = critic = Critic(learner.policy)
             updates = config.steps * config.critic_updates
-            critic_optimizer = state["critic_optimizer"] = Optimizer(
+            state["critic_optimizer"] = critic_optimizer = Optimizer(
                 critic, config.critic_learning_rate, updates, clip=config.clip, warmup=0.05
             )
         own = settings_of(config, reinforce.ReinforceSettings)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -16,6 +15,7 @@ from tasks.algorithms.language.sequences import batches_per_run, make_batch, shu
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.errors import ConfigError
+from tasks.common.tables import Record
 from tasks.common.tracking import Row, log_table, progress
 from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat
@@ -71,11 +71,11 @@ def run(
     return metrics
 
 
-def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Record], dict[str, float]]:
     """Each prompt's best answer that says something, if it earned enough; and METRICS."""
     count = len(drawn.rows)
     starts = range(0, count, config.prompts_per_batch)
-    kept: list[dict[str, Any]] = []
+    kept: list[Record] = []
     earned, best = [], []
     for step, start in enumerate(progress(starts, len(starts)), start=1):
         places = range(start, min(start + config.prompts_per_batch, count))

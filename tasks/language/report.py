@@ -14,6 +14,7 @@ import pandas as pd
 
 from tasks.common import estimates, pages, plots, tables
 from tasks.common.estimates import Estimate
+from tasks.common.tables import Record
 from tasks.language.configs.report import ReportConfig
 from tasks.language.reporting import headline, measures, scoreboard, strata
 from tasks.language.reporting.differences import differences, over_greedy
@@ -195,7 +196,7 @@ def _row(results: Results, policy: str) -> dict[str, float]:
 
 def _metrics(results: Results) -> Metrics:
     """For each policy its win rates, its differences to the baseline, and what its changes are owed to; the controls' gains."""
-    found: dict[str, Any] = {"controls": {metric: gain.numbers() for metric, gain in results.controls.items()}}
+    found: dict[str, Metrics] = {"controls": {metric: gain.numbers() for metric, gain in results.controls.items()}}
     for policy, changes in results.changes.items():
         judged = results.judged[policy]
         shown = {metric: change for metric, change in changes.items() if metric.startswith(("strict_", "rubric_"))}
@@ -227,7 +228,7 @@ def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             )
 
 
-def _place(path: Path, stages: Mapping[str, Any]) -> tuple[int, str]:
+def _place(path: Path, stages: Mapping[str, object]) -> tuple[int, str]:
     order = list(stages)
     return (order.index(path.stem) if path.stem in order else len(order), path.stem)
 
@@ -263,7 +264,7 @@ def _by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate
     return sorted(found.items())
 
 
-def _samples(answers: Answers, asked: pd.DataFrame, config: ReportConfig) -> list[dict[str, Any]]:
+def _samples(answers: Answers, asked: pd.DataFrame, config: ReportConfig) -> list[Record]:
     """Problems drawn by the seed from all that were evaluated, with each policy's greedy answer."""
     greedy = {name: frame[frame["temperature"] == 0].set_index("problem_id") for name, frame in answers.items()}
     rows = asked.set_index("problem_id").loc[sorted(greedy[config.policies[0]].index)]
@@ -279,7 +280,7 @@ def _samples(answers: Answers, asked: pd.DataFrame, config: ReportConfig) -> lis
     ]
 
 
-def _leaves(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _leaves(metrics: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in metrics.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{key} ")

@@ -1,13 +1,13 @@
 """K sampled responses for each of many training prompts, with the log-probability of every token."""
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from tasks.algorithms.language import rollouts
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError
+from tasks.common.tables import Record
 from tasks.common.tracking import log_table, progress
 from tasks.language.configs.responses import ResponsesConfig
 from tasks.language.data import chat
@@ -41,7 +41,7 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
         seed=config.seed,
         batch_size=config.batch_size,
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[Record] = []
     for batch in progress(batches, -(-len(encoded) // config.batch_size)):
         for tokens, logps, mask, ended in zip(batch.tokens, batch.logps, batch.mask, batch.ended, strict=True):
             problem = asked.iloc[len(rows) // config.samples]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import degenerate, reward_model
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.pairs import Pairs
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
@@ -84,13 +84,13 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     }
 
 
-def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generator) -> Any:
+def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generator) -> PretrainedModel:
     """The policy as a reward model: its own log-probabilities, or a new head on its body."""
     if config.kind == "head":
-        model = reward_model_files.load_classifier(policy, new=["score.weight"])
-        vars(model.config).pop(reward_model.BETA, None)  # of a policy that is a reward model of the other kind itself
-        reward_model.initialise_head(model, generator)
-        return model
+        classifier = reward_model_files.load_classifier(policy, new=["score.weight"])
+        vars(classifier.config).pop(reward_model.BETA, None)  # of a policy that is a reward model of the other kind
+        reward_model.initialise_head(classifier, generator)
+        return classifier
     model = models.load_model(policy)
     setattr(model.config, reward_model.BETA, config.beta)
     return model

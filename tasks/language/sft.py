@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -13,6 +12,7 @@ from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import Batch, batches_per_run, make_batch, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.sft import SftConfig
 from tasks.language.data import chat
@@ -58,7 +58,7 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
 class Encoded:
     """Prompts with their responses, as tokens."""
 
-    def __init__(self, table: pd.DataFrame, tokenizer: Any) -> None:
+    def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer) -> None:
         self.pad: int = tokenizer.pad_token_id
         self.asked = [chat.encode_prompt(tokenizer, prompt) for prompt in table["prompt"]]
         self.answers = [chat.encode_response(tokenizer, response) for response in table["response"]]

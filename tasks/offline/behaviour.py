@@ -30,7 +30,7 @@ from tasks.common.tracking import track
 from tasks.offline.configs.behaviour import BehaviourConfig, Training
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import Episode
-from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.datasets.tables import Measured
 from tasks.offline.environments import simulators
 from tasks.offline.environments.rollouts import as_player, play

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,10 +77,10 @@ def _trunk(
     language: Path,
     generator: torch.Generator,
     device: torch.device,
-) -> tuple[Any, text.Text | None]:
+) -> tuple[trunks.Trunk, text.Text | None]:
     """The trunk with its first weights, and the language model's token embeddings where it came with some."""
     if "language" not in config.inits.values():
-        trunk: Any = Transformer(config.width, config.layers, config.heads, config.dropout)
+        trunk: trunks.Trunk = Transformer(config.width, config.layers, config.heads, config.dropout)
     else:
         model = _language_model(config, window, language)
         if init == "language":
@@ -120,7 +119,9 @@ def _optimizer(
     )
 
 
-def _pretrain(config: DecisionTransformerConfig, trunk: Any, generator: torch.Generator, device: torch.device) -> None:
+def _pretrain(
+    config: DecisionTransformerConfig, trunk: trunks.Trunk, generator: torch.Generator, device: torch.device
+) -> None:
     """Teach the trunk to predict a Markov chain; the embeddings that served for it are forgotten."""
     how = config.synthetic
     words = text.new(how.states, trunk.width, how.length)
@@ -129,7 +130,7 @@ def _pretrain(config: DecisionTransformerConfig, trunk: Any, generator: torch.Ge
         optimizer.step(words.loss(trunk, rows.to(device)))
 
 
-def _next_loss(words: text.Text, trunk: Any, rows: Iterator[Tensor], device: torch.device) -> Tensor:
+def _next_loss(words: text.Text, trunk: trunks.Trunk, rows: Iterator[Tensor], device: torch.device) -> Tensor:
     return words.loss(trunk, next(rows).to(device))
 
 

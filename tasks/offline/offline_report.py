@@ -7,15 +7,14 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tasks.common import pages, plots
 from tasks.common.errors import ConfigError
-from tasks.common.plots import Panel
+from tasks.common.plots import Line, Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.datasets.normalized_score import SCALE, Reference
 from tasks.offline.reporting import measurements, results
-from tasks.offline.reporting.measurements import Scores
+from tasks.offline.reporting.measurements import Description, Scores
 from tasks.offline.reporting.results import Result, Table, Verdict
 from tasks.offline.reporting.seed_intervals import over_seeds
 from tasks.stage import Metrics, main
@@ -90,7 +89,7 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
-def _tables(first: Sequence[Result], data: Mapping[str, Any]) -> list[Table]:
+def _tables(first: Sequence[Result], data: Mapping[str, Description]) -> list[Table]:
     """Own scores, D4RL's where there are any, and returns."""
     own = "100 (R - random) / (expert - random) with returns measured here; on graph and key-to-door the expert is the optimum."
     theirs = "With D4RL's reference returns, which are of version 2 of these environments: comparable with published tables in kind only."
@@ -102,7 +101,7 @@ def _tables(first: Sequence[Result], data: Mapping[str, Any]) -> list[Table]:
     return [one for one in made if one.rows]
 
 
-def _figures(measured: Sequence[Scores], found: Sequence[Result], data: Mapping[str, Any]) -> dict[str, str]:
+def _figures(measured: Sequence[Scores], found: Sequence[Result], data: Mapping[str, Description]) -> dict[str, str]:
     kinds = {
         "learning": (_learning(measured, data), "gradient steps", "score"),
         "asked": (_asked(found, data), "return asked for", "return reached"),
@@ -116,12 +115,12 @@ def _figures(measured: Sequence[Scores], found: Sequence[Result], data: Mapping[
     }
 
 
-def _learning(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel]:
+def _learning(measured: Sequence[Scores], data: Mapping[str, Description]) -> list[Panel]:
     """The evaluations on the way, as scores; a method that was looked at once has no curve."""
     panels = []
     for dataset, described in data.items():
         score = Reference(**described["reference"]).score
-        lines: dict[str, list[Any]] = {}
+        lines: dict[str, list[Line]] = {}
         for one in measured:
             if one.description["dataset"] == dataset:
                 for (variant, _), of in one.progress.groupby(["variant", "seed"], sort=False):
@@ -135,10 +134,10 @@ def _learning(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel
     return panels
 
 
-def _asked(found: Sequence[Result], data: Mapping[str, Any]) -> list[Panel]:
+def _asked(found: Sequence[Result], data: Mapping[str, Description]) -> list[Panel]:
     panels = []
     for dataset, described in data.items():
-        points: dict[str, list[Any]] = {}
+        points: dict[str, list[Line]] = {}
         for one in found:
             if one.dataset == dataset and one.can_be_asked:
                 points.setdefault(one.variant, []).append(([one.target] * len(one.returns), list(one.returns)))
@@ -148,25 +147,25 @@ def _asked(found: Sequence[Result], data: Mapping[str, Any]) -> list[Panel]:
     return panels
 
 
-def _believed(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel]:
+def _believed(measured: Sequence[Scores], data: Mapping[str, Description]) -> list[Panel]:
     panels = []
     for dataset in data:
-        points: dict[str, list[Any]] = {}
+        points: dict[str, list[Line]] = {}
         for one in measured:
             if one.description["dataset"] == dataset:
                 claims = one.values[one.values["source"] == measurements.CLAIMED]
                 for variant, of in claims.groupby("variant", sort=False):
-                    points.setdefault(str(variant), []).append((of["truth"].to_numpy(), of["value"].to_numpy()))
+                    points.setdefault(str(variant), []).append((of["truth"].tolist(), of["value"].tolist()))
         if points:
             panels.append(Panel(dataset, points, {}))
     return panels
 
 
-def _fitted(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel]:
+def _fitted(measured: Sequence[Scores], data: Mapping[str, Description]) -> list[Panel]:
     """The estimates on the way: where the lines end they had settled, or their steps were used up."""
     panels = []
     for dataset in data:
-        lines: dict[str, list[Any]] = {}
+        lines: dict[str, list[Line]] = {}
         for one in measured:
             if one.description["dataset"] == dataset:
                 for (variant, _), of in one.fits.groupby(["variant", "seed"], sort=False):
@@ -176,7 +175,7 @@ def _fitted(measured: Sequence[Scores], data: Mapping[str, Any]) -> list[Panel]:
     return panels
 
 
-def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, Any]]:
+def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, object]]:
     """For each environment the film of its best policy, by score; the files go to `out`."""
     best: dict[str, tuple[float, Scores]] = {}
     for one in measured:
@@ -218,7 +217,7 @@ def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
     return [(variant, where((variant, steps, size)), steps, size) for variant, steps, size in costs]
 
 
-def _metrics(first: Sequence[Result], data: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
+def _metrics(first: Sequence[Result], data: Mapping[str, Description]) -> dict[str, dict[str, dict[str, float]]]:
     """METRICS of all data sets and variants."""
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     for one in first:

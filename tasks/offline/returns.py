@@ -7,10 +7,10 @@ greedily in the same episodes, and the best policy is filmed.
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copyfile
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -21,12 +21,14 @@ from tasks.common.config import Seed
 from tasks.common.tracking import progress
 from tasks.offline.configs.returns import ReturnsConfig
 from tasks.offline.datasets import normalized_score
+from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.datasets.stored import Recording, read
 from tasks.offline.environments import rendering
-from tasks.offline.environments.rollouts import Played, Player, as_player, play
+from tasks.offline.environments.rollouts import Played, Player, Targeted, as_player, play
 from tasks.offline.environments.simulators import GRAPH
-from tasks.offline.policies import behaviour_folder, kinds
+from tasks.offline.policies import behaviour_folder, files, kinds
 from tasks.offline.reporting import measurements, value_estimates
+from tasks.offline.reporting.measurements import Description, Ends, Greedy, Picture, Trained
 from tasks.stage import Metrics, main
 
 CURVES = fitted_q.METRICS
@@ -38,6 +40,14 @@ METRICS = {
 }
 
 
+class Key(TypedDict):
+    """What a line's rows are found by."""
+
+    variant: str
+    seed: int
+    target: float  # NaN: cannot be asked
+
+
 @dataclass(frozen=True)
 class Line:
     """One trained policy with one target, and what it did."""
@@ -45,12 +55,12 @@ class Line:
     variant: str
     seed: Seed
     target: float  # NaN: cannot be asked
-    policy: Any
+    policy: kinds.Policy
     player: Player
     played: Played
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> Key:
         """What its rows are found by."""
         return {"variant": self.variant, "seed": self.seed, "target": self.target}
 
@@ -72,17 +82,21 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
     for name in (measurements.CURVES, measurements.PROGRESS):
         copyfile(policies / name, out / name)
     picture = _film(config, recording, lines, out / measurements.PICTURE)
-    described = _describe(policies, recording, lines, curves) | {
-        "behaviour": _behaviour(config, recording, transitions)
+    described: Description = {
+        **_describe(policies, recording, lines, curves),
+        "behaviour": _behaviour(config, recording, transitions),
+        "picture": picture,
     }
-    (out / measurements.DESCRIPTION).write_text(json.dumps({**described, "picture": picture}, indent=2) + "\n")
+    (out / measurements.DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n")
     return _metrics(recording, lines)
 
 
 def _lines(config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int) -> Iterator[Line]:
     """One policy, played with each of its targets."""
     policy = kinds.load(policies / variant / f"seed-{seed}").to(models.device())
-    asked = {target: policy.with_target(target) for target in getattr(policy, "targets", [])}
+    asked: dict[float, Player] = {}
+    if isinstance(policy, Targeted):
+        asked = {target: policy.with_target(target) for target in policy.targets}
     for target, player in (asked or {float("nan"): as_player(policy)}).items():
         played = play(environment, player, config.episodes, config.seed)
         yield Line(variant, seed, target, policy, player, played)
@@ -106,19 +120,20 @@ def _episodes(lines: list[Line]) -> pd.DataFrame:
 
 def _values(config: ReturnsConfig, recording: Recording, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Beliefs about memoryless policies only, since the others' actions depend on more than a state; and the fits' curves."""
-    rows, curves = list[dict[str, Any]](), list[dict[str, Any]]()
+    rows, curves = list[dict[str, object]](), list[dict[str, object]]()
     for line in lines:
-        if not np.isnan(line.target):
+        policy = line.policy
+        if isinstance(policy, Targeted):
             continue
-        gamma = getattr(line.policy, "gamma", config.gamma)
+        gamma = getattr(policy, "gamma", config.gamma)
         whose = {"variant": line.variant, "seed": line.seed}
         truth = value_estimates.truth(recording.environment, line.player, line.played, gamma, config.seed)
         key = {**whose, "gamma": gamma, "truth": truth.value, "cut": truth.cut}
-        if hasattr(line.policy, "values"):
+        if files.has_values(line.policy):
             value = line.policy.values(line.played.initial.to(recording.transitions.device)).mean().item()
             rows.append({**key, "source": measurements.CLAIMED, "value": value, "converged": True})
         if config.fitted_q.most_steps:
-            fit = value_estimates.fitted(config.fitted_q, line.policy, recording, line.played.initial, gamma, line.seed)
+            fit = value_estimates.fitted(config.fitted_q, policy, recording, line.played.initial, gamma, line.seed)
             rows.append({**key, "source": measurements.FITTED, "value": fit.value, "converged": fit.converged})
             curves += [{**whose, **row} for row in fit.curve]
     kinds = {column: kind.dtype.type for column, kind in measurements.Values.to_schema().columns.items()}
@@ -152,17 +167,23 @@ def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
     return pd.concat(frames[1:] or frames, ignore_index=True).astype(kinds)
 
 
-def _film(config: ReturnsConfig, recording: Recording, lines: list[Line], path: Path) -> dict[str, Any]:
+def _film(config: ReturnsConfig, recording: Recording, lines: list[Line], path: Path) -> Picture:
     """The best policy's episode of median return, played once more alone; what it shows."""
     best = max(lines, key=lambda line: line.played.returns.mean())
     returns = best.played.returns
     episode = int(returns.argsort(kind="stable")[(len(returns) - 1) // 2])
     picture, played = rendering.film(recording.environment, best.player, config.seed + episode)
     path.write_bytes(picture)
-    return {**_jsonable(best.key), "return": float(played.returns[0]), "steps": int(played.lengths[0])}
+    return {
+        "variant": best.variant,
+        "seed": best.seed,
+        "target": None if np.isnan(best.target) else best.target,
+        "return": float(played.returns[0]),
+        "steps": int(played.lengths[0]),
+    }
 
 
-def _describe(policies: Path, recording: Recording, lines: list[Line], curves: pd.DataFrame) -> dict[str, Any]:
+def _describe(policies: Path, recording: Recording, lines: list[Line], curves: pd.DataFrame) -> Trained:
     """Everything else that the report says of these policies and their data."""
     returns = recording.transitions.returns.double()
     steps = curves.groupby("variant")["step"].max()
@@ -171,8 +192,8 @@ def _describe(policies: Path, recording: Recording, lines: list[Line], curves: p
         "method": policies.parent.name,
         "dataset": policies.name,
         "environment": recording.environment,
-        "reference": asdict(recording.reference),
-        "d4rl": asdict(recording.d4rl) if recording.d4rl else None,
+        "reference": _ends(recording.reference),
+        "d4rl": _ends(recording.d4rl) if recording.d4rl else None,
         "data": {
             "episodes": len(returns),
             "transitions": len(recording.transitions),
@@ -186,7 +207,11 @@ def _describe(policies: Path, recording: Recording, lines: list[Line], curves: p
     }
 
 
-def _behaviour(config: ReturnsConfig, recording: Recording, transitions: Path) -> dict[str, Any] | None:
+def _ends(reference: Reference) -> Ends:
+    return {"minimum": reference.minimum, "maximum": reference.maximum}
+
+
+def _behaviour(config: ReturnsConfig, recording: Recording, transitions: Path) -> Greedy | None:
     """The best of the policies that recorded the data, played greedily: what there was before anything was learned from them.
 
     None of imported data, whose policies nobody has, and of random play, which is not greedy for anything.
@@ -224,10 +249,6 @@ def _metrics(recording: Recording, lines: list[Line]) -> Metrics:
         if recording.d4rl:
             metrics[name]["d4rl_score"] = recording.d4rl.score(mean)
     return metrics
-
-
-def _jsonable(key: dict[str, Any]) -> dict[str, Any]:
-    return {**key, "target": None if np.isnan(key["target"]) else key["target"]}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copytree
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,7 @@ from tasks.common.errors import DataError
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import imported, normalized_score, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
-from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.datasets.tables import Recorded
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import behaviour_folder, files
@@ -57,8 +56,9 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
     """Record or import the data set that `out` is named like."""
     dataset = config.datasets[out.name]
     environment, reference = behaviour_folder.environment(behaviour), behaviour_folder.reference(behaviour)
+    metadata: dict[str, object] = {"location": dataset.location}
     if dataset.source in IMPORTS:
-        episodes, metadata = _imported(out.name, dataset, environment, raw), {"location": dataset.location}
+        episodes = _imported(out.name, dataset, environment, raw)
     else:
         episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
     stored.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
@@ -87,7 +87,7 @@ def _imported(name: str, dataset: Dataset, environment: str, raw: Path) -> list[
     return limited(found, dataset.steps, dataset.episodes)
 
 
-def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, Any]]:
+def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, object]]:
     """Its episodes, and who played them from which seed on."""
     if dataset.source == "medium-replay":
         replayed = limited(behaviour_folder.replay(behaviour), dataset.steps, dataset.episodes)

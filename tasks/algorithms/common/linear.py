@@ -4,7 +4,8 @@ MKL does not use all that AMD's processors can do: on an EPYC of 2025 oneDNN nee
 differs in rounding only. It is the product that `torch.compile` uses for inference, with a gradient.
 """
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """(.., inputs) to (.., outputs)."""
         return (
-            _Product.apply(input, self.weight, self.bias, self.activation)
+            _differentiable(input, self.weight, self.bias, self.activation)
             if self._suits(input)
             else self._of_torch(input)
         )
@@ -43,17 +44,26 @@ class Rectified(Linear):
         return super()._of_torch(input).relu()
 
 
+class _Context(Protocol):
+    """What torch hands from a product to its gradient."""
+
+    saved_tensors: tuple[Tensor, Tensor, Tensor | None]
+    needs_input_grad: tuple[bool, bool, bool, bool]
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
+
+
 class _Product(torch.autograd.Function):
     """x W^T + b, rectified or not; x (.., inputs), W (outputs, inputs)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
+    def forward(ctx: _Context, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
         out = _product(x, weight, bias, activation)
         ctx.save_for_backward(x, weight, out if activation == "relu" else None)
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(ctx: _Context, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, weight, out = ctx.saved_tensors
         if out is not None:
             gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
@@ -64,8 +74,12 @@ class _Product(torch.autograd.Function):
         return of_x, of_weight, of_bias, None
 
 
+_differentiable: Callable[[Tensor, Tensor, Tensor | None, str], Tensor] = _Product.apply
+
+
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
+    return out
 
 
 def _between(left: Tensor, right: Tensor) -> Tensor:
@@ -75,7 +89,14 @@ def _between(left: Tensor, right: Tensor) -> Tensor:
     return _product(left.t(), right.t())
 
 
-def with_fast_products(model: Any) -> Any:
+class _Layered(Protocol):
+    def modules(self) -> Iterator[nn.Module]: ...
+
+
+Model = TypeVar("Model", bound=_Layered)
+
+
+def with_fast_products(model: Model) -> Model:
     """The same module with such layers in the place of its plain linear ones; names, weights and ties between them stay."""
     for parent in [*model.modules()]:
         for name, layer in [*parent.named_children()]:

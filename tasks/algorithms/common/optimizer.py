@@ -6,10 +6,10 @@ matrix; embeddings, heads and norms stay with AdamW. For training from scratch i
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import AdamW
 
 from tasks.algorithms.common.errors import TrainingError
@@ -28,6 +28,22 @@ def check_finite(what: str, value: float) -> None:
         raise TrainingError(f"the {what} is {value:g}: training has diverged")
 
 
+class Trainable(Protocol):
+    """A module whose head can be told from its body."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All weights."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]:
+        """All parts, itself included."""
+        ...
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        """The head; None of a model that has none, or one named `score`."""
+        ...
+
+
 class Optimizer:
     """AdamW for all weights, or (`kind` muon) Muon for the hidden matrices and AdamW for the rest, on one schedule.
 
@@ -37,7 +53,7 @@ class Optimizer:
 
     def __init__(
         self,
-        model: Any,
+        model: Trainable,
         learning_rate: float,
         steps: int,
         *,
@@ -127,5 +143,5 @@ def schedule(steps: int, warmup: float) -> Callable[[int], float]:
     return factor
 
 
-def _head(model: Any) -> Any:
+def _head(model: Trainable) -> nn.Module | None:
     return model.get_output_embeddings() or getattr(model, "score", None)

@@ -5,13 +5,16 @@ model on a CPU. Layers of another kind than plain attention (sliding window, rec
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
+from tasks.algorithms.language.causal_lm import CacheLayer, KeyValueCache
 
-class RoomyLayer(DynamicLayer):
+NewLayer = Callable[[Tensor, Tensor, Tensor, int], CacheLayer]  # of keys, values, rows and room
+
+
+class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
     """One layer's keys and values (N, heads, length, size), views of the front of buffers with space for more."""
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, room: int) -> None:
@@ -20,7 +23,7 @@ class RoomyLayer(DynamicLayer):
         self.buffers = _with_room(keys, rows, room), _with_room(values, rows, room)
         self._show(keys.shape[-2])
 
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """Write the new tokens' keys and values; all there are, as views (N, heads, length, size)."""
         start, count = self.get_seq_length(), key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
@@ -39,7 +42,7 @@ class RoomyLayer(DynamicLayer):
 
 
 def make_room(
-    cache: Any, rows: Tensor, room: int, kind: Callable[[DynamicLayer], Callable[..., Any]] = lambda _: RoomyLayer
+    cache: KeyValueCache, rows: Tensor, room: int, kind: Callable[[DynamicLayer], NewLayer] = lambda _: RoomyLayer
 ) -> None:
     """Turn a prefilled cache, in place, into one of its `rows` (N,), repeated ones too, that can grow by `room` tokens.
 

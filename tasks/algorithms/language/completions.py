@@ -7,10 +7,11 @@ Tensors are laid out by response: row n, column t is token t of response n, so t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, Inputs, KeyValueCache, Parametrised
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Completions:
     def __len__(self) -> int:
         return len(self.owner)
 
-    def on(self, model: Any) -> "Completions":
+    def on(self, model: Parametrised) -> "Completions":
         """The same on the model's device."""
         device = next(model.parameters()).device
         parts = (self.prompts, self.prompt_mask, self.owner, self.tokens, self.mask)
@@ -69,13 +70,14 @@ def pad_left(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor
     return padded, mask
 
 
-def token_logps(model: Any, completions: Completions, temperature: float = 1.0) -> Tensor:
+def token_logps(model: CausalLM, completions: Completions, temperature: float = 1.0) -> Tensor:
     """Log-probability of each response token given what stands before it: (N, L), zero where masked out.
 
     `temperature` divides the logits as it did when sampling.
     """
     here = completions.on(model)
-    first, cache = _read_prompts(model, here, logits_to_keep=1)
+    first = model(**_prompts(here), logits_to_keep=1)
+    cache = _continued(first.past_key_values, here)
     logits = first.logits[:, -1:][here.owner]
     if here.tokens.shape[1] > 1:
         rest = model(**_after_prompts(here, cache, here.tokens[:, :-1])).logits
@@ -86,38 +88,40 @@ def token_logps(model: Any, completions: Completions, temperature: float = 1.0) 
     return values.new_zeros(here.mask.shape).masked_scatter(here.mask, values)
 
 
-def response_logps(model: Any, completions: Completions) -> Tensor:
+def response_logps(model: CausalLM, completions: Completions) -> Tensor:
     """log pi(response | prompt), the sum over response tokens: (N,)."""
     return token_logps(model, completions).sum(dim=1)
 
 
-def states(body: Any, completions: Completions) -> Tensor:
+def states(body: Body, completions: Completions) -> Tensor:
     """Hidden states of a model without its head: (N, L + 1, D); entry t stands before token t, the last after all.
 
     So entry t is where a value of the state that token t is chosen in is read, and entry `length` where a whole response
     is scored.
     """
     here = completions.on(body)
-    first, cache = _read_prompts(body, here)
+    first = body(**_prompts(here))
+    cache = _continued(first.past_key_values, here)
     rest = body(**_after_prompts(here, cache, here.tokens)).last_hidden_state
     return torch.cat([first.last_hidden_state[:, -1:][here.owner], rest], dim=1)
 
 
-def _read_prompts(model: Any, here: Completions, **options: Any) -> tuple[Any, Any]:
-    positions = (here.prompt_mask.cumsum(1) - 1).clamp(min=0)
-    out = model(
-        input_ids=here.prompts,
-        attention_mask=here.prompt_mask.long(),
-        position_ids=positions,
-        use_cache=True,
-        **options,
-    )
-    cache = out.past_key_values
-    cache.batch_select_indices(here.owner)  # each response continues its own prompt
-    return out, cache
+def _prompts(here: Completions) -> Inputs:
+    return {
+        "input_ids": here.prompts,
+        "attention_mask": here.prompt_mask.long(),
+        "position_ids": (here.prompt_mask.cumsum(1) - 1).clamp(min=0),
+        "use_cache": True,
+    }
 
 
-def _after_prompts(here: Completions, cache: Any, tokens: Tensor) -> dict[str, Any]:
+def _continued(cache: KeyValueCache, here: Completions) -> KeyValueCache:
+    """The prompts' cache, a row for each response: it continues its own prompt."""
+    cache.batch_select_indices(here.owner)
+    return cache
+
+
+def _after_prompts(here: Completions, cache: KeyValueCache, tokens: Tensor) -> CachedInputs:
     seen, mask = here.prompt_mask[here.owner], here.mask[:, : tokens.shape[1]]
     return {
         "input_ids": tokens,

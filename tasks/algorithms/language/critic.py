@@ -1,11 +1,11 @@
 """The value of a state: what reward is to be expected of a response, read off before each of its tokens."""
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from tasks.algorithms.language.causal_lm import CausalLMWithBody
 from tasks.algorithms.language.completions import Completions, states
 
 METRICS = {
@@ -16,7 +16,7 @@ METRICS = {
 class Critic(torch.nn.Module):
     """A copy of a policy's body with a linear head that starts at 0, trained apart from the policy."""
 
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: CausalLMWithBody) -> None:
         super().__init__()
         self.body = copy.deepcopy(policy.base_model)
         first = next(self.body.parameters())
@@ -27,7 +27,7 @@ class Critic(torch.nn.Module):
 
     def forward(self, responses: Completions) -> Tensor:
         """V(s_t), s_t being the prompt and the tokens before t: (N, L), zero where masked out."""
-        values = self.head(states(self.body, responses)[:, :-1].float()).squeeze(-1)
+        values: Tensor = self.head(states(self.body, responses)[:, :-1].float()).squeeze(-1)
         return values * responses.mask.to(values.device)
 
     def get_output_embeddings(self) -> torch.nn.Linear:

@@ -6,7 +6,7 @@ two scores is trained, so the chosen log-probability may fall with the rejected 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid
 
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import Completions, response_logps
 from tasks.algorithms.language.pairs import Pairs
 
@@ -68,14 +69,14 @@ class Objective:
 
 
 @torch.no_grad()
-def reference_logps(model: Any, batches: Iterable[Completions]) -> Tensor:
+def reference_logps(model: CausalLM, batches: Iterable[Completions]) -> Tensor:
     """log pi_ref of every response, in order: (N,)."""
     model.eval()
     return torch.cat([response_logps(model, batch) for batch in batches])
 
 
 def fit(
-    model: Any, batches: Iterable[Pairs], optimizer: Optimizer, *, reference: Tensor | None, objective: Objective
+    model: CausalLM, batches: Iterable[Pairs], optimizer: Optimizer, *, reference: Tensor | None, objective: Objective
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place, dropout off.
 

@@ -9,20 +9,20 @@ at ref exp(r / beta) / Z, as with a KL penalty in the reward, but at beta ref / 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import group_advantages, has_spread
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.causal_lm import CausalLM
+from tasks.algorithms.language.completions import Completions, token_logps
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
     Collect,
     Experience,
-    check_finite,
     check_rewards,
     micro_batches,
     summary,
@@ -83,18 +83,19 @@ def grpo_loss(
 
 
 def fit(
-    policy: Any,
+    policy: CausalLM,
     collect: Collect,
     optimizer: Optimizer,
     settings: GrpoSettings,
     *,
     start: int,
     steps: int,
-    reference: Any,
+    reference: CausalLM | None,
 ) -> Iterator[dict[str, float]]:
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at. Yields METRICS and what samples log."""
     policy.eval()
     if settings.beta:
+        assert reference is not None, "beta weighs the distance to a reference"
         reference.eval()
     for step in range(start + 1, steps + 1):
         experience = collect(step)
@@ -105,7 +106,7 @@ def fit(
 
 
 def _update(
-    policy: Any, experience: Experience, optimizer: Optimizer, settings: GrpoSettings, reference: Any
+    policy: CausalLM, experience: Experience, optimizer: Optimizer, settings: GrpoSettings, reference: CausalLM | None
 ) -> dict[str, float]:
     batch = experience.completions
     advantages = group_advantages(experience.rewards, batch.owner, settings.advantage)
@@ -144,5 +145,5 @@ def _update(
 
 
 @torch.no_grad()
-def _reference_logps(reference: Any, part: Any, settings: GrpoSettings) -> Tensor | None:
-    return token_logps(reference, part, settings.temperature) if settings.beta else None
+def _reference_logps(reference: CausalLM | None, part: Completions, settings: GrpoSettings) -> Tensor | None:
+    return token_logps(reference, part, settings.temperature) if settings.beta and reference is not None else None

@@ -1,11 +1,11 @@
 """The policy gradient as a loss, and how much one batch's estimate of it varies."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import Completions, token_logps
 
 
@@ -15,7 +15,7 @@ def policy_gradient_loss(logps: Tensor, advantages: Tensor, mask: Tensor, respon
 
 
 def gradient_variance(
-    policy: Any, batch: Completions, advantages: Mapping[str, Tensor], parts: int, temperature: float
+    policy: CausalLM, batch: Completions, advantages: Mapping[str, Tensor], parts: int, temperature: float
 ) -> dict[str, float]:
     """The trace of the covariance of the batch's gradient under each of several `advantages` (N, L).
 

@@ -6,19 +6,19 @@ GAE, are whitened over the whole batch, and serve several epochs of minibatches 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
+from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import token_logps
 from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
-from tasks.algorithms.language.experience import Collect, Experience, check_finite, check_rewards, summary
+from tasks.algorithms.language.experience import Collect, Experience, check_rewards, summary
 from tasks.algorithms.language.kl import AdaptiveKl, k1
 from tasks.algorithms.language.surrogate import policy_loss
 
@@ -91,9 +91,9 @@ def prepare(
 
 
 def fit(
-    policy: Any,
+    policy: CausalLM,
     critic: Critic,
-    reference: Any,
+    reference: CausalLM,
     collect: Collect,
     optimizers: tuple[Optimizer, Optimizer],
     settings: PpoSettings,
@@ -136,7 +136,7 @@ def fit(
 
 
 def _epochs(
-    policy: Any,
+    policy: CausalLM,
     critic: Critic,
     experience: Experience,
     prepared: Prepared,
@@ -160,7 +160,7 @@ def _epochs(
 
 
 def _losses(
-    policy: Any, critic: Critic, experience: Experience, prepared: Prepared, settings: PpoSettings, rows: Tensor
+    policy: CausalLM, critic: Critic, experience: Experience, prepared: Prepared, settings: PpoSettings, rows: Tensor
 ) -> tuple[tuple[Tensor, Tensor], dict[str, float]]:
     """The policy's and the critic's loss on one minibatch, each a mean over its tokens."""
     here = experience.completions.rows(rows).on(policy)

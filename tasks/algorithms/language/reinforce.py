@@ -9,14 +9,15 @@ total only where rewards are paid on the way (`Experience.paid`); that total in 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import at_last_token, masked_mean, reward_to_go
+from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import Completions, token_logps
 from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
@@ -24,7 +25,6 @@ from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
     Collect,
     Experience,
-    check_finite,
     check_rewards,
     micro_batches,
     summary,
@@ -83,7 +83,7 @@ class RunningMean:
 
 
 def fit(
-    policy: Any,
+    policy: CausalLM,
     critic: Critic | None,
     collect: Collect,
     optimizers: tuple[Optimizer, Optimizer | None],
@@ -130,7 +130,7 @@ def fit(
 
 
 def _update(
-    policy: Any, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
+    policy: CausalLM, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> dict[str, float]:
     batch = experience.completions
     loss = torch.zeros(())

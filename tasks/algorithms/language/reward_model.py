@@ -11,7 +11,7 @@ once and is not fitted as many times over.
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.nn.functional import logsigmoid
 
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
 from tasks.algorithms.language.completions import Completions, states, token_logps
 from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.language.pairs import Pairs
@@ -37,22 +38,33 @@ CALIBRATION = {
 }
 
 
-def initialise_head(model: Any, generator: torch.Generator) -> None:
+def initialise_head(model: SequenceClassifier, generator: torch.Generator) -> None:
     """Draw the scalar head with standard deviation 1 / sqrt(width + 1) (arXiv:2009.01325, as open-instruct does)."""
     weight = model.score.weight
     with torch.no_grad():
         weight.copy_(torch.randn(weight.shape, generator=generator) / math.sqrt(weight.shape[1] + 1))
 
 
-def score(model: Any, responses: Completions) -> Tensor:
+def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
     """The scalar score of each response: (N,). A head reads it at the last real token, the end token where there is one."""
     length = responses.mask.sum(dim=1)
-    if beta := getattr(model.config, BETA, None):
-        logps = token_logps(model, responses)
-        return beta * logps.sum(dim=1) / length.to(logps.device)
-    hidden = states(model.base_model, responses)
-    here = length.to(hidden.device)
-    return model.score(hidden[torch.arange(len(here), device=here.device), here]).squeeze(-1).float()
+    if _has_head(model):
+        hidden = states(model.base_model, responses)
+        here = length.to(hidden.device)
+        read: Tensor = model.score(hidden[torch.arange(len(here), device=here.device), here])
+        return read.squeeze(-1).float()
+    logps = token_logps(model, responses)
+    return _beta(model) * logps.sum(dim=1) / length.to(logps.device)
+
+
+def _has_head(model: CausalLMWithBody) -> TypeGuard[SequenceClassifier]:
+    return not _beta(model)
+
+
+def _beta(model: CausalLMWithBody) -> float:
+    """What a token's log-probability counts; 0 of a model with a head."""
+    beta: float = getattr(model.config, BETA, 0.0)
+    return beta
 
 
 def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, centering: float) -> Tensor:
@@ -65,7 +77,13 @@ def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, 
 
 
 def fit(
-    model: Any, batches: Iterable[Pairs], optimizer: Optimizer, *, margin: float, centering: float, likelihood: float
+    model: CausalLMWithBody,
+    batches: Iterable[Pairs],
+    optimizer: Optimizer,
+    *,
+    margin: float,
+    centering: float,
+    likelihood: float,
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place; `margin` is asked of strong preferences only.
 
@@ -82,7 +100,7 @@ def fit(
         weight, asked = pairs.weight.to(scores.device), margin * pairs.strong.to(scores.device)
         loss = pair_loss(chosen, rejected, weight, asked, centering)
         if likelihood:
-            loss = loss - likelihood * (weight * chosen).sum() / weight.sum() / model.config.reward_beta
+            loss = loss - likelihood * (weight * chosen).sum() / weight.sum() / _beta(model)
         loss.backward()
         norm = optimizer.step()
         yield {
@@ -95,7 +113,7 @@ def fit(
 
 
 @torch.no_grad()
-def scores(model: Any, batches: Iterable[Completions]) -> Tensor:
+def scores(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
     """The score of every response of all batches, in order: (N,), on the CPU."""
     model.eval()
     return torch.cat([score(model, responses).cpu() for responses in batches])
@@ -103,7 +121,7 @@ def scores(model: Any, batches: Iterable[Completions]) -> Tensor:
 
 @torch.no_grad()
 def beats_corrupted(
-    model: Any, batches: Iterable[Pairs], vocabulary: int, generator: torch.Generator
+    model: CausalLMWithBody, batches: Iterable[Pairs], vocabulary: int, generator: torch.Generator
 ) -> dict[str, float]:
     """By kind of corruption: the share of prompts whose best answer scores above a corruption of that very answer."""
     model.eval()

@@ -7,11 +7,11 @@ those of the distribution sampled from.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache
 from tasks.algorithms.language.completions import Completions, make_completions, pad_left
 from tasks.algorithms.language.shared_prompts import shared_prompts
 
@@ -39,7 +39,7 @@ class Rollouts:
 
 
 def sample(
-    model: Any,
+    model: CausalLM,
     prompts: Sequence[Sequence[int]],
     *,
     samples: int,
@@ -67,14 +67,14 @@ def sample(
 
 @torch.no_grad()
 def _sample_batch(
-    model: Any,
+    model: CausalLM,
     prompts: Sequence[Sequence[int]],
     samples: int,
     max_new_tokens: int,
     temperature: float,
     end_tokens: set[int],
     generator: torch.Generator,
-    lay_out: Callable[[Any, Tensor, int], None],
+    lay_out: Callable[[KeyValueCache, Tensor, int], None],
 ) -> Rollouts:
     device = generator.device
     padded, real = (part.to(device) for part in pad_left(prompts, 0))

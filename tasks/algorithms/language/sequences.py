@@ -6,10 +6,11 @@ token from the loss, and the model would never learn to stop.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from tasks.algorithms.language.causal_lm import Parametrised
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Batch:
     attention: Tensor  # (B, T) bool, True on real tokens
     response: Tensor  # (B, T) bool, True on response tokens, the end token included
 
-    def on(self, model: Any) -> "Batch":
+    def on(self, model: Parametrised) -> "Batch":
         """The same batch on the model's device."""
         device = next(model.parameters()).device
         return Batch(self.tokens.to(device), self.attention.to(device), self.response.to(device))

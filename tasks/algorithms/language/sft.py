@@ -5,13 +5,13 @@ the tokens of the whole batch, so a long example weighs more than a short one (a
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.sequences import Batch
 
 METRICS = {
@@ -25,7 +25,7 @@ HELD_OUT_METRICS = {
 }
 
 
-def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+def cross_entropy(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     """Mean negative log-likelihood of the masked-in tokens, and the share of them that are the model's first choice.
 
     Token t + 1 is predicted at position t: logits (B, T - 1, V) against tokens (B, T - 1).
@@ -38,7 +38,7 @@ def cross_entropy(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     return loss, (picked.argmax(dim=-1) == targets).float().mean()
 
 
-def fit(model: Any, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[dict[str, float]]:
+def fit(model: CausalLM, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[dict[str, float]]:
     """Train `model` in place, one step a batch. Yields a step's metrics (METRICS)."""
     model.train()
     for batch in batches:
@@ -56,7 +56,7 @@ def fit(model: Any, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[
 
 
 @torch.no_grad()
-def evaluate(model: Any, batches: Iterable[Batch]) -> dict[str, float]:
+def evaluate(model: CausalLM, batches: Iterable[Batch]) -> dict[str, float]:
     """HELD_OUT_METRICS over all tokens of all batches, not means of batch means."""
     model.eval()
     loss = accuracy = count = 0.0

@@ -8,19 +8,20 @@ the numbers are those of attention over whole rows. Registered with transformers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Self, TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicLayer
 
 from tasks.algorithms.language.cache import RoomyLayer, make_room
+from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache, SwitchableAttention
 
-NAME = "shared_prompts"
+SDPA, NAME = "sdpa", "shared_prompts"  # torch's attention, and this one, as transformers knows them
 
 
-class SharedLayer(DynamicLayer):
+class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
     """One layer's keys and values of P prompts (P, heads, length, size), and of the N rows behind them."""
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, room: int) -> None:
@@ -30,14 +31,15 @@ class SharedLayer(DynamicLayer):
         self.own = RoomyLayer(keys[:, :, :0], values[:, :, :0], rows, room)
         self._place(rows)
 
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Any, Any]:
+    def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Self, Self]:
         """Write the new tokens'. What attention is given is the layer: a model that reads keys itself fails aloud."""
         self.own.update(key_states, value_states)
         return self, self
 
     def get_seq_length(self) -> int:
         """Tokens of a row, its prompt's included."""
-        return self.keys.shape[-2] + self.own.get_seq_length()
+        length: int = self.keys.shape[-2] + self.own.get_seq_length()
+        return length
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows only, and the prompts they have."""
@@ -89,16 +91,27 @@ class _Attention:
     """Transformers' sdpa, and that of shared layers."""
 
     def __init__(self) -> None:
-        self.sdpa = AttentionInterface()["sdpa"]
-        self.plain: dict[Any, tuple[Tensor, Tensor]] = {}  # keys and values that each module gave to plain attention
+        self.sdpa = AttentionInterface()[SDPA]
+        self.plain: dict[
+            nn.Module, tuple[Tensor, Tensor]
+        ] = {}  # keys and values that each module gave to plain attention
 
-    def __call__(self, module: Any, query: Tensor, key: Any, value: Any, attention_mask: Any, **options: Any) -> Any:
+    def __call__(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: "Tensor | SharedLayer",
+        value: "Tensor | SharedLayer",
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
         """What a model calls. A shared layer's `update` has put itself where keys and values are expected."""
         if isinstance(key, SharedLayer):
             return key.attend(query, attention_mask, options.get("scaling")), None
         if not options.get("dropout") and options.get("position_bias") is None:
             self.plain[module] = key, value
-        return self.sdpa(module, query, key, value, attention_mask, **options)
+        out: tuple[Tensor, None] = self.sdpa(module, query, key, value, attention_mask, **options)
+        return out
 
     def kind(self, layer: DynamicLayer) -> type[DynamicLayer]:
         """Shared, where in prefilling keys and values went from the cache to attention as they are."""
@@ -107,20 +120,23 @@ class _Attention:
 
 
 @contextmanager
-def shared_prompts(model: Any, samples: int) -> Iterator[Callable[[Any, Tensor, int], None]]:
+def shared_prompts(model: CausalLM, samples: int) -> Iterator[Callable[[KeyValueCache, Tensor, int], None]]:
     """Give what lays out a prefilled cache for its rows: by shared prompts where that is quicker and the model lets it.
 
     On a GPU a token's time is that of starting kernels, of which this has more.
     """
-    before = getattr(getattr(model, "config", None), "_attn_implementation", None)
-    if samples == 1 or before != "sdpa" or next(model.parameters()).device.type != "cpu":
+    if samples == 1 or not _uses_sdpa(model) or next(model.parameters()).device.type != "cpu":
         yield make_room
         return
     attention = _Attention()
     AttentionInterface.register(NAME, attention)
-    AttentionMaskInterface.register(NAME, AttentionMaskInterface()["sdpa"])
+    AttentionMaskInterface.register(NAME, AttentionMaskInterface()[SDPA])
     model.set_attn_implementation(NAME)
     try:
         yield partial(make_room, kind=attention.kind)
     finally:
-        model.set_attn_implementation(before)
+        model.set_attn_implementation(SDPA)
+
+
+def _uses_sdpa(model: CausalLM) -> TypeGuard[SwitchableAttention]:
+    return getattr(getattr(model, "config", None), "_attn_implementation", None) == SDPA

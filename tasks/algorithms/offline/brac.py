@@ -47,7 +47,7 @@ class Agent(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
         super().__init__()
-        kind: type[Any] = Categorical if spaces.discrete else SquashedGaussian
+        kind: type[Any] = Categorical if spaces.discrete else SquashedGaussian  # two of one kind
         self.policy, self.clone = kind(spaces, hidden), kind(spaces, hidden)
         self.critics = Critics(spaces, hidden, critics)
         for network in (self.policy, self.clone, self.critics):
@@ -67,7 +67,7 @@ def value(policy: Policy, critics: Critics, observations: Tensor, generator: tor
 @torch.no_grad()
 def q_targets(agent: Agent, batch: Batch, settings: BracSettings, generator: torch.Generator) -> Tensor:
     """What the critics are fitted to: (B,)."""
-    penalty = settings.alpha * agent.policy.divergence(agent.clone, batch.next_observations)
+    penalty: Tensor = settings.alpha * agent.policy.divergence(agent.clone, batch.next_observations)
     return bellman(
         batch, value(agent.policy, agent.targets, batch.next_observations, generator) - penalty, settings.gamma
     )

@@ -4,16 +4,36 @@ All episodes that still run go through the model together: they stand at the sam
 kept for the next one: when the window slides, all that the second layer saw changes.
 """
 
-from typing import Any
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.networks.mlp import Spaces
+
+
+class Model(Protocol):
+    """What is asked of a Decision Transformer in play."""
+
+    spaces: Spaces
+    context: int  # K
+    head: nn.Linear
+
+    def __call__(
+        self, returns_to_go: Tensor, observations: Tensor, actions: Tensor, timesteps: Tensor, *, last: bool = ...
+    ) -> Tensor:
+        """Logits or actions (B, K, A) from (B, K), (B, K, O), (B, K) or (B, K, A), and (B, K); only the last ones if `last`."""
+        ...
+
+    def eval(self) -> object:
+        """Dropout off."""
+        ...
 
 
 class Conditioned:
     """A policy that remembers its last K steps and the return still to come (a Player, see tasks/offline/environments/rollouts.py)."""
 
-    def __init__(self, model: Any, target: float) -> None:
+    def __init__(self, model: Model, target: float) -> None:
         """`model` is a DecisionTransformer; `target` is the return to ask for, in the environment's own units."""
         self.model, self.target = model, target
 

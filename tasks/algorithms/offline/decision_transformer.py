@@ -6,7 +6,6 @@ start near 0, and those after the data's longest episode are its last; states an
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from torch.nn import functional
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.conditioning import Conditioned
 from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces
+from tasks.algorithms.offline.networks.transformer import Trunk
 from tasks.algorithms.offline.windows import Windows
 
 METRICS = {
@@ -28,12 +28,12 @@ class DecisionTransformer(nn.Module):
     """The model around a `trunk`: a module with a `width` that turns (B, T, W) and positions (P,) into (B, P, W)."""
 
     def __init__(
-        self, spaces: Spaces, trunk: Any, *, context: int, timesteps: int, scale: float, targets: list[float]
+        self, spaces: Spaces, trunk: Trunk, *, context: int, timesteps: int, scale: float, targets: list[float]
     ) -> None:
         """`timesteps` is the longest episode, `scale` what returns are divided by, `targets` the returns to ask for in play."""
         super().__init__()
         self.spaces, self.context, self.timesteps, self.scale, self.targets = spaces, context, timesteps, scale, targets
-        self.sizes = {
+        self.sizes: dict[str, object] = {
             "trunk": trunk.sizes,
             "context": context,
             "timesteps": timesteps,
@@ -67,7 +67,7 @@ class DecisionTransformer(nn.Module):
         )
         tokens = torch.stack([part + when for part in parts], dim=2).flatten(1, 2)  # (B, 3K, W)
         states = torch.arange(1, tokens.shape[1], 3, device=tokens.device)
-        outputs = self.head(self.trunk(self.norm(tokens), states[-1:] if last else states)).float()
+        outputs: Tensor = self.head(self.trunk(self.norm(tokens), states[-1:] if last else states)).float()
         return outputs if self.spaces.discrete else outputs.tanh()
 
     def with_target(self, target: float) -> Conditioned:

@@ -7,7 +7,6 @@ distinct observations. It stitches: the best path may consist of pieces of many 
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +42,7 @@ class QTable(nn.Module):
         self.register_buffer("lowest", torch.zeros((), dtype=torch.double))
 
     @property
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> dict[str, object]:
         """What it is made from beside its spaces (tasks/offline/policies/files.py)."""
         return {"states": len(self.states), "gamma": self.gamma}
 

@@ -5,11 +5,12 @@ holds no language follow Wang et al. 2023 (arXiv:2310.00771).
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from tasks.algorithms.offline.networks.transformer import Trunk
 
 
 class Text(nn.Module):
@@ -21,7 +22,7 @@ class Text(nn.Module):
         self.tokens, self.positions = nn.Parameter(tokens.clone()), nn.Parameter(positions.clone())
         self.head = self.tokens if head is None else nn.Parameter(head.clone())
 
-    def loss(self, trunk: Any, rows: Tensor) -> Tensor:
+    def loss(self, trunk: Trunk, rows: Tensor) -> Tensor:
         """The mean negative log-likelihood of each token but the first, given those before it; rows (B, T), T <= C + 1."""
         seen = rows[:, :-1]
         hidden = trunk(self.tokens[seen] + self.positions[: seen.shape[1]])

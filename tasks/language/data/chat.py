@@ -8,9 +8,10 @@ tokenizer's `eos_token` often ends documents only.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.common.errors import DataError
+from tasks.common.tokenizers import Tokenizer
 
 # For a tokenizer that brings no chat template, as base models' do not.
 PLAIN_TEMPLATE = (
@@ -21,7 +22,7 @@ PLAIN_TEMPLATE = (
 )
 
 
-def encode_prompt(tokenizer: Any, question: str) -> list[int]:
+def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
     """Token ids of the chat template's opening: the user's question, up to where the response begins."""
     conversation = [{"role": "user", "content": question}]
     return tokenizer.apply_chat_template(conversation, add_generation_prompt=True, sanitize_control_tokens=True)[
@@ -29,13 +30,13 @@ def encode_prompt(tokenizer: Any, question: str) -> list[int]:
     ]
 
 
-def encode_response(tokenizer: Any, response: str, ended: bool = True) -> list[int]:
+def encode_response(tokenizer: Tokenizer, response: str, ended: bool = True) -> list[int]:
     """Token ids of a response; with the end token unless it was cut off."""
     ids = tokenizer(response, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     return [*ids, end_token(tokenizer)] if ended else ids
 
 
-def decode(tokenizer: Any, tokens: Sequence[int], ended: bool = True) -> str:
+def decode(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool = True) -> str:
     """A sampled response's text as those see it who judge it: without the special token that closes it, if it `ended`.
 
     Any other special token is text like `<|user|>`: a model that samples one within its answer has said something else.
@@ -45,14 +46,14 @@ def decode(tokenizer: Any, tokens: Sequence[int], ended: bool = True) -> str:
     return tokenizer.decode(tokens[:-1] if closed else tokens, skip_special_tokens=False).strip()
 
 
-def end_tokens(model: Any, tokenizer: Any) -> set[int]:
+def end_tokens(model: PretrainedModel, tokenizer: Tokenizer) -> set[int]:
     """Every token that ends a response: the template's, the tokenizer's, and those of the model's generation config."""
     declared = model.generation_config.eos_token_id
     more = declared if isinstance(declared, list) else [declared]
     return {token for token in (*more, tokenizer.eos_token_id, end_token(tokenizer)) if token is not None}
 
 
-def end_token(tokenizer: Any) -> int:
+def end_token(tokenizer: Tokenizer) -> int:
     """The token that closes a response: the first special one that the chat template puts behind an assistant's answer.
 
     `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. Of a template that puts none there it is the
@@ -61,7 +62,7 @@ def end_token(tokenizer: Any) -> int:
     return _end_token(tokenizer, tokenizer.chat_template, tokenizer.eos_token_id)
 
 
-def check_positions(model: Any, lengths: Sequence[int], what: str, more: int = 0, why: str = "") -> None:
+def check_positions(model: PretrainedModel, lengths: Sequence[int], what: str, more: int = 0, why: str = "") -> None:
     """DataError with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's positions.
 
     Learned positions would be read past their end; rotary ones turn further than the model was ever trained to read, in silence.
@@ -77,7 +78,7 @@ def check_positions(model: Any, lengths: Sequence[int], what: str, more: int = 0
 
 
 @lru_cache(maxsize=8)
-def _end_token(tokenizer: Any, template: str | None, end: int) -> int:
+def _end_token(tokenizer: Tokenizer, template: str | None, end: int) -> int:
     answer = "An answer."
     if template is None:
         return end
@@ -88,7 +89,7 @@ def _end_token(tokenizer: Any, template: str | None, end: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def _special(tokenizer: Any) -> set[int]:
+def _special(tokenizer: Tokenizer) -> set[int]:
     """Special tokens, and those that were added without the name of it, but for added runs of spaces."""
     added = {token for text, token in tokenizer.added_tokens_encoder.items() if text.strip()}
     return added | set(tokenizer.all_special_ids)

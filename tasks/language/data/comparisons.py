@@ -1,15 +1,18 @@
 """A table of comparisons as batches of tokens: the one way in which stages that learn from pairs read it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import pandas as pd
 import torch
 
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.pairs import Pairs
 from tasks.algorithms.language.sequences import batches_per_run, shuffled
+from tasks.common import tables
+from tasks.common.tables import Record
+from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 from tasks.language.tables.preferences import STRENGTHS
 
@@ -19,7 +22,7 @@ STRONG = (STRENGTHS[0], STRENGTHS[-1])
 class ComparisonSet:
     """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: those sampled, where known."""
 
-    def __init__(self, table: pd.DataFrame, tokenizer: Any) -> None:
+    def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer) -> None:
         self.pad: int = tokenizer.pad_token_id
         self.asked: list[list[int]] = []  # of each prompt
         self.answers: list[list[int]] = []
@@ -29,8 +32,7 @@ class ComparisonSet:
             self.asked.append(chat.encode_prompt(tokenizer, group["prompt"].iloc[0]))
             known: dict[tuple[int, ...], int] = {}
             pairs = []
-            rows: list[dict[Any, Any]] = group.to_dict("records")
-            for row in rows:
+            for row in tables.records(group):
                 sides = []
                 for side in ("chosen", "rejected"):
                     response = _tokens(row, side, tokenizer)
@@ -42,7 +44,7 @@ class ComparisonSet:
                 pairs.append((sides[0], sides[1], row["strength"] in STRONG))
             self.groups.append(pairs)
 
-    def check_positions(self, model: Any) -> None:
+    def check_positions(self, model: PretrainedModel) -> None:
         """DataError with one line where a prompt with one of its responses is longer than the model can read."""
         lengths = [len(self.asked[owner]) + len(answer) for owner, answer in zip(self.owner, self.answers, strict=True)]
         chat.check_positions(model, lengths, "the prompts with their responses")
@@ -87,6 +89,6 @@ class ComparisonSet:
         )
 
 
-def _tokens(row: Mapping[Any, Any], side: str, tokenizer: Any) -> tuple[int, ...]:
+def _tokens(row: Record, side: str, tokenizer: Tokenizer) -> tuple[int, ...]:
     sampled = row.get(f"{side}_tokens")
     return tuple(chat.encode_response(tokenizer, row[side], row[f"{side}_ended"]) if sampled is None else sampled)

@@ -3,15 +3,15 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from tasks.common.errors import DataError
+from tasks.common.tables import Record
 from tasks.language.tables.problems import NUMBER
 
 DIGITS = 100  # of an answer; Python itself turns no more than 4,300 into a number
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
+def read_jsonl(path: Path) -> list[Record]:
     """Rows of one GSM8K file, blank lines passed over; DataError with one line naming file, line and field."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected rows {{question, answer ending in '#### N'}}, one a line")
@@ -27,15 +27,16 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def from_gsm8k(row: Any, problem_id: str) -> dict[str, Any]:
+def from_gsm8k(row: object, problem_id: str) -> Record:
     """One row of GSM8K as a row of Problems; ValueError naming the field where it is not one."""
+    given: Record = row if isinstance(row, dict) else {}
     for field in ("question", "answer"):
-        text = row.get(field) if isinstance(row, dict) else None
+        text = given.get(field)
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"field '{field}' is not there, or is no text")
         if any("\ud800" <= char <= "\udfff" for char in text):
             raise ValueError(f"field '{field}' has half a character (a surrogate), which no file can keep")
-    steps, mark, answer = row["answer"].rpartition("#### ")
+    steps, mark, answer = given["answer"].rpartition("#### ")
     if not mark:
         raise ValueError("field 'answer' has no '#### N'")
     answer = answer.strip().replace(",", "").lstrip("$")
@@ -47,14 +48,14 @@ def from_gsm8k(row: Any, problem_id: str) -> dict[str, Any]:
     solution = f"{steps}\n#### {answer}" if steps else f"#### {answer}"
     return {
         "problem_id": problem_id,
-        "question": row["question"].strip(),
+        "question": given["question"].strip(),
         "solution": solution,
         "answer": answer,
         "steps": len(steps.splitlines()),
     }
 
 
-def read_hub(name: str, config: str | None, revision: str, split: str) -> list[dict[str, Any]]:
+def read_hub(name: str, config: str | None, revision: str, split: str) -> list[Record]:
     """Rows of one split of a hub data set in GSM8K's form, at a revision; DataError naming the row that is not."""
     from datasets import load_dataset
 

@@ -169,7 +169,7 @@ def generate(rng: random.Random, steps: int, largest: int) -> Problem:
 
 def _draw_change(rng: random.Random, value: int, largest: int, last: bool) -> tuple[str, int]:
     """A change that the value allows: symbol and number. Multiplying and sharing end a story, so they come last."""
-    choices = []
+    choices: list[tuple[str, Callable[[], int]]] = []
     if value + 2 <= largest:
         choices.append(("+", lambda: rng.randint(2, min(largest - value, largest // 2))))
     if value > 3:

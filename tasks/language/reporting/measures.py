@@ -5,7 +5,7 @@ temperature: t0.5, or tbest for the policy's own best temperature, chosen on val
 sample is the greedy answer.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -99,7 +99,7 @@ def _sampled(
         yield f"{name}_mean_at_{k}", means[name]
         for at in pass_at:
             yield f"{name}_pass_at_{at}", pd.Series(estimates.pass_at_k(correct, k, at), correct.index)
-        yield f"{name}_majority_at_{k}", _majorities(problems, references, find)
+        yield f"{name}_majority_at_{k}", _majorities(problems["response"], references, find)
         if "reward" in sampled:
             yield f"{name}_best_of_{k}", _best_of(sampled, name)
     for name in means.columns.drop(list(ANSWERS)):
@@ -107,14 +107,14 @@ def _sampled(
 
 
 def _majorities(
-    problems: "pd.api.typing.DataFrameGroupBy", references: Mapping[str, str], find: Callable[[str], str | None]
+    responses: Iterable[tuple[object, Iterable[str]]], references: Mapping[str, str], find: Callable[[str], str | None]
 ) -> pd.Series:
     def value(answer: str | None) -> Fraction | None:
         return None if answer is None else parse_number(answer.rstrip("%"))
 
     found = {
         str(problem_id): estimates.majority([value(find(text)) for text in texts], value(references[str(problem_id)]))
-        for problem_id, texts in problems["response"]
+        for problem_id, texts in responses
     }
     return pd.Series(found)
 

@@ -11,18 +11,18 @@ import resource
 import signal
 import sys
 from functools import lru_cache
-from typing import Any
 
 MEMORY_BYTES = 1 << 30
 READY, UNKNOWN, KNOWN, RIGHT, WRONG = "ready", "unknown", "known", "right", "wrong"
 
 
 @lru_cache(maxsize=256)
-def gold_expressions(gold: str) -> list[Any]:
+def gold_expressions(gold: str) -> list[object]:
     """What math-verify reads in the reference answer: sympy objects, none where it cannot read it."""
     from math_verify import parse
 
-    return parse(gold, fallback_mode="no_fallback", parsing_timeout=None)
+    found: list[object] = parse(gold, fallback_mode="no_fallback", parsing_timeout=None)
+    return found
 
 
 def is_right(gold: str, answer: str) -> bool:
@@ -30,7 +30,7 @@ def is_right(gold: str, answer: str) -> bool:
     from math_verify import parse, verify
 
     # Its own time-outs are off (None): they are alarms that work in a main thread only.
-    return verify(gold_expressions(gold), parse(answer, parsing_timeout=None), timeout_seconds=None)
+    return bool(verify(gold_expressions(gold), parse(answer, parsing_timeout=None), timeout_seconds=None))
 
 
 def main(seconds: float) -> None:

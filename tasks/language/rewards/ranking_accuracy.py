@@ -27,7 +27,8 @@ def ordered_rightly(difference: ArrayLike, order: ArrayLike) -> NDArray[np.float
     left out, so that fewer may come back.
     """
     signs, wanted = np.sign(np.asarray(difference, dtype=np.float64)), np.sign(np.asarray(order, dtype=np.float64))
-    return (1 + (signs * wanted)[wanted != 0]) / 2
+    right: NDArray[np.float64] = (1 + (signs * wanted)[wanted != 0]) / 2
+    return right
 
 
 def accuracy(difference: ArrayLike, order: ArrayLike) -> float:

@@ -8,12 +8,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_MAPPING
 
+from tasks.algorithms.language.causal_lm import PretrainedClassifier, PretrainedModel
 from tasks.algorithms.language.reward_model import BETA
 from tasks.common import model_files, models
 from tasks.common.errors import DataError
 
 
-def load(path: Path) -> Any:
+def load(path: Path) -> PretrainedModel:
     """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; fp32, evaluation mode."""
     config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     beta = getattr(config, BETA, None)
@@ -21,15 +22,16 @@ def load(path: Path) -> Any:
         return load_classifier(path)
     if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
         raise DataError(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
-    return models.placed(model_files.load(AutoModelForCausalLM, path))
+    model: PretrainedModel = model_files.load(AutoModelForCausalLM, path)
+    return models.placed(model)
 
 
-def load_classifier(path: Path, new: Collection[str] = ()) -> Any:
+def load_classifier(path: Path, new: Collection[str] = ()) -> PretrainedClassifier:
     """A sequence classifier with one output, in fp32, in evaluation mode; DataError with one line if it has no head `score`.
 
     `new` are weights that the folder's model may lack.
     """
-    model = model_files.load(_classifier(path), path, new, num_labels=1)
+    model: PretrainedClassifier = model_files.load(_classifier(path), path, new, num_labels=1)
     if not hasattr(model, "score"):
         raise DataError(
             f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head `score` on its last "

@@ -1,7 +1,5 @@
 """What the annotator says of responses, and the pairs that follow."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pandera.pandas as pa
@@ -12,7 +10,7 @@ from tasks.common.tables import Table
 STRENGTHS = ("a better", "a slightly better", "b slightly better", "b better")
 
 
-def _ids(tokens: Any) -> bool:
+def _ids(tokens: object) -> bool:
     ids = np.asarray(tokens)
     return len(ids) > 0 and ids.dtype.kind in "iu" and bool(ids.min() >= 0)
 

@@ -5,12 +5,12 @@ a state instead, which cannot be gone back to; they are refused before their wei
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from transformers import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.rollouts import sample
 from tasks.common.errors import DataError
@@ -20,7 +20,7 @@ PROMPTS, ANSWERS, OWNER = [[5, 6, 7], [8]], [[9, 5], [6, 7, 8], [9], [5, 5]], [0
 NEAR = 0.05  # nats; fp32 differs by a hundredth of it
 
 
-def check_config(source: Mapping[str, Any]) -> None:
+def check_config(source: Mapping[str, object]) -> None:
     """DataError with one line where a model can be told from its config.json to be none for this pipeline.
 
     `source` are the arguments of from_pretrained. Only the config is read, and remote code is never run.
@@ -39,7 +39,7 @@ def check_config(source: Mapping[str, Any]) -> None:
 
 
 @torch.no_grad()
-def check_model(name: str, model: Any) -> None:
+def check_model(name: str, model: PretrainedModel) -> None:
     """DataError with one line where sampling fails, or answers behind a shared prompt have other probabilities than alone."""
     batch = make_completions(PROMPTS, OWNER, ANSWERS, pad=0)
     try:

@@ -7,17 +7,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pandas as pd
 import torch
 
 from tasks.algorithms.language import experience, reward_model, rollouts
 from tasks.algorithms.language.advantages import increments
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.experience import Experience
-from tasks.common import models
+from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
+from tasks.common.tables import Record
+from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.policies import RewardName, SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files, rewards
@@ -35,8 +38,8 @@ class Judge:
     def __init__(
         self,
         weights: Mapping[str, rewards.Weights],
-        scorer: Any,
-        tokenizer: Any,
+        scorer: PretrainedModel | None,
+        tokenizer: Tokenizer,
         verifier: Verifier,
         *,
         graded: bool = False,
@@ -52,9 +55,7 @@ class Judge:
         """The same judge, that knows the rubric's points of every answer, whatever counts."""
         return Judge(self.weights, self.scorer, self.tokenizer, self.verifier, graded=True)
 
-    def __call__(
-        self, asked: Sequence[Mapping[Any, Any]], responses: Completions, ended: Sequence[bool]
-    ) -> rewards.Rewards:
+    def __call__(self, asked: Sequence[Record], responses: Completions, ended: Sequence[bool]) -> rewards.Rewards:
         """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
 
         A part that counts for some prompts is known of all, so that each step has the same parts.
@@ -68,7 +69,7 @@ class Judge:
             for row, text, done in zip(asked, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in asked]
-        scores = None if self.scorer is None else self._scores(responses)
+        scores = None if self.scorer is None else _scores(self.scorer, responses)
         total = torch.zeros(len(texts))
         parts: dict[str, torch.Tensor] = {}
         for kind in sorted(set(kinds)):
@@ -88,20 +89,23 @@ class Judge:
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
         return rewards.Rewards(total, parts)
 
-    @torch.no_grad()
-    def _scores(self, responses: Completions) -> torch.Tensor:
-        scores = torch.zeros(len(responses))
-        for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
-            scores[rows] = reward_model.score(self.scorer, responses.rows(rows)).cpu()
-        return scores
+
+@torch.no_grad()
+def _scores(scorer: PretrainedModel, responses: Completions) -> torch.Tensor:
+    scores = torch.zeros(len(responses))
+    for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
+        scores[rows] = reward_model.score(scorer, responses.rows(rows)).cpu()
+    return scores
 
 
 class Environment:
     """Samples from the policy as it is when called, and has the samples judged."""
 
-    def __init__(self, policy: Any, tokenizer: Any, table: pd.DataFrame, judge: Judge, config: SamplingConfig) -> None:
+    def __init__(
+        self, policy: PretrainedModel, tokenizer: Tokenizer, table: pd.DataFrame, judge: Judge, config: SamplingConfig
+    ) -> None:
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
-        self.rows: list[dict[Any, Any]] = table.to_dict("records")
+        self.rows = tables.records(table)
         self.encoded = [chat.encode_prompt(tokenizer, row["question"]) for row in self.rows]
         lengths = [*map(len, self.encoded)]
         for model in (policy, judge.scorer):
@@ -180,7 +184,7 @@ class Environment:
 
 
 @contextmanager
-def judging(weights: rewards.Weights, kinds: Collection[str], tokenizer: Any, scorer: Path) -> Iterator[Judge]:
+def judging(weights: rewards.Weights, kinds: Collection[str], tokenizer: Tokenizer, scorer: Path) -> Iterator[Judge]:
     """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it."""
     if unknown := {*kinds} - {"policy", *get_args(RewardName)}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")

@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
 from tasks.common.checkpoints import Best, Stateful, Training, resumable
+from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
 from tasks.language.tables.problems import Problems, Prompts
@@ -46,8 +47,8 @@ class Trainee:
     def __init__(
         self,
         config: PolicyConfig,
-        policy: Any,
-        tokenizer: Any,
+        policy: PretrainedModel,
+        tokenizer: Tokenizer,
         train: Environment,
         held_out: Environment,
         checkpoints: Training | None = None,

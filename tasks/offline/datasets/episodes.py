@@ -21,6 +21,7 @@ ENDS = ("terminations", "truncations")
 FIELDS = ("observations", "actions", "rewards", *ENDS)
 MOST_PACKED = 1100  # values' bytes for one in the file; gzip reaches 1,032
 
+Array = NDArray[Any]  # of numbers of any type
 Known = dict[bytes, tuple[np.dtype[Any], h5t.TypeID] | None]  # HDF5's types as numpy's and in memory; None: no numbers
 
 
@@ -43,9 +44,9 @@ class Episode:
 
 
 def episode(
-    observations: Sequence[Any] | NDArray[Any],
-    actions: Sequence[Any] | NDArray[Any],
-    rewards: Sequence[float] | NDArray[Any],
+    observations: Sequence[Any] | Array,
+    actions: Sequence[Any] | Array,
+    rewards: Sequence[float] | Array,
     terminated: bool,
 ) -> Episode:
     """What was seen, done and earned, step by step, as an episode that was terminated or else truncated at its end."""
@@ -109,7 +110,7 @@ def _field(group: h5g.GroupID, number: int, field: str, known: Known) -> Any:
     return numbers(careful, number, field)
 
 
-def _plain(group: h5g.GroupID, number: int, field: str, known: Known) -> NDArray[Any] | None:
+def _plain(group: h5g.GroupID, number: int, field: str, known: Known) -> Array | None:
     """The group's array of numbers of that name; None for anything else, which a closer look explains."""
     _check_link(group, field.encode(), number, field)
     try:
@@ -129,7 +130,7 @@ def _plain(group: h5g.GroupID, number: int, field: str, known: Known) -> NDArray
     return values
 
 
-def numbers(group: h5py.Group, number: int | None, field: str) -> NDArray[Any]:
+def numbers(group: h5py.Group, number: int | None, field: str) -> Array:
     """The group's array of numbers of that name, a row a step; BadEpisode if it is anything else. Nothing is unpickled."""
     _check_link(group.id, field.partition("/")[0].encode(), number, field)
     found = group.get(field)
@@ -142,7 +143,8 @@ def numbers(group: h5py.Group, number: int | None, field: str) -> NDArray[Any]:
     if not found.shape:
         raise BadEpisode(number, field, "one row a step expected, got a single number")
     _check_storage(found.id, number, field)
-    return found[()]
+    values: Array = found[()]
+    return values
 
 
 def _check_link(group: h5g.GroupID, name: bytes, number: int | None, field: str) -> None:

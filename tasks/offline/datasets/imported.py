@@ -18,11 +18,10 @@ import numpy as np
 from gymnasium import spaces
 from minari.dataset.minari_storage import is_image_space
 from minari.serialization import deserialize_space
-from numpy.typing import NDArray
 
 from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes, stored
-from tasks.offline.datasets.episodes import BadEpisode, Episode
+from tasks.offline.datasets.episodes import Array, BadEpisode, Episode
 from tasks.offline.environments import simulators
 
 ENDS = ("terminals", "timeouts")
@@ -91,7 +90,7 @@ def _read(path: Path, kind: str) -> Iterator[None]:
         raise DataError(f"{path}: no {kind}: {what}") from None
 
 
-def _flat(file: Path) -> dict[str, NDArray[Any]]:
+def _flat(file: Path) -> dict[str, Array]:
     """The file's arrays, of one length each; those of ends as bool."""
     if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
         raise DataError(f"{file}: no D4RL file: not a file")
@@ -113,7 +112,7 @@ def _flat(file: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _cut(number: int, arrays: dict[str, NDArray[Any]], start: int, end: int) -> Episode | None:
+def _cut(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode | None:
     """The steps `start` to `end` (excluded) as an episode, or None if nothing is left of it."""
     terminated, seen = bool(arrays["terminals"][end - 1]), arrays["observations"][start:end]
     if "next_observations" in arrays:
@@ -155,7 +154,7 @@ def _ours(found: Sequence[Episode], environment: str) -> list[Episode]:
     return ours
 
 
-def _check_whole(number: int, name: str, observations: NDArray[Any], space: spaces.Space[Any]) -> None:
+def _check_whole(number: int, name: str, observations: Array, space: simulators.Space) -> None:
     """BadEpisode for the first of these whole numbers, one or a vector of them a step, that is not of the space."""
     with np.errstate(invalid="ignore"):
         whole = observations.astype(np.int64)

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import torch
 from minari.serialization import serialize_space
+from numpy.typing import NDArray
 
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
@@ -46,11 +47,11 @@ class Recording:
     spaces: Spaces
     reference: Reference  # our own: a random policy's and the best known policy's
     d4rl: Reference | None  # D4RL's for the environment, where it has one
-    metadata: dict[str, Any]  # where the data is from: source, behaviour policies' hashes, seed, ..
+    metadata: dict[str, object]  # where the data is from: source, behaviour policies' hashes, seed, ..
 
 
 def write(
-    path: Path, environment: str, episodes: Sequence[Episode], reference: Reference, metadata: Mapping[str, Any]
+    path: Path, environment: str, episodes: Sequence[Episode], reference: Reference, metadata: Mapping[str, object]
 ) -> None:
     """Check the episodes and write them as the data set named like the folder `path`; DataError with one line if bad."""
     _check(path.name, environment, episodes)
@@ -111,7 +112,7 @@ def as_transitions(episodes: Sequence[Episode], discrete: bool) -> Transitions:
     )
 
 
-def _joined(parts: Sequence[Any], kind: Any) -> torch.Tensor:
+def _joined(parts: Sequence[NDArray[Any]], kind: type[np.generic]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(parts).astype(kind))
 
 

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw
 
 from tasks.offline.environments import key_to_door
 from tasks.offline.environments.rollouts import Played, Player, play
-from tasks.offline.environments.simulators import GRAPH, GraphEnv, KeyToDoorEnv
+from tasks.offline.environments.simulators import GRAPH, GraphEnv, KeyToDoorEnv, Plain
 
 SIZE = (300, 200)  # pixels
 FRAMES_A_SECOND, FRAMES = 15, 120  # at most; a longer episode has fewer frames a second, in real time all the same
@@ -44,7 +44,7 @@ class Camera:
         self.steps, self.every, self.rate = 0, 1, SLOW
         self.trail: list[int] = []
 
-    def __call__(self, scene: Any) -> None:
+    def __call__(self, scene: Plain) -> None:
         """After each step, and before the first."""
         inner = scene.unwrapped
         if isinstance(inner, GraphEnv):

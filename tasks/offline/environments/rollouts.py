@@ -119,7 +119,7 @@ def play(
     player: Player,
     episodes: int,
     seed: int,
-    watch: Callable[[Any], None] | None = None,
+    watch: Callable[[simulators.Plain], None] | None = None,
     limit: int | None = None,
 ) -> Played:
     """Play `episodes` whole episodes, seeded `seed`, `seed + 1`, ...; each until it ends or is truncated.

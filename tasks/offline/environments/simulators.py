@@ -23,6 +23,8 @@ from tasks.common.errors import DataError
 from tasks.offline.environments import graph, key_to_door
 
 Seen = NDArray[np.float32]
+Info = dict[str, Any]  # what Gymnasium passes beside observations
+Space = spaces.Space[Any]
 ROUNDING = 1e-5  # of half a range: how far beyond its bounds an action that somebody recorded may lie
 GRAPH = graph.random_graph(nodes=20, degree=3, longest=4, seed=3)
 WALK = 10  # steps until a walk in the graph is truncated
@@ -42,21 +44,22 @@ class GraphEnv(gymnasium.Env[Seen, int]):
         self.action_space = spaces.Discrete(degree)  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
         self.node, self.moves = 0, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """At a start; `options["start"]` chooses a node."""
         super().reset(seed=seed)
         turn = int(self.np_random.integers(len(GRAPH.starts))) if seed is None else seed % len(GRAPH.starts)
         self.node, self.moves = int((options or {}).get("start", GRAPH.starts[turn])), 0
         return self._observation(), {}
 
-    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, Info]:
         """Along an edge."""
         self.node, self.moves = int(GRAPH.successors[self.node, action]), self.moves + 1
         there = self.node == GRAPH.goal
         return self._observation(), -1.0, there, not there and self.moves == self.limit, {}
 
     def _observation(self) -> Seen:
-        return np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
+        row: Seen = np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
+        return row
 
 
 class KeyToDoorEnv(gymnasium.Env[Seen, int]):
@@ -68,13 +71,13 @@ class KeyToDoorEnv(gymnasium.Env[Seen, int]):
         self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]
         self.state: key_to_door.State
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """In the first room."""
         super().reset(seed=seed)
         self.state = key_to_door.begin(self.np_random)
         return key_to_door.observe(self.state), {}
 
-    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[Seen, float, bool, bool, Info]:
         """One move."""
         self.state, reward, ended = key_to_door.step(self.state, int(action), self.np_random)
         return key_to_door.observe(self.state), reward, ended, False, {}
@@ -96,12 +99,12 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.action_space = spaces.Box(-1, 1, self.taken.shape, np.float32)
             self.middle, self.reach = (self.taken.high + self.taken.low) / 2, (self.taken.high - self.taken.low) / 2
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """The first observation, flat."""
         seen, info = self.env.reset(seed=seed, options=options)
         return self._flat(seen), info
 
-    def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Seen, float, bool, bool, Info]:
         """One step of the environment with the action that `action` stands for."""
         if isinstance(self.taken, spaces.Discrete):
             own = int(action) + int(self.taken.start)
@@ -150,7 +153,7 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.concatenate(found, 1)
 
 
-def parts(space: spaces.Space[Any], name: str = "observations") -> dict[str, spaces.Space[Any]]:
+def parts(space: Space, name: str = "observations") -> dict[str, Space]:
     """What a space is made of, in the order in which Gymnasium's `flatten` puts it in a row, named as Minari's files name it.
 
     A Dict's parts stand in the order of its keys (sorted, unless the environment itself orders them), a Tuple's as they come.
@@ -262,7 +265,7 @@ def _keep_mujoco_from_writing() -> None:
     mujoco.set_mju_user_warning(lambda message: None)
 
 
-def _supported(actions: spaces.Space[Any]) -> bool:
+def _supported(actions: Space) -> bool:
     """Whether these are a finite set, or a vector with bounds."""
     box = isinstance(actions, spaces.Box) and len(actions.shape) == 1 and actions.is_bounded()
     return box or isinstance(actions, spaces.Discrete)

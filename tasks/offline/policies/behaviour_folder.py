@@ -7,7 +7,7 @@ from tasks.algorithms.offline.networks.actors import Behaviour
 from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.episodes import Episode
-from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.policies import files
 
 RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
@@ -37,4 +37,5 @@ def reference(folder: Path) -> Reference:
 
 def environment(folder: Path) -> str:
     """The environment's id, which the folder need not be named like."""
-    return json.loads((folder / REFERENCE).read_text())["environment"]
+    name: str = json.loads((folder / REFERENCE).read_text())["environment"]
+    return name

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Protocol, Self, TypeGuard, TypeVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as serialised
+from torch import Tensor
 
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.common.errors import DataError
@@ -21,7 +22,46 @@ from tasks.common.errors import DataError
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
-def save(policy: Any, path: Path) -> None:
+class Saved(Protocol):
+    """A module that tells what it is made from."""
+
+    spaces: Spaces
+
+    @property
+    def sizes(self) -> Mapping[str, object]:
+        """What it is made from beside its spaces, as JSON has it."""
+        ...
+
+    def eval(self) -> Self:
+        """Dropout off."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """All tensors by name."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
+        """Take up what `state_dict` gave."""
+        ...
+
+
+class Valued(Protocol):
+    """A policy that believes something of what it will earn."""
+
+    def values(self, observations: Tensor) -> Tensor:
+        """The return from here on: (M, O) to (M,)."""
+        ...
+
+
+Policy = TypeVar("Policy", bound=Saved)
+
+
+def has_values(policy: object) -> TypeGuard[Valued]:
+    """Whether it is one that does."""
+    return hasattr(policy, "values")
+
+
+def save(policy: Saved, path: Path) -> None:
     """Write the policy to the folder `path`, under the name of its class; the same policy gives the same bytes."""
     path.mkdir(parents=True, exist_ok=True)
     config = {"kind": type(policy).__name__, "spaces": asdict(policy.spaces), "sizes": policy.sizes}
@@ -30,7 +70,7 @@ def save(policy: Any, path: Path) -> None:
     (path / WEIGHTS).write_bytes(serialised(tensors))  # save_file's files are their owner's alone, whatever the umask
 
 
-def load(path: Path, builders: Mapping[str, Callable[..., Any]]) -> Any:
+def load(path: Path, builders: Mapping[str, Callable[..., Policy]]) -> Policy:
     """The policy that `save` wrote, in evaluation mode; DataError with one line if there is none of these kinds.
 
     `builders` are called with the spaces and, by name, the sizes.

@@ -6,14 +6,15 @@ import this: they would depend on the code of every method.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from tasks.algorithms.offline.decision_transformer import DecisionTransformer
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, SquashedGaussian
 from tasks.algorithms.offline.tabular_q import QTable
 from tasks.offline.policies import files, trunks
 
-BUILDERS: dict[str, Callable[..., Any]] = {  # called with the spaces and the sizes
+Policy = Preferences | MeanAction | SquashedGaussian | QTable | DecisionTransformer  # or a kind of one of these
+BUILDERS: dict[str, Callable[..., Policy]] = {  # called with the spaces and the sizes
     "Preferences": Preferences,
     "QValues": QValues,
     "MeanAction": MeanAction,
@@ -25,6 +26,6 @@ BUILDERS: dict[str, Callable[..., Any]] = {  # called with the spaces and the si
 }
 
 
-def load(path: Path) -> Any:
+def load(path: Path) -> Policy:
     """The policy of any known kind that was saved in the folder `path`; DataError with one line if there is none."""
     return files.load(path, BUILDERS)

@@ -4,6 +4,7 @@ transformers is imported by the functions that need it: a policy on our own trun
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ class HuggingFace(nn.Module):
 
     def forward(self, embeddings: Tensor, positions: Tensor | None = None) -> Tensor:
         """Hidden states (B, P, W) of these positions (P,) of `embeddings` (B, T, W); of all without `positions`."""
-        hidden = self.model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
+        hidden: Tensor = self.model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
         return hidden if positions is None else hidden[:, positions]
 
     @torch.no_grad()
@@ -51,6 +52,9 @@ class HuggingFace(nn.Module):
         """Whether it adds something to a vector that depends on where it stands: equal vectors then come out unequal."""
         hidden = self.eval()(torch.ones(1, 4, self.width))
         return not torch.allclose(hidden, hidden[:, :1], atol=1e-3)
+
+
+Trunk = Transformer | HuggingFace
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ def language_model(source: str | Path, revision: str | None) -> LanguageModel:
     return LanguageModel(trunk, tokens, positions, None if same else head, whole.config.max_position_embeddings)
 
 
-def build(sizes: dict[str, Any]) -> nn.Module:
+def build(sizes: Mapping[str, Any]) -> Trunk:
     """A trunk with new weights of a trunk's `sizes`."""
     if "architecture" not in sizes:
         return Transformer(**sizes)

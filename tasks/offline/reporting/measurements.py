@@ -5,10 +5,9 @@ targets. One variant with one target is a row of a table of results: a `Line`.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import pandas as pd
 import pandera.pandas as pa
@@ -71,6 +70,56 @@ class Starts(Table):
         return (frame["total"] <= frame["optimum"]) & ~(frame["recorded"] > frame["optimum"])
 
 
+class Cost(TypedDict):
+    """What a variant took."""
+
+    steps: int  # of gradient descent
+    parameters: int
+
+
+class DataFacts(TypedDict):
+    """What a data set has; `mean` and `best` are returns of its episodes."""
+
+    episodes: int
+    transitions: int
+    mean: float
+    best: float
+
+
+class Ends(TypedDict):
+    """The two returns that a score is measured between (`Reference`)."""
+
+    minimum: float
+    maximum: float
+
+
+Greedy = TypedDict(
+    "Greedy", {"policy": str, "return": float}
+)  # the best of the policies that recorded the data, played greedily
+Picture = TypedDict(
+    "Picture", {"variant": str, "seed": int, "target": float | None, "return": float, "steps": int}
+)  # the episode that was filmed
+
+
+class Trained(TypedDict):
+    """What is known of a method's policies and their data before they are played."""
+
+    method: str
+    dataset: str
+    environment: str
+    reference: Ends
+    d4rl: Ends | None
+    data: DataFacts
+    cost: dict[str, Cost]  # by variant
+
+
+class Description(Trained):
+    """description.json, which `returns` writes."""
+
+    behaviour: Greedy | None
+    picture: Picture
+
+
 @dataclass(frozen=True)
 class Scores:
     """One folder of data/returns."""
@@ -82,7 +131,7 @@ class Scores:
     curves: pd.DataFrame
     progress: pd.DataFrame  # returns of the evaluations during training
     fits: pd.DataFrame  # fitted-Q evaluation's estimates on the way
-    description: Mapping[str, Any]
+    description: Description
     picture: bytes
 
 

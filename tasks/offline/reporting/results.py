@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isclose, isfinite, isnan
-from typing import Any, cast
+from typing import Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,11 @@ import pandas as pd
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.estimates import Estimate
 from tasks.offline.datasets.normalized_score import Reference
-from tasks.offline.reporting.measurements import CLAIMED, FITTED, Scores
+from tasks.offline.reporting.measurements import CLAIMED, FITTED, Description, Ends, Scores
 from tasks.offline.reporting.seed_intervals import over_seeds
 
 MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
+Unit = Literal["reference", "d4rl"]  # which two returns a score is measured between
 GREEDY = "greedy behaviour"  # what recorded the data, without the chance in its actions: the yardstick of whoever learns from them
 
 
@@ -79,7 +80,7 @@ def _label(variant: str, target: float) -> str:
     return variant if isnan(target) else f"{variant} asked for {exactly(target)}"
 
 
-def scored(estimate: Estimate, reference: Mapping[str, float]) -> Estimate:
+def scored(estimate: Estimate, reference: Ends) -> Estimate:
     """A return as a normalised score."""
     score = Reference(**reference).score
     return Estimate(score(estimate.mean), score(estimate.low), score(estimate.high))
@@ -109,7 +110,9 @@ class Table:
     rows: list[tuple[str, list[Cell]]]
 
 
-def table(title: str, note: str, found: Sequence[Result], data: Mapping[str, Any], reference: str | None) -> Table:
+def table(
+    title: str, note: str, found: Sequence[Result], data: Mapping[str, Description], reference: Unit | None
+) -> Table:
     """Returns, or scores by the `reference` of that name in each description; data sets without it are left out.
 
     `data` has a description for each data set, and `found` the results that are shown (one a variant).
@@ -120,7 +123,8 @@ def table(title: str, note: str, found: Sequence[Result], data: Mapping[str, Any
     rows = []
     for dataset in shown:
         described = data[dataset]
-        unit = partial(scored, reference=described[reference]) if reference else lambda estimate: estimate
+        between = described[reference] if reference else None
+        unit = partial(scored, reference=between) if between else lambda estimate: estimate
         own = {one.variant: unit(one.estimate) for one in found if one.dataset == dataset}
         known = {name: unit(estimate).mean for name, estimate in facts(described).items()}
         cells = [Cell(number(known[name]) if name in known else "") for name in given]
@@ -131,7 +135,7 @@ def table(title: str, note: str, found: Sequence[Result], data: Mapping[str, Any
     return Table(title, note, [*given, *variants], rows)
 
 
-def facts(described: Mapping[str, Any]) -> dict[str, Estimate]:
+def facts(described: Description) -> dict[str, Estimate]:
     """What was there before anything was learned from a data set, by name: returns without an interval."""
     own, behaviour = described["data"], described["behaviour"]
     values = {MEAN: own["mean"], BEST: own["best"]} | ({GREEDY: behaviour["return"]} if behaviour else {})
@@ -167,7 +171,7 @@ class Verdict:
     sentence: str
 
 
-def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Any]) -> Verdict:
+def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Description]) -> Verdict:
     """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
     if dataset not in data:
         raise ConfigError(

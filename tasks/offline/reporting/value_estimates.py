@@ -6,7 +6,6 @@ do go on, until what is left counts for nothing.
 
 from dataclasses import dataclass
 from math import ceil, inf, log
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +43,7 @@ def _cut(played: Played, horizon: float) -> float:
 
 
 def fitted(
-    config: FittedQConfig, policy: Any, recording: Recording, starts: Tensor, gamma: float, seed: int
+    config: FittedQConfig, policy: fitted_q.Policy, recording: Recording, starts: Tensor, gamma: float, seed: int
 ) -> fitted_q.Fit:
     """What fitted-Q evaluation makes of a memoryless policy from the states `starts` (M, O), on the data's device."""
     torch.manual_seed(seed)

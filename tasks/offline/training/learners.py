@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import pandas as pd
 import torch
@@ -21,17 +21,25 @@ from tasks.common.checkpoints import State, Training, resumable
 from tasks.common.tracking import Row, part
 from tasks.offline.configs.learners import LearnerConfig
 from tasks.offline.datasets.stored import Recording, read
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import Memoryless, Targeted, as_player, play
 from tasks.offline.policies import files
 from tasks.offline.training import mean_metrics
 from tasks.stage import Metrics
+
+
+class SavedMemoryless(files.Saved, Memoryless, Protocol):
+    """One that plays as it is."""
+
+
+class SavedTargeted(files.Saved, Targeted, Protocol):
+    """One that is asked for a return."""
 
 
 @dataclass(frozen=True)
 class Learner:
     """One variant of a method with one seed: the policy, all that a step changes, and the steps, without end."""
 
-    policy: Any  # saved by saved.save
+    policy: SavedMemoryless | SavedTargeted
     state: State
     steps: Iterable[Mapping[str, Tensor]]
 
@@ -103,7 +111,7 @@ def _train(
         steps = islice(learner.steps, max(0, config.steps - start * config.log_every))
         for number, row in enumerate(mean_metrics.rows(steps, config.log_every), start + 1):
             row["step"] = min(number * config.log_every, config.steps)
-            if hasattr(learner.policy, "values"):
+            if files.has_values(learner.policy):
                 row["initial_value"] = learner.policy.values(starts).mean().item()
             if number % config.evaluate_every == 0 or number == total:
                 played = play(

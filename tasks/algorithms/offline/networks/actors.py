@@ -27,7 +27,8 @@ class Tanh(Network):
 
     def forward(self, observations: Tensor) -> Tensor:
         """The raw outputs, for observations kept within BOUND deviations."""
-        return self.layers(self.normaliser(observations).clamp(-BOUND, BOUND))
+        outputs: Tensor = self.layers(self.normaliser(observations).clamp(-BOUND, BOUND))
+        return outputs
 
 
 class Behaviour(Tanh):

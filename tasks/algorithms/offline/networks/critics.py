@@ -1,6 +1,7 @@
 """Several Q-functions of state and action, trained side by side, since the lowest of them over-estimates less."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,10 @@ METRICS = {
 
 class Critics(nn.Module):
     """`count` multilayer perceptrons on normalised observations, and on the action where that is continuous."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, observations: Tensor, actions: Tensor) -> Tensor: ...
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], count: int) -> None:
         super().__init__()

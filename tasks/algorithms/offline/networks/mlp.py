@@ -7,7 +7,7 @@ that are saved with the weights, so that training and evaluation cannot differ i
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,10 @@ class Normaliser(nn.Module):
     mean: Tensor
     deviation: Tensor
 
+    if TYPE_CHECKING:
+
+        def __call__(self, observations: Tensor) -> Tensor: ...
+
     def __init__(self, size: int) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(size))
@@ -61,6 +65,10 @@ class Normaliser(nn.Module):
 class Network(nn.Module):
     """A multilayer perceptron on normalised observations: (.., O) to (.., outputs)."""
 
+    if TYPE_CHECKING:
+
+        def __call__(self, observations: Tensor) -> Tensor: ...
+
     def __init__(self, spaces: Spaces, hidden: Sequence[int], outputs: int) -> None:
         super().__init__()
         self.spaces, self.hidden = spaces, tuple(hidden)
@@ -68,13 +76,14 @@ class Network(nn.Module):
         self.layers = mlp(spaces.observation, hidden, outputs)
 
     @property
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> dict[str, object]:
         """What it is made from beside its spaces, as JSON has it: all that tasks/offline/policies/files.py needs to load it."""
         return {"hidden": list(self.hidden)}
 
     def forward(self, observations: Tensor) -> Tensor:
         """The raw outputs."""
-        return self.layers(self.normaliser(observations))
+        outputs: Tensor = self.layers(self.normaliser(observations))
+        return outputs
 
 
 class Preferences(Network):
@@ -97,7 +106,7 @@ class QValues(Preferences):
         self.gamma = gamma
 
     @property
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> dict[str, object]:
         """With the discount: it is the unit of the values."""
         return {**super().sizes, "gamma": self.gamma}
 

@@ -25,7 +25,8 @@ class Target(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """What the copy says."""
-        return self.network(observations)
+        said: Tensor = self.network(observations)
+        return said
 
     def update(self, online: nn.Module) -> None:
         """Count one update of `online`, and follow it when it is time."""

@@ -4,7 +4,8 @@ It computes what transformers' GPT2Model does (with ReLU, and position embedding
 where only some positions are read, the last layer computes only those.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,24 @@ class Block(nn.Module):
         return functional.dropout(x, self.dropout, self.training)
 
 
+class Trunk(Protocol):
+    """A stack of transformer blocks without embeddings or head, ours or another's."""
+
+    @property
+    def width(self) -> int:
+        """W, the size of its vectors."""
+        ...
+
+    @property
+    def sizes(self) -> Mapping[str, object]:
+        """What it is made from, as JSON has it."""
+        ...
+
+    def __call__(self, embeddings: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Hidden states (B, P, W) of these positions (P,) of `embeddings` (B, T, W); of all without `positions`."""
+        ...
+
+
 class Transformer(nn.Module):
     """The stack; weights start as GPT-2's do."""
 
@@ -53,7 +72,8 @@ class Transformer(nn.Module):
         if width % heads:
             raise ValueError(f"width {width} is not a multiple of heads {heads}")
         self.width = width
-        self.sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "dropout": dropout}
+        self.dropout = dropout
+        self.sizes: dict[str, object] = {"width": width, "layers": layers, "heads": heads, "dropout": dropout}
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         for name, weight in self.named_parameters():
@@ -65,7 +85,8 @@ class Transformer(nn.Module):
 
     def forward(self, embeddings: Tensor, positions: Tensor | None = None) -> Tensor:
         """Hidden states (B, P, W) of these positions (P,) of `embeddings` (B, T, W); of all without `positions`."""
-        x = functional.dropout(embeddings, self.sizes["dropout"], self.training)
+        x = functional.dropout(embeddings, self.dropout, self.training)
         for block in self.blocks[:-1]:
             x = block(x)
-        return self.norm(self.blocks[-1](x, positions))
+        states: Tensor = self.norm(self.blocks[-1](x, positions))
+        return states

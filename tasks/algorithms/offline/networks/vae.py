@@ -38,7 +38,8 @@ class ActionModel(nn.Module):
         return self._decode(seen, latent.clamp(-LATENT_LIMIT, LATENT_LIMIT))
 
     def _decode(self, seen: Tensor, latent: Tensor) -> Tensor:
-        return self.decoder(torch.cat([seen, latent], dim=-1)).tanh()
+        decoded: Tensor = self.decoder(torch.cat([seen, latent], dim=-1))
+        return decoded.tanh()
 
 
 def gaussian_kl(mean: Tensor, log_deviation: Tensor) -> Tensor:

@@ -1,0 +1,224 @@
+"""What the algorithms and the stages ask of a causal language model, as Protocols that Hugging Face's models fit as they are.
+
+They are for the type checker alone: no model inherits from them, and none is tested against them at runtime.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol, Self, TypedDict
+
+from torch import Tensor, nn
+
+
+class CacheLayer(Protocol):
+    """The keys and values (B, heads, length, size) that one layer of a model has kept."""
+
+    keys: Tensor
+    values: Tensor
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows only, repeated ones too."""
+        ...
+
+
+class KeyValueCache(Protocol):
+    """Those of all layers; a model that is given one adds to it what it reads."""
+
+    layers: list[CacheLayer]
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows only, repeated ones too."""
+        ...
+
+
+class Inputs(TypedDict):
+    """B rows of T tokens that begin after the C tokens of a cache, or, with C = 0, without one."""
+
+    input_ids: Tensor  # (B, T) long
+    attention_mask: Tensor  # (B, C + T) long, 0 on padding
+    position_ids: Tensor  # (B, T) long
+    use_cache: bool
+
+
+class CachedInputs(Inputs):
+    """With the cache that they follow."""
+
+    past_key_values: KeyValueCache
+
+
+class HiddenStates(Protocol):
+    """What a body gives."""
+
+    last_hidden_state: Tensor  # (B, T, D)
+    past_key_values: KeyValueCache
+
+
+class Logits(Protocol):
+    """What a causal language model gives."""
+
+    logits: Tensor  # (B, T, V)
+    past_key_values: KeyValueCache
+
+
+class Parametrised(Protocol):
+    """Anything with weights, as torch's modules are."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The weights."""
+        ...
+
+
+class Body(Parametrised, Protocol):
+    """A causal language model without its head."""
+
+    def __call__(
+        self,
+        *,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        position_ids: Tensor,
+        use_cache: bool,
+        past_key_values: KeyValueCache = ...,
+    ) -> HiddenStates:
+        """The state of each token."""
+        ...
+
+
+class CausalLM(Parametrised, Protocol):
+    """A causal language model: entry t of its logits predicts token t + 1."""
+
+    def __call__(
+        self,
+        *,
+        input_ids: Tensor,
+        attention_mask: Tensor = ...,
+        position_ids: Tensor = ...,
+        use_cache: bool,
+        past_key_values: KeyValueCache = ...,
+        logits_to_keep: int = ...,
+    ) -> Logits:
+        """The logits of each token, or of the last `logits_to_keep`."""
+        ...
+
+    def train(self) -> object:
+        """Dropout on."""
+        ...
+
+    def eval(self) -> object:
+        """Dropout off."""
+        ...
+
+
+class ModelConfig(Protocol):
+    """The sizes of a model, as its config.json has them."""
+
+    @property
+    def hidden_size(self) -> int:
+        """D, the width of its states."""
+        ...
+
+
+class CausalLMWithBody(CausalLM, Protocol):
+    """One whose body can be used without its head."""
+
+    @property
+    def base_model(self) -> Body:
+        """The body."""
+        ...
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its sizes."""
+        ...
+
+
+class SequenceClassifier(CausalLMWithBody, Protocol):
+    """A body with a linear head that scores whole sequences; its logits are scores then, not of tokens."""
+
+    score: nn.Linear
+
+
+class SwitchableAttention(CausalLM, Protocol):
+    """A model of transformers, which can be told how to compute its attention."""
+
+    def set_attn_implementation(self, attn_implementation: str) -> None:
+        """By the name that it is registered under."""
+        ...
+
+
+class GenerationConfig(Protocol):
+    """How a model is sampled from, as its generation_config.json has it."""
+
+    eos_token_id: int | list[int] | None
+
+
+class PretrainedConfig(ModelConfig, Protocol):
+    """A config.json."""
+
+    model_type: str
+    pad_token_id: int | None
+
+    def get_text_config(self) -> object:
+        """The part that describes the language model, where there are others."""
+        ...
+
+
+class PretrainedModel(CausalLMWithBody, Protocol):
+    """A causal language model as the stages load, train and save it."""
+
+    name_or_path: str
+    base_model_prefix: str
+
+    @property
+    def config(self) -> PretrainedConfig:
+        """Its config.json."""
+        ...
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """Its generation_config.json."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]:
+        """All parts, itself included."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The weights with their names."""
+        ...
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Those of the tokens."""
+        ...
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        """The head, where it has one over tokens."""
+        ...
+
+    def num_parameters(self) -> int:
+        """How many weights it has."""
+        ...
+
+    def eval(self) -> Self:
+        """Dropout off."""
+        ...
+
+    def to(self, device: str) -> Self:
+        """Move it."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """All tensors by name."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
+        """Take up what `state_dict` gave."""
+        ...
+
+    def save_pretrained(self, path: Path) -> object:
+        """Write it as a folder in Hugging Face layout."""
+        ...
+
+
+class PretrainedClassifier(PretrainedModel, SequenceClassifier, Protocol):
+    """A sequence classifier as the stages load, train and save it."""

@@ -1,0 +1,63 @@
+"""What the stages ask of a tokenizer, as a Protocol that Hugging Face's fit as they are. It is for the type checker alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, overload
+
+Conversation = Sequence[Mapping[str, str]]  # of messages with `role` and `content`
+
+
+class Tokenizer(Protocol):
+    """A tokenizer with an end token and a padding token, as `model_files` and the stage `pretrained` see to it."""
+
+    eos_token: str
+    eos_token_id: int
+    bos_token_id: int  # of the tokenizers that the stage `tokenizer` makes; others may have none
+    pad_token: str | None
+    pad_token_id: int
+    chat_template: str | None
+    added_tokens_encoder: dict[str, int]
+    all_special_ids: list[int]
+    special_tokens_map: dict[str, str]
+
+    def __len__(self) -> int:
+        """The size of the vocabulary."""
+        ...
+
+    def __hash__(self) -> int:
+        """So that what was found out about it can be kept."""
+        ...
+
+    @overload
+    def __call__(
+        self, text: str, *, add_special_tokens: bool, split_special_tokens: bool = ...
+    ) -> Mapping[str, list[int]]: ...
+
+    @overload
+    def __call__(
+        self, text: list[str], *, add_special_tokens: bool, split_special_tokens: bool = ...
+    ) -> Mapping[str, list[list[int]]]: ...
+
+    @overload
+    def apply_chat_template(self, conversation: Conversation, *, tokenize: Literal[False]) -> str: ...
+
+    @overload
+    def apply_chat_template(
+        self, conversation: Conversation, *, add_generation_prompt: bool, sanitize_control_tokens: bool
+    ) -> Mapping[str, list[int]]: ...
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Text to token ids."""
+        ...
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = ...) -> str:
+        """Token ids to text."""
+        ...
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token with its id."""
+        ...
+
+    def save_pretrained(self, path: Path) -> object:
+        """Write it as files in Hugging Face layout."""
+        ...
