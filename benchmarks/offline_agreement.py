@@ -17,7 +17,7 @@ import torch
 from benchmarks import offline_peer as peer
 from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
-from tasks.offline.datasets.stored import Recording, read
+from tasks.offline.datasets.stored import StoredDataset, read
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.reporting.seed_intervals import over_seeds
 
@@ -60,20 +60,20 @@ CHANGES = [
 class Lab:
     """A data set and a d3rlpy; trains and plays."""
 
-    def __init__(self, recording: Recording, steps: int, episodes: int, theirs: peer.Peer, folder: Path) -> None:
-        self.recording, self.steps, self.episodes = recording, steps, episodes
+    def __init__(self, dataset: StoredDataset, steps: int, episodes: int, theirs: peer.Peer, folder: Path) -> None:
+        self.dataset, self.steps, self.episodes = dataset, steps, episodes
         self.theirs, self.folder = theirs, folder
-        self.data = peer.write(recording.transitions, folder / "data.npz")
+        self.data = peer.write(dataset.transitions, folder / "data.npz")
 
     def ours(self, settings: dict[str, Any], seed: int) -> Any:
         """Our policy."""
-        side = Ours(self.recording.transitions, self.recording.spaces, seed, settings)
+        side = Ours(self.dataset.transitions, self.dataset.spaces, seed, settings)
         side.fit(self.steps)
         return side.network
 
     def peers(self, settings: dict[str, Any], seed: int) -> Any:
         """d3rlpy's policy: a network of ours that has its weights."""
-        data, spaces = self.recording.transitions, self.recording.spaces
+        data, spaces = self.dataset.transitions, self.dataset.spaces
         side = Ours(data, spaces, seed, settings)  # an untrained one
         scaler = side.network.normaliser
         known = {name: value for name, value in settings.items() if name not in ("normalise", "same")}
@@ -99,12 +99,12 @@ class Lab:
         """The rows that our side draws with this seed (Transitions.batches)."""
         generator = torch.Generator().manual_seed(seed)
         for _ in range(self.steps):
-            yield torch.randint(len(self.recording.transitions), (size,), generator=generator)
+            yield torch.randint(len(self.dataset.transitions), (size,), generator=generator)
 
     def score(self, policy: Any) -> float:
         """The policy's normalised score, over the same episodes for all."""
-        played = play(self.recording.environment, as_player(policy.eval()), self.episodes, SEED)
-        return self.recording.reference.score(float(played.returns.mean()))
+        played = play(self.dataset.environment, as_player(policy.eval()), self.episodes, SEED)
+        return self.dataset.reference.score(float(played.returns.mean()))
 
 
 def line(lab: Lab, run: Run, seeds: Sequence[int]) -> str:
@@ -134,9 +134,9 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     runs = {"equal": EQUAL, "changes": CHANGES, "all": [*EQUAL, *CHANGES]}[given.runs]
-    recording, began, rows = read(given.data), time.perf_counter(), []
+    dataset, began, rows = read(given.data), time.perf_counter(), []
     with peer.Peer() as theirs, tempfile.TemporaryDirectory() as folder:
-        lab = Lab(recording, given.steps, given.episodes, theirs, Path(folder))
+        lab = Lab(dataset, given.steps, given.episodes, theirs, Path(folder))
         for run in runs:
             if run.method in given.methods:
                 rows.append(line(lab, run, given.seeds))
@@ -144,7 +144,7 @@ def main() -> None:
     minutes = (time.perf_counter() - began) / 60
     lines = [
         "",
-        f"## {recording.name}, {len(given.seeds)} seeds",
+        f"## {dataset.name}, {len(given.seeds)} seeds",
         "",
         f"Made by `python -m benchmarks.offline_agreement` in {minutes:.0f} minutes on {machine('torch')}.",
         "",

@@ -130,17 +130,17 @@ def _check_template(source: str | Path, tokenizer: Tokenizer) -> None:
     asked = {"template": tokenizer.chat_template, "tokens": tokenizer.special_tokens_map, "chats": chats}
     command = [sys.executable, "-m", "tasks.common.model_files"]
     try:
-        done = subprocess.run(
+        opening = subprocess.run(
             command, input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=3 * SECONDS
         )
     except subprocess.TimeoutExpired:
         raise DataError(f"{source}: its chat template does not come to an end") from None
-    if done.returncode < 0:
+    if opening.returncode < 0:
         raise DataError(f"{source}: its chat template takes more than {SECONDS} s, or {MEMORY >> 20} MiB")
-    if done.returncode:
-        said = " ".join((done.stderr.splitlines() or ["?"])[-1].split())[:300]
+    if opening.returncode:
+        said = " ".join((opening.stderr.splitlines() or ["?"])[-1].split())[:300]
         raise DataError(f"{source}: its chat template cannot be rendered ({said})")
-    opened, whole = json.loads(done.stdout)
+    opened, whole = json.loads(opening.stdout)
     if QUESTION not in opened or QUESTION not in whole or ANSWER not in whole.partition(QUESTION)[2]:
         raise DataError(f"{source}: its chat template drops the question or the answer")
 

@@ -142,12 +142,14 @@ def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0
     """Pass items through, telling whoever watches how many of `total` are done; `before` of them were done before."""
     path = os.environ.get("POSTTRAIN_PROGRESS")
     index, parts = _part.get()
-    told = 0.0
-    for done, item in enumerate(items, start=before + 1):
+    last_told = 0.0
+    for finished, item in enumerate(items, start=before + 1):
         yield item
-        if _recorder.get() is not None and (time.monotonic() - told > (every if path else 20 * every) or done == total):
-            told = time.monotonic()
-            step, steps = index * total + done, parts * total
+        if _recorder.get() is not None and (
+            time.monotonic() - last_told > (every if path else 20 * every) or finished == total
+        ):
+            last_told = time.monotonic()
+            step, steps = index * total + finished, parts * total
             line = json.dumps({"step": step, "total": steps})
             if path:
                 with Path(path).open("a") as file:

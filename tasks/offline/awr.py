@@ -8,7 +8,7 @@ from tasks.algorithms.offline import awr
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
 from tasks.offline.configs.awr import AwrConfig
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
@@ -20,9 +20,9 @@ METRICS = learners.by_variant(CURVES)
 def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:
     """Train with every seed; policies and curves go to `out`."""
 
-    def build(recording: Recording, seed: int, generator: torch.Generator) -> Learner:
-        data = recording.transitions
-        agent = awr.Agent(recording.spaces, config.hidden, data).to(data.device)
+    def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+        data = dataset.transitions
+        agent = awr.Agent(dataset.spaces, config.hidden, data).to(data.device)
         optimizers = {
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
             "value": Adam(agent.value.parameters(), config.value_learning_rate),

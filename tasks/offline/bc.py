@@ -10,7 +10,7 @@ from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
 from tasks.offline.configs.bc import BcConfig
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
@@ -21,16 +21,16 @@ METRICS = learners.by_variant(CURVES)
 
 def run(config: BcConfig, transitions: Path, out: Path) -> Metrics:
     """Clone with every share and seed; policies and curves go to `out`."""
-    variants: dict[str, Callable[[Recording, int, torch.Generator], Learner]] = {
+    variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
         name: partial(_build, config, share) for name, share in config.shares.items()
     }
     return learners.run("bc", config, transitions, out, variants)
 
 
-def _build(config: BcConfig, share: float, recording: Recording, seed: int, generator: torch.Generator) -> Learner:
-    data = recording.transitions.best(share)
-    kind = Preferences if recording.spaces.discrete else MeanAction
-    policy = kind(recording.spaces, config.hidden).to(data.device)
+def _build(config: BcConfig, share: float, dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+    data = dataset.transitions.best(share)
+    kind = Preferences if dataset.spaces.discrete else MeanAction
+    policy = kind(dataset.spaces, config.hidden).to(data.device)
     policy.normaliser.fit(data.observations)
     optimizer = Adam(policy.parameters(), config.learning_rate)
     steps = bc.fit(policy, optimizer, data, batch_size=config.batch_size, generator=generator)

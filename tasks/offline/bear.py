@@ -9,7 +9,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
 from tasks.common.errors import DataError
 from tasks.offline.configs.bear import BearConfig
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
@@ -21,11 +21,11 @@ METRICS = learners.by_variant(CURVES)
 def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
     """Train with every seed; policies and curves go to `out`. DataError with one line for discrete actions."""
 
-    def build(recording: Recording, seed: int, generator: torch.Generator) -> Learner:
-        data = recording.transitions
-        if recording.spaces.discrete:
-            raise DataError(f"bear: data set {recording.name}: BEAR is for continuous actions, these are discrete")
-        agent = bear.Agent(recording.spaces, config.hidden, config.critics, data.observations).to(data.device)
+    def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+        data = dataset.transitions
+        if dataset.spaces.discrete:
+            raise DataError(f"bear: data set {dataset.name}: BEAR is for continuous actions, these are discrete")
+        agent = bear.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "behaviour": Adam(agent.behaviour.parameters(), config.critic_learning_rate),
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),

@@ -8,7 +8,7 @@ from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
 from tasks.offline.configs.brac import BracConfig
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
@@ -20,9 +20,9 @@ METRICS = learners.by_variant(CURVES)
 def run(config: BracConfig, transitions: Path, out: Path) -> Metrics:
     """Train with every seed; policies and curves go to `out`."""
 
-    def build(recording: Recording, seed: int, generator: torch.Generator) -> Learner:
-        data = recording.transitions
-        agent = brac.Agent(recording.spaces, config.hidden, config.critics, data.observations).to(data.device)
+    def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+        data = dataset.transitions
+        agent = brac.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "clone": Adam(agent.clone.parameters(), config.learning_rate),
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),

@@ -9,7 +9,7 @@ import torch
 from tasks.algorithms.offline import cql, cql_continuous
 from tasks.algorithms.offline.adam import Adam
 from tasks.offline.configs.cql import CqlConfig, Weight
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
@@ -26,23 +26,23 @@ METRICS = learners.by_variant(CURVES)
 
 def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:
     """Learn with every weight and seed; policies and curves go to `out`."""
-    variants: dict[str, Callable[[Recording, int, torch.Generator], Learner]] = {
+    variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
         name: partial(_build, config, alpha) for name, alpha in config.alphas.items()
     }
     return learners.run("cql", config, transitions, out, variants)
 
 
-def _build(config: CqlConfig, alpha: Weight, recording: Recording, seed: int, generator: torch.Generator) -> Learner:
-    if not recording.spaces.discrete:
-        return _continuous(config, alpha.continuous, recording, generator)
+def _build(config: CqlConfig, alpha: Weight, dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+    if not dataset.spaces.discrete:
+        return _continuous(config, alpha.continuous, dataset, generator)
     huber = config.loss == "huber"
     objective = partial(cql.loss, gamma=config.gamma, double=True, huber=huber, alpha=alpha.discrete)
-    return q_learning.offline(config, objective, recording, generator)
+    return q_learning.offline(config, objective, dataset, generator)
 
 
-def _continuous(config: CqlConfig, alpha: float, recording: Recording, generator: torch.Generator) -> Learner:
-    own, data = config.continuous, recording.transitions
-    agent = cql_continuous.Agent(recording.spaces, config.hidden, own.critics, data.observations, alpha).to(data.device)
+def _continuous(config: CqlConfig, alpha: float, dataset: StoredDataset, generator: torch.Generator) -> Learner:
+    own, data = config.continuous, dataset.transitions
+    agent = cql_continuous.Agent(dataset.spaces, config.hidden, own.critics, data.observations, alpha).to(data.device)
     optimizers = {
         "critics": Adam(agent.critics.parameters(), config.learning_rate),
         "policy": Adam(agent.policy.parameters(), own.policy_learning_rate),

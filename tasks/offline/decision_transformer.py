@@ -17,7 +17,7 @@ from tasks.common import model_files, tables
 from tasks.common.documents import Documents
 from tasks.common.errors import DataError
 from tasks.offline.configs.decision_transformer import Asked, DecisionTransformerConfig, Init
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.policies import trunks
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
@@ -40,22 +40,22 @@ def _build(
     init: Init,
     language: Path,
     texts: Path,
-    recording: Recording,
+    dataset: StoredDataset,
     seed: int,
     generator: torch.Generator,
 ) -> Learner:
-    device = recording.transitions.device
+    device = dataset.transitions.device
     trunk, words = _trunk(config, 3 * asked.context, init, language, generator, device)
-    episodes = Episodes(recording.transitions, asked.context)
+    episodes = Episodes(dataset.transitions, asked.context)
     model = dt.DecisionTransformer(
-        recording.spaces,
+        dataset.spaces,
         trunk,
         context=asked.context,
         timesteps=episodes.longest,
         scale=asked.scale,
         targets=asked.targets,
     )
-    model.normaliser.fit(recording.transitions.observations)
+    model.normaliser.fit(dataset.transitions.observations)
     learned, auxiliary = nn.ModuleList([model]), None
     if config.text.weight:
         stream, vocabulary = _stream(config, language, texts)

@@ -9,7 +9,7 @@ import torch
 
 from tasks.algorithms.offline import dqn
 from tasks.offline.configs.dqn import DqnConfig, Variant
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
 from tasks.offline.training.online import Explorer
@@ -22,18 +22,20 @@ METRICS = learners.by_variant(CURVES)
 
 def run(config: DqnConfig, transitions: Path, out: Path) -> Metrics:
     """Learn with every variant and seed; policies and curves go to `out`."""
-    variants: dict[str, Callable[[Recording, int, torch.Generator], Learner]] = {
+    variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
         name: partial(_build, config, variant) for name, variant in config.variants.items()
     }
     return learners.run("dqn", config, transitions, out, variants)
 
 
-def _build(config: DqnConfig, variant: Variant, recording: Recording, seed: int, generator: torch.Generator) -> Learner:
+def _build(
+    config: DqnConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+) -> Learner:
     objective = partial(dqn.loss, gamma=config.gamma, double=variant.double, huber=config.loss == "huber")
     if not variant.online:
-        return q_learning.offline(config, objective, recording, generator)
-    policy = q_learning.network(config, recording)
-    explorer = Explorer(recording.environment, policy, config.exploration, EPISODES * seed, generator)
+        return q_learning.offline(config, objective, dataset, generator)
+    policy = q_learning.network(config, dataset)
+    explorer = Explorer(dataset.environment, policy, config.exploration, EPISODES * seed, generator)
     learner = q_learning.learner(config, objective, policy, explorer.batches(config.batch_size))
     return replace(learner, state={**learner.state, "explorer": explorer})
 

@@ -22,7 +22,7 @@ from tasks.common.tracking import progress
 from tasks.offline.configs.returns import ReturnsConfig
 from tasks.offline.datasets import normalized_score
 from tasks.offline.datasets.normalized_score import Reference
-from tasks.offline.datasets.stored import Recording, read
+from tasks.offline.datasets.stored import StoredDataset, read
 from tasks.offline.environments import rendering
 from tasks.offline.environments.rollouts import Played, Player, Targeted, as_player, play
 from tasks.offline.environments.simulators import GRAPH
@@ -67,28 +67,28 @@ class Line:
 
 def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> Metrics:
     """Measure all policies that `policies` has curves of, trained on `transitions`."""
-    recording = read(transitions)
-    recording = replace(recording, transitions=recording.transitions.to(models.device()))
+    dataset = read(transitions)
+    dataset = replace(dataset, transitions=dataset.transitions.to(models.device()))
     curves = pd.read_csv(policies / measurements.CURVES)
     found = list(dict.fromkeys(zip(curves["variant"], curves["seed"], strict=True)))
     lines = [
-        line for one in progress(found, len(found)) for line in _lines(config, recording.environment, policies, *one)
+        line for one in progress(found, len(found)) for line in _lines(config, dataset.environment, policies, *one)
     ]
     tables.write(measurements.Episodes, _episodes(lines), out / measurements.EPISODES)
-    values, fits = _values(config, recording, lines)
+    values, fits = _values(config, dataset, lines)
     tables.write(measurements.Values, values, out / measurements.VALUES)
     fits.to_csv(out / measurements.FITS, index=False)
-    tables.write(measurements.Starts, _starts(recording, lines), out / measurements.STARTS)
+    tables.write(measurements.Starts, _starts(dataset, lines), out / measurements.STARTS)
     for name in (measurements.CURVES, measurements.PROGRESS):
         copyfile(policies / name, out / name)
-    picture = _film(config, recording, lines, out / measurements.PICTURE)
+    picture = _film(config, dataset, lines, out / measurements.PICTURE)
     described: Description = {
-        **_describe(policies, recording, lines, curves),
-        "behaviour": _behaviour(config, recording, transitions),
+        **_describe(policies, dataset, lines, curves),
+        "behaviour": _behaviour(config, dataset, transitions),
         "picture": picture,
     }
     (out / measurements.DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n")
-    return _metrics(recording, lines)
+    return _metrics(dataset, lines)
 
 
 def _lines(config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int) -> Iterator[Line]:
@@ -118,7 +118,7 @@ def _episodes(lines: list[Line]) -> pd.DataFrame:
     )
 
 
-def _values(config: ReturnsConfig, recording: Recording, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Beliefs about memoryless policies only, since the others' actions depend on more than a state; and the fits' curves."""
     rows, curves = list[dict[str, object]](), list[dict[str, object]]()
     for line in lines:
@@ -127,13 +127,13 @@ def _values(config: ReturnsConfig, recording: Recording, lines: list[Line]) -> t
             continue
         gamma = getattr(policy, "gamma", config.gamma)
         whose = {"variant": line.variant, "seed": line.seed}
-        truth = value_estimates.truth(recording.environment, line.player, line.played, gamma, config.seed)
+        truth = value_estimates.truth(dataset.environment, line.player, line.played, gamma, config.seed)
         key = {**whose, "gamma": gamma, "truth": truth.value, "cut": truth.cut}
         if files.has_values(line.policy):
-            value = line.policy.values(line.played.initial.to(recording.transitions.device)).mean().item()
+            value = line.policy.values(line.played.initial.to(dataset.transitions.device)).mean().item()
             rows.append({**key, "source": measurements.CLAIMED, "value": value, "converged": True})
         if config.fitted_q.most_steps:
-            fit = value_estimates.fitted(config.fitted_q, policy, recording, line.played.initial, gamma, line.seed)
+            fit = value_estimates.fitted(config.fitted_q, policy, dataset, line.played.initial, gamma, line.seed)
             rows.append({**key, "source": measurements.FITTED, "value": fit.value, "converged": fit.converged})
             curves += [{**whose, **row} for row in fit.curve]
     kinds = {column: kind.dtype.type for column, kind in measurements.Values.to_schema().columns.items()}
@@ -141,11 +141,11 @@ def _values(config: ReturnsConfig, recording: Recording, lines: list[Line]) -> t
     return values, pd.DataFrame(curves, columns=["variant", "seed", "step", "loss", "estimate"])
 
 
-def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
+def _starts(dataset: StoredDataset, lines: list[Line]) -> pd.DataFrame:
     """Each start of the graph beside the shortest path and the best recorded walk; no rows for other environments."""
     frames = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
-    if recording.environment == "graph":
-        data = recording.transitions
+    if dataset.environment == "graph":
+        data = dataset.transitions
         first = data.observations[data.starts].argmax(1)
         walks = pd.Series(data.returns.double().cpu().numpy()).groupby(first.cpu().numpy()).max()
         for line in lines:
@@ -167,12 +167,12 @@ def _starts(recording: Recording, lines: list[Line]) -> pd.DataFrame:
     return pd.concat(frames[1:] or frames, ignore_index=True).astype(kinds)
 
 
-def _film(config: ReturnsConfig, recording: Recording, lines: list[Line], path: Path) -> Picture:
+def _film(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line], path: Path) -> Picture:
     """The best policy's episode of median return, played once more alone; what it shows."""
     best = max(lines, key=lambda line: line.played.returns.mean())
     returns = best.played.returns
     episode = int(returns.argsort(kind="stable")[(len(returns) - 1) // 2])
-    picture, played = rendering.film(recording.environment, best.player, config.seed + episode)
+    picture, played = rendering.film(dataset.environment, best.player, config.seed + episode)
     path.write_bytes(picture)
     return {
         "variant": best.variant,
@@ -183,20 +183,20 @@ def _film(config: ReturnsConfig, recording: Recording, lines: list[Line], path: 
     }
 
 
-def _describe(policies: Path, recording: Recording, lines: list[Line], curves: pd.DataFrame) -> Trained:
+def _describe(policies: Path, dataset: StoredDataset, lines: list[Line], curves: pd.DataFrame) -> Trained:
     """Everything else that the report says of these policies and their data."""
-    returns = recording.transitions.returns.double()
+    returns = dataset.transitions.returns.double()
     steps = curves.groupby("variant")["step"].max()
     trained = {line.variant: line.policy for line in lines}
     return {
         "method": policies.parent.name,
         "dataset": policies.name,
-        "environment": recording.environment,
-        "reference": _ends(recording.reference),
-        "d4rl": _ends(recording.d4rl) if recording.d4rl else None,
+        "environment": dataset.environment,
+        "reference": _ends(dataset.reference),
+        "d4rl": _ends(dataset.d4rl) if dataset.d4rl else None,
         "data": {
             "episodes": len(returns),
-            "transitions": len(recording.transitions),
+            "transitions": len(dataset.transitions),
             "mean": returns.mean().item(),
             "best": returns.max().item(),
         },
@@ -211,7 +211,7 @@ def _ends(reference: Reference) -> Ends:
     return {"minimum": reference.minimum, "maximum": reference.maximum}
 
 
-def _behaviour(config: ReturnsConfig, recording: Recording, transitions: Path) -> Greedy | None:
+def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path) -> Greedy | None:
     """The best of the policies that recorded the data, played greedily: what there was before anything was learned from them.
 
     None of imported data, whose policies nobody has, and of random play, which is not greedy for anything.
@@ -220,7 +220,7 @@ def _behaviour(config: ReturnsConfig, recording: Recording, transitions: Path) -
     found = {
         tier.name: float(
             play(
-                recording.environment,
+                dataset.environment,
                 as_player(behaviour_folder.policy(folder, tier.name)),
                 config.episodes,
                 config.seed,
@@ -232,7 +232,7 @@ def _behaviour(config: ReturnsConfig, recording: Recording, transitions: Path) -
     return None if best is None else {"policy": best, "return": found[best]}
 
 
-def _metrics(recording: Recording, lines: list[Line]) -> Metrics:
+def _metrics(dataset: StoredDataset, lines: list[Line]) -> Metrics:
     """METRICS by variant, or by variant and target."""
     groups: dict[str, list[Played]] = {}
     for line in lines:
@@ -244,10 +244,10 @@ def _metrics(recording: Recording, lines: list[Line]) -> Metrics:
         metrics[name] = {
             "return": mean,
             "length": float(np.mean([played.lengths.mean() for played in all_played])),
-            "score": recording.reference.score(mean),
+            "score": dataset.reference.score(mean),
         }
-        if recording.d4rl:
-            metrics[name]["d4rl_score"] = recording.d4rl.score(mean)
+        if dataset.d4rl:
+            metrics[name]["d4rl_score"] = dataset.d4rl.score(mean)
     return metrics
 
 

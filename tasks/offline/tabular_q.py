@@ -26,17 +26,17 @@ METRICS = {
 
 def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:
     """Sweep to convergence; the table, its curve and the mean return of some episodes go to `out`."""
-    recording = read(transitions)
-    if not recording.spaces.discrete:
-        raise DataError(f"data set {recording.name}: actions are continuous; a table needs a finite set")
+    dataset = read(transitions)
+    if not dataset.spaces.discrete:
+        raise DataError(f"data set {dataset.name}: actions are continuous; a table needs a finite set")
     try:
-        policy, here, there = tabular_q.table(recording.transitions, recording.spaces, config.gamma, config.states)
+        policy, states, next_states = tabular_q.table(dataset.transitions, dataset.spaces, config.gamma, config.states)
     except tabular_q.TooManyStates as error:
-        raise DataError(f"data set {recording.name}: {error} (tabular_q.states); dqn has no such limit") from None
-    sweeps = list(tabular_q.fit(policy, recording.transitions, here, there, config.tolerance))
+        raise DataError(f"data set {dataset.name}: {error} (tabular_q.states); dqn has no such limit") from None
+    sweeps = list(tabular_q.fit(policy, dataset.transitions, states, next_states, config.tolerance))
     rows = [{"step": number, **row} for number, row in enumerate(track(sweeps, len(sweeps)), 1)]
     files.save(policy, out / VARIANT / "seed-0")
-    played = play(recording.environment, as_player(policy), config.evaluate_episodes, EVALUATION_SEED)
+    played = play(dataset.environment, as_player(policy), config.evaluate_episodes, EVALUATION_SEED)
     tag = {"variant": VARIANT, "seed": 0}
     pd.DataFrame([{**tag, **row} for row in rows]).to_csv(out / "curves.csv", index=False)
     ended = {**tag, "step": len(rows), "return": played.returns.mean()}

@@ -76,12 +76,12 @@ class Optimizer:
         self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=BETAS, fused=True)]
         if hidden:
             self.parts.append(Muon(hidden, learning_rate, weight_decay))
-        self.peak, self.factor, self.done = learning_rate, schedule(steps, warmup), 0
+        self.peak, self.factor, self.steps_taken = learning_rate, schedule(steps, warmup), 0
 
     @property
     def learning_rate(self) -> float:
         """The rate that the next step uses."""
-        return self.peak * self.factor(self.done)
+        return self.peak * self.factor(self.steps_taken)
 
     def step(self) -> float:
         """Clip, update, clear the gradient; returns its norm before clipping.
@@ -95,17 +95,17 @@ class Optimizer:
                 group["lr"] = self.learning_rate
             part.step()
             part.zero_grad(set_to_none=True)
-        self.done += 1
+        self.steps_taken += 1
         return norm
 
     def state_dict(self) -> dict[str, Tensor]:
         """Steps done, and the moments of each weight as `<weight>.<moment>`, weights numbered from 0."""
-        return {"done": torch.tensor(self.done), **moments(self.parts)}
+        return {"steps_taken": torch.tensor(self.steps_taken), **moments(self.parts)}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""
-        load_moments(self.parts, {key: value for key, value in state.items() if key != "done"})
-        self.done = int(state["done"])
+        load_moments(self.parts, {key: value for key, value in state.items() if key != "steps_taken"})
+        self.steps_taken = int(state["steps_taken"])
 
 
 def moments(parts: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
@@ -137,8 +137,8 @@ def schedule(steps: int, warmup: float) -> Callable[[int], float]:
     def factor(step: int) -> float:
         if step < ramp:
             return (step + 1) / ramp
-        done = min(1.0, (step - ramp) / max(1, steps - ramp))
-        return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
+        progress = min(1.0, (step - ramp) / max(1, steps - ramp))
+        return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
 
     return factor
 

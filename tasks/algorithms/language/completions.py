@@ -75,17 +75,17 @@ def token_logps(model: CausalLM, completions: Completions, temperature: float = 
 
     `temperature` divides the logits as it did when sampling.
     """
-    here = completions.on(model)
-    first = model(**_prompts(here), logits_to_keep=1)
-    cache = _continued(first.past_key_values, here)
-    logits = first.logits[:, -1:][here.owner]
-    if here.tokens.shape[1] > 1:
-        rest = model(**_after_prompts(here, cache, here.tokens[:, :-1])).logits
+    responses = completions.on(model)
+    first = model(**_prompts(responses), logits_to_keep=1)
+    cache = _continued(first.past_key_values, responses)
+    logits = first.logits[:, -1:][responses.owner]
+    if responses.tokens.shape[1] > 1:
+        rest = model(**_after_prompts(responses, cache, responses.tokens[:, :-1])).logits
         logits = torch.cat([logits, rest], dim=1)  # (N, L, V): entry t predicts token t
     # The softmax over the vocabulary is taken at response tokens only.
-    picked = torch.log_softmax(logits[here.mask].float() / temperature, dim=-1)
-    values = picked.gather(1, here.tokens[here.mask].unsqueeze(1)).squeeze(1)
-    return values.new_zeros(here.mask.shape).masked_scatter(here.mask, values)
+    picked = torch.log_softmax(logits[responses.mask].float() / temperature, dim=-1)
+    values = picked.gather(1, responses.tokens[responses.mask].unsqueeze(1)).squeeze(1)
+    return values.new_zeros(responses.mask.shape).masked_scatter(responses.mask, values)
 
 
 def response_logps(model: CausalLM, completions: Completions) -> Tensor:
@@ -99,30 +99,30 @@ def states(body: Body, completions: Completions) -> Tensor:
     So entry t is where a value of the state that token t is chosen in is read, and entry `length` where a whole response
     is scored.
     """
-    here = completions.on(body)
-    first = body(**_prompts(here))
-    cache = _continued(first.past_key_values, here)
-    rest = body(**_after_prompts(here, cache, here.tokens)).last_hidden_state
-    return torch.cat([first.last_hidden_state[:, -1:][here.owner], rest], dim=1)
+    responses = completions.on(body)
+    first = body(**_prompts(responses))
+    cache = _continued(first.past_key_values, responses)
+    rest = body(**_after_prompts(responses, cache, responses.tokens)).last_hidden_state
+    return torch.cat([first.last_hidden_state[:, -1:][responses.owner], rest], dim=1)
 
 
-def _prompts(here: Completions) -> Inputs:
+def _prompts(responses: Completions) -> Inputs:
     return {
-        "input_ids": here.prompts,
-        "attention_mask": here.prompt_mask.long(),
-        "position_ids": (here.prompt_mask.cumsum(1) - 1).clamp(min=0),
+        "input_ids": responses.prompts,
+        "attention_mask": responses.prompt_mask.long(),
+        "position_ids": (responses.prompt_mask.cumsum(1) - 1).clamp(min=0),
         "use_cache": True,
     }
 
 
-def _continued(cache: KeyValueCache, here: Completions) -> KeyValueCache:
+def _continued(cache: KeyValueCache, responses: Completions) -> KeyValueCache:
     """The prompts' cache, a row for each response: it continues its own prompt."""
-    cache.batch_select_indices(here.owner)
+    cache.batch_select_indices(responses.owner)
     return cache
 
 
-def _after_prompts(here: Completions, cache: KeyValueCache, tokens: Tensor) -> CachedInputs:
-    seen, mask = here.prompt_mask[here.owner], here.mask[:, : tokens.shape[1]]
+def _after_prompts(responses: Completions, cache: KeyValueCache, tokens: Tensor) -> CachedInputs:
+    seen, mask = responses.prompt_mask[responses.owner], responses.mask[:, : tokens.shape[1]]
     return {
         "input_ids": tokens,
         "attention_mask": torch.cat([seen, mask], dim=1).long(),

@@ -121,13 +121,13 @@ def _update(
     for _ in range(settings.updates):
         loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
         for part, reference_logps in zip(parts, known, strict=True):
-            here = batch.rows(part).on(policy)
-            width = here.mask.shape[1]
+            micro_batch = batch.rows(part).on(policy)
+            width = micro_batch.mask.shape[1]
             share, counts = grpo_loss(
-                token_logps(policy, here, settings.temperature),
-                experience.logps[part, :width].to(here.mask.device),
-                advantages[part].to(here.mask.device),
-                here.mask,
+                token_logps(policy, micro_batch, settings.temperature),
+                experience.logps[part, :width].to(micro_batch.mask.device),
+                advantages[part].to(micro_batch.mask.device),
+                micro_batch.mask,
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,
                 aggregation=settings.aggregation,

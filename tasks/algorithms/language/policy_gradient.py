@@ -30,11 +30,11 @@ def gradient_variance(
         rows = torch.isin(batch.owner, some).nonzero().squeeze(1)
         if not len(rows):
             continue
-        here = batch.rows(rows).on(policy)
-        logps, width = token_logps(policy, here, temperature), here.mask.shape[1]
+        micro_batch = batch.rows(rows).on(policy)
+        logps, width = token_logps(policy, micro_batch, temperature), micro_batch.mask.shape[1]
         for name, values in advantages.items():
             part = values[rows, :width].to(logps.device)
-            loss = policy_gradient_loss(logps, part, here.mask, len(rows))
+            loss = policy_gradient_loss(logps, part, micro_batch.mask, len(rows))
             gradients = torch.autograd.grad(loss, weights, retain_graph=True)
             for total, gradient in zip(sums[name], gradients, strict=True):
                 total += gradient

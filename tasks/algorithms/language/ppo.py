@@ -163,16 +163,16 @@ def _losses(
     policy: CausalLM, critic: Critic, experience: Experience, prepared: Prepared, settings: PpoSettings, rows: Tensor
 ) -> tuple[tuple[Tensor, Tensor], dict[str, float]]:
     """The policy's and the critic's loss on one minibatch, each a mean over its tokens."""
-    here = experience.completions.rows(rows).on(policy)
-    mask, width = here.mask, here.mask.shape[1]
+    minibatch = experience.completions.rows(rows).on(policy)
+    mask, width = minibatch.mask, minibatch.mask.shape[1]
     old_logps, old_values, advantages, returns = (
         part[rows, :width].to(mask.device)
         for part in (prepared.old_logps, prepared.old_values, prepared.advantages, prepared.returns)
     )
-    logps = token_logps(policy, here, settings.temperature)
+    logps = token_logps(policy, minibatch, settings.temperature)
     per_token, acts = policy_loss(logps, old_logps, advantages, settings.clip_ratio, settings.clip_ratio)
     policy_part = masked_mean(per_token, mask)
-    value_part = masked_mean(value_loss(critic(here), old_values, returns, settings.clip_value), mask)
+    value_part = masked_mean(value_loss(critic(minibatch), old_values, returns, settings.clip_value), mask)
     log_ratio = (logps.detach() - old_logps) * mask
     return (policy_part, value_part), {
         "loss/policy": policy_part.item(),

@@ -135,9 +135,11 @@ def _update(
     batch = experience.completions
     loss = torch.zeros(())
     for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
-        here = batch.rows(rows).on(policy)
-        part = advantages[rows, : here.mask.shape[1]].to(here.mask.device)
-        share = policy_gradient_loss(token_logps(policy, here, settings.temperature), part, here.mask, len(batch))
+        micro_batch = batch.rows(rows).on(policy)
+        part = advantages[rows, : micro_batch.mask.shape[1]].to(micro_batch.mask.device)
+        share = policy_gradient_loss(
+            token_logps(policy, micro_batch, settings.temperature), part, micro_batch.mask, len(batch)
+        )
         share.backward()
         loss = loss + share.detach().cpu()
     return {"loss": loss.item(), "grad_norm": _step(optimizer, loss)}
@@ -149,9 +151,15 @@ def _fit_critic(
     """One step of the critic towards the returns: half the mean squared error over tokens."""
     tokens, loss = batch.mask.sum(), torch.zeros(())
     for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
-        here = batch.rows(rows).on(critic)
-        errors = (critic(here) - returns[rows, : here.mask.shape[1]].to(here.mask.device)) * here.mask
-        share = masked_mean(errors.square(), here.mask) * (here.mask.sum() / tokens.to(here.mask.device)) / 2
+        micro_batch = batch.rows(rows).on(critic)
+        errors = (
+            critic(micro_batch) - returns[rows, : micro_batch.mask.shape[1]].to(micro_batch.mask.device)
+        ) * micro_batch.mask
+        share = (
+            masked_mean(errors.square(), micro_batch.mask)
+            * (micro_batch.mask.sum() / tokens.to(micro_batch.mask.device))
+            / 2
+        )
         share.backward()
         loss = loss + share.detach().cpu()
     _step(optimizer, loss)

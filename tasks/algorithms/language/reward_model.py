@@ -50,8 +50,8 @@ def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
     length = responses.mask.sum(dim=1)
     if _has_head(model):
         hidden = states(model.base_model, responses)
-        here = length.to(hidden.device)
-        read: Tensor = model.score(hidden[torch.arange(len(here), device=here.device), here])
+        ends = length.to(hidden.device)
+        read: Tensor = model.score(hidden[torch.arange(len(ends), device=ends.device), ends])
         return read.squeeze(-1).float()
     logps = token_logps(model, responses)
     return _beta(model) * logps.sum(dim=1) / length.to(logps.device)

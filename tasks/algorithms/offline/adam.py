@@ -55,14 +55,14 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, learning_rate, clip)
         self.adam = torch.optim.AdamW(self.parameters, learning_rate, weight_decay=weight_decay, fused=True)
-        self.peak, self.warmup, self.steps, self.last, self.done = learning_rate, warmup, steps, last, 0
+        self.peak, self.warmup, self.steps, self.last, self.steps_taken = learning_rate, warmup, steps, last, 0
 
     @property
     def learning_rate(self) -> float:
         """The rate that the next step uses."""
-        if self.done < self.warmup:
-            return self.peak * (self.done + 1) / self.warmup
-        share = min(1.0, (self.done - self.warmup) / max(1, self.steps - self.warmup))
+        if self.steps_taken < self.warmup:
+            return self.peak * (self.steps_taken + 1) / self.warmup
+        share = min(1.0, (self.steps_taken - self.warmup) / max(1, self.steps - self.warmup))
         return self.peak * (self.last + (1 - self.last) * (1 + cos(pi * share)) / 2)
 
     def step(self, loss: Tensor) -> None:
@@ -70,13 +70,13 @@ class AdamW(Adam):
         for group in self.adam.param_groups:
             group["lr"] = self.learning_rate
         super().step(loss)
-        self.done += 1
+        self.steps_taken += 1
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments, flat, and the number of steps done."""
-        return {"done": torch.tensor(self.done), **super().state_dict()}
+        return {"steps_taken": torch.tensor(self.steps_taken), **super().state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Take up what `state_dict` gave."""
-        super().load_state_dict({key: value for key, value in state.items() if key != "done"})
-        self.done = int(state["done"])
+        super().load_state_dict({key: value for key, value in state.items() if key != "steps_taken"})
+        self.steps_taken = int(state["steps_taken"])

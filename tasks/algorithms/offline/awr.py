@@ -44,7 +44,7 @@ class Agent(nn.Module):
 
     returns: Tensor
     weights: Tensor
-    done: Tensor
+    updates: Tensor
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], transitions: Transitions) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Agent(nn.Module):
             network.normaliser.fit(transitions.observations)
         self.register_buffer("returns", torch.zeros(len(transitions)))
         self.register_buffer("weights", torch.zeros(len(transitions)))
-        self.register_buffer("done", torch.tensor(0))
+        self.register_buffer("updates", torch.tensor(0))
 
     @torch.no_grad()
     def values(self, observations: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def fit(
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: value, policy."""
     while True:
-        if agent.done % settings.refresh_every == 0:
+        if agent.updates % settings.refresh_every == 0:
             refresh(agent, transitions, settings)
         rows = torch.randint(len(transitions), (batch_size,), generator=generator).to(transitions.device)
         observations, weights = transitions.observations[rows], agent.weights[rows]
@@ -108,7 +108,7 @@ def fit(
         log_likelihood = agent.policy.log_likelihood(observations, transitions.actions[rows])
         policy_loss = -(weights * log_likelihood).mean()
         optimizers["policy"].step(policy_loss)
-        agent.done += 1
+        agent.updates += 1
         yield {
             "value_loss": value_loss.detach(),
             "policy_loss": policy_loss.detach(),

@@ -53,7 +53,7 @@ class BearSettings:
 class Agent(nn.Module):
     """Policy, behaviour model, critics, the two targets, the multiplier and the steps done."""
 
-    done: Tensor
+    updates: Tensor
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Agent(nn.Module):
         self.target_policy = deepcopy(self.policy).requires_grad_(False)
         self.targets = deepcopy(self.critics).requires_grad_(False)
         self.log_multiplier = nn.Parameter(torch.tensor(0.0))
-        self.register_buffer("done", torch.tensor(0))
+        self.register_buffer("updates", torch.tensor(0))
 
     def multiplier(self) -> Tensor:
         """What a unit of MMD costs."""
@@ -107,7 +107,7 @@ def policy_loss(
     likely = agent.behaviour.sample(observations, settings.mmd_samples, generator)
     distance = mmd(actions, likely, settings.kernel, settings.bandwidth).mean()
     loss = agent.multiplier().detach() * distance
-    if agent.done >= settings.warmup:
+    if agent.updates >= settings.warmup:
         loss = loss - agent.critics(observations, actions[0]).amin(0).mean()
     return loss, distance
 
@@ -134,7 +134,7 @@ def fit(
         agent.log_multiplier.data.clamp_(*LOG_MULTIPLIER)
         follow(agent.targets, agent.critics, settings.target_rate)
         follow(agent.target_policy, agent.policy, settings.target_rate)
-        agent.done += 1
+        agent.updates += 1
         yield {
             "behaviour_loss": behaviour_loss.detach(),
             "critic_loss": critic_loss.detach(),

@@ -43,7 +43,7 @@ class BracSettings:
 class Agent(nn.Module):
     """Policy, clone of the behaviour, critics and their targets, and the steps done."""
 
-    done: Tensor
+    updates: Tensor
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Agent(nn.Module):
         for network in (self.policy, self.clone, self.critics):
             network.normaliser.fit(observations)
         self.targets = deepcopy(self.critics).requires_grad_(False)
-        self.register_buffer("done", torch.tensor(0))
+        self.register_buffer("updates", torch.tensor(0))
 
 
 def value(policy: Policy, critics: Critics, observations: Tensor, generator: torch.Generator) -> Tensor:
@@ -78,7 +78,7 @@ def policy_loss(
 ) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean KL to the clone."""
     divergence = agent.policy.divergence(agent.clone, observations).mean()
-    if agent.done < settings.warmup:
+    if agent.updates < settings.warmup:
         return divergence, divergence.detach()
     gain = value(agent.policy, agent.critics, observations, generator).mean()
     return settings.alpha * divergence - gain, divergence.detach()
@@ -103,7 +103,7 @@ def fit(
         loss, divergence = policy_loss(agent, batch.observations, settings, generator)
         optimizers["policy"].step(loss)
         follow(agent.targets, agent.critics, settings.target_rate)
-        agent.done += 1
+        agent.updates += 1
         yield {
             "clone_loss": clone_loss.detach(),
             "critic_loss": critic_loss.detach(),

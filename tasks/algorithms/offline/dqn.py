@@ -2,7 +2,7 @@
 
 L(theta) = mean l(Q_theta(s, a) - y), y = r + gamma (1 - terminated) Q_theta'(s', argmax_a' Q_theta(s', a')): the online network
 selects, the target network evaluates (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4). Without `double` the target
-network does both (Mnih et al. 2015, and the lecture). l is half the square, or Huber's: linear beyond 1.
+network does both (Mnih et al. 2015). l is half the square, or Huber's: linear beyond 1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

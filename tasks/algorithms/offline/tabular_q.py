@@ -1,7 +1,7 @@
 """Tabular Q-learning from counts, swept to convergence: dynamic programming on the Markov chain that the data shows.
 
 Q(s, a) <- 1 / N(s, a) sum_i (r_i + gamma (1 - terminated_i) V(s'_i)) over the N(s, a) transitions from (s, a), then
-V(s) <- max_a Q(s, a) over the actions that the data has in s (Watkins 1989; the lecture's batch form). States are the
+V(s) <- max_a Q(s, a) over the actions that the data has in s (Watkins 1989, over a whole batch at once). States are the
 distinct observations. It stitches: the best path may consist of pieces of many episodes.
 """
 
@@ -21,7 +21,7 @@ METRICS = {
 
 
 class QTable(nn.Module):
-    """Q-values of the distinct observations of a data set, and how often the data took each action there.
+    """Q-values of the distinct observations of a data set, and how often the data took each action in them.
 
     Greedy among the actions seen. In a state that the data never left, it does what the data did most often anywhere.
     """
@@ -101,20 +101,22 @@ def table(data: Transitions, spaces: Spaces, gamma: float, most: int) -> tuple[Q
 
 
 def fit(
-    made: QTable, data: Transitions, here: Tensor, there: Tensor, tolerance: float
+    made: QTable, data: Transitions, states: Tensor, next_states: Tensor, tolerance: float
 ) -> Iterator[Mapping[str, float]]:
-    """Sweep until no value changes by more than `tolerance`; a sweep's metrics (METRICS) at a time. `here`, `there`: as `table` gives them.
+    """Sweep until no value changes by more than `tolerance`; a sweep's metrics (METRICS) at a time. `states`, `next_states`: as `table` gives them.
 
     A state that the data only arrives at, being truncated there, is worth the least that rewards like the data's can come to:
-    with the lecture's V = 0 it would be the best of all wherever rewards are negative. gamma < 1 makes the sweeps converge.
+    with V = 0, as textbooks begin, it would be the best of all wherever rewards are negative. gamma < 1 makes the sweeps converge.
     """
-    cells = here * made.spaces.action + data.actions
+    cells = states * made.spaces.action + data.actions
     rewards, going_on = data.rewards.double(), made.gamma * (~data.terminated).double()
     value, change = torch.where(made.left(), 0.0, made.lowest), torch.inf
     while change > tolerance:
-        sums = torch.zeros(made.q.numel(), dtype=torch.double).index_add_(0, cells, rewards + going_on * value[there])
+        sums = torch.zeros(made.q.numel(), dtype=torch.double).index_add_(
+            0, cells, rewards + going_on * value[next_states]
+        )
         made.q.copy_(sums.view(made.q.shape) / made.counts.clamp(min=1))
         updated = made.greedy()
         change = (updated - value).abs().max().item()
         value = updated
-        yield {"change": change, "initial_value": value[here[data.starts]].mean().item()}
+        yield {"change": change, "initial_value": value[states[data.starts]].mean().item()}

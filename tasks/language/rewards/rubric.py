@@ -1,4 +1,4 @@
-"""The lecture's rubric: correctness 0-5, reasoning 0-3, clarity 0-2, ten points in all, each score with its reason.
+"""The rubric of the lecture "Deep RL and RL for LLMs": correctness 0-5, reasoning 0-3, clarity 0-2, ten points in all, each score with its reason.
 
 A pure function of texts: the same response always earns the same score. Steps are judged as equations against the
 reference's (worked_steps.py).

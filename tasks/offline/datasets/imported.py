@@ -136,11 +136,11 @@ def _ours(found: Sequence[Episode], environment: str) -> list[Episode]:
     """With flat observations and with actions as tasks/offline/environments/simulators.py has them."""
     env = simulators.make(environment)
     env.close()
-    parts = simulators.parts(env.seen)
+    parts = simulators.parts(env.own_observations)
     shapes = {name: space.shape or () for name, space in parts.items()}
     ours = []
     for number, one in enumerate(found):
-        episodes.check_shapes(number, one, shapes, env.taken.shape or ())
+        episodes.check_shapes(number, one, shapes, env.own_actions.shape or ())
         given: Any = one.observations
         seen = given if isinstance(given, Mapping) else {"observations": given}
         for name, space in parts.items():

@@ -38,7 +38,7 @@ D4RL = {
 
 
 @dataclass(frozen=True)
-class Recording:
+class StoredDataset:
     """A data set: its transitions, the environment they are from, and between which returns scores are measured."""
 
     name: str
@@ -78,7 +78,7 @@ def write(
     (path / METADATA).write_text(json.dumps(described, indent=2) + "\n")
 
 
-def read(path: Path) -> Recording:
+def read(path: Path) -> StoredDataset:
     """The data set in the folder `path`; DataError with one line naming it, the episode and the field if it is bad."""
     try:
         own = dict(json.loads((path / METADATA).read_text())["posttrain"])
@@ -91,7 +91,7 @@ def read(path: Path) -> Recording:
     _check(path.name, environment, episodes)
     spaces = simulators.spaces_of(environment)
     transitions = as_transitions(episodes, spaces.discrete)
-    return Recording(path.name, transitions, environment, spaces, reference, d4rl_reference(environment), own)
+    return StoredDataset(path.name, transitions, environment, spaces, reference, d4rl_reference(environment), own)
 
 
 def d4rl_reference(environment: str) -> Reference | None:

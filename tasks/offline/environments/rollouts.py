@@ -38,7 +38,7 @@ class Player(Protocol):
         ...
 
     def observe(self, running: Tensor, rewards: Tensor) -> None:
-        """The rewards (M,) that the last actions brought."""
+        """The rewards (M,) of the last actions."""
         ...
 
 
@@ -128,8 +128,8 @@ def play(
     """
     scenes = [simulators.make(environment, limit=limit) for _ in range(episodes)]
     seen = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(scenes)]
-    done: list[list[Any]] = [[] for _ in scenes]
-    brought: list[list[float]] = [[] for _ in scenes]
+    actions_taken: list[list[Any]] = [[] for _ in scenes]
+    rewards: list[list[float]] = [[] for _ in scenes]
     ends = [False] * episodes  # by termination
     running = list(range(episodes))
     player.begin(episodes)
@@ -142,18 +142,18 @@ def play(
         for number, action in zip(running, actions, strict=True):
             observation, reward, terminated, truncated, _ = scenes[number].step(action)
             seen[number].append(observation)
-            done[number].append(action)
-            brought[number].append(reward)
+            actions_taken[number].append(action)
+            rewards[number].append(reward)
             ends[number] = terminated
             if watch and number == 0:
                 watch(scenes[0])
             if not (terminated or truncated):
                 left.append(number)
-        player.observe(rows, torch.tensor([brought[number][-1] for number in running]))
+        player.observe(rows, torch.tensor([rewards[number][-1] for number in running]))
         running = left
     for scene in scenes:
         scene.close()
-    return Played([episode(*parts) for parts in zip(seen, done, brought, ends, strict=True)])
+    return Played([episode(*parts) for parts in zip(seen, actions_taken, rewards, ends, strict=True)])
 
 
 def _tensor(observations: list[NDArray[Any]]) -> Tensor:

@@ -88,16 +88,19 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.seen, self.taken = env.observation_space, env.action_space
-        self.boxed = isinstance(self.seen, spaces.Box) and len(self.seen.shape) == 1
-        size = spaces.flatdim(self.seen)
+        self.own_observations, self.own_actions = env.observation_space, env.action_space
+        self.boxed = isinstance(self.own_observations, spaces.Box) and len(self.own_observations.shape) == 1
+        size = spaces.flatdim(self.own_observations)
         self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
-        if isinstance(self.taken, spaces.Discrete):
-            self.action_space = spaces.Discrete(int(self.taken.n))
+        if isinstance(self.own_actions, spaces.Discrete):
+            self.action_space = spaces.Discrete(int(self.own_actions.n))
         else:
-            assert isinstance(self.taken, spaces.Box), "_supported"
-            self.action_space = spaces.Box(-1, 1, self.taken.shape, np.float32)
-            self.middle, self.reach = (self.taken.high + self.taken.low) / 2, (self.taken.high - self.taken.low) / 2
+            assert isinstance(self.own_actions, spaces.Box), "_supported"
+            self.action_space = spaces.Box(-1, 1, self.own_actions.shape, np.float32)
+            self.middle, self.reach = (
+                (self.own_actions.high + self.own_actions.low) / 2,
+                (self.own_actions.high - self.own_actions.low) / 2,
+            )
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """The first observation, flat."""
@@ -106,20 +109,20 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, Info]:
         """One step of the environment with the action that `action` stands for."""
-        if isinstance(self.taken, spaces.Discrete):
-            own = int(action) + int(self.taken.start)
+        if isinstance(self.own_actions, spaces.Discrete):
+            own = int(action) + int(self.own_actions.start)
         else:
             own = self.middle + self.reach * np.clip(action, -1, 1)
         seen, reward, terminated, truncated, info = self.env.step(own)
         return self._flat(seen), float(reward), bool(terminated), bool(truncated), info
 
     def _flat(self, seen: Any) -> Seen:
-        return np.asarray(seen if self.boxed else spaces.flatten(self.seen, seen), dtype=np.float32)
+        return np.asarray(seen if self.boxed else spaces.flatten(self.own_observations, seen), dtype=np.float32)
 
     def inward(self, actions: NDArray[Any]) -> NDArray[Any]:
         """The environment's own actions, (T, A) or (T,), as `step` takes them; what is not finite stays so."""
-        if isinstance(self.taken, spaces.Discrete):
-            return actions - int(self.taken.start)
+        if isinstance(self.own_actions, spaces.Discrete):
+            return actions - int(self.own_actions.start)
         scaled = (actions - self.middle) / self.reach
         return np.where(np.isfinite(scaled), np.clip(scaled, -1, 1), scaled).astype(np.float32)
 
@@ -128,15 +131,15 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
 
         Beyond a bound by no more than rounding is none of these, nor is a component that is not finite.
         """
-        if isinstance(self.taken, spaces.Discrete):
-            first, last = int(self.taken.start), int(self.taken.start + self.taken.n) - 1
+        if isinstance(self.own_actions, spaces.Discrete):
+            first, last = int(self.own_actions.start), int(self.own_actions.start + self.own_actions.n) - 1
             wrong = (actions < first) | (actions > last) | (actions != np.floor(actions))
         else:
             wrong = np.isfinite(actions) & (np.abs(actions - self.middle) > self.reach * (1 + ROUNDING))
         if not wrong.any():
             return None
         place = tuple(int(index) for index in np.argwhere(wrong)[0])
-        if isinstance(self.taken, spaces.Discrete):
+        if isinstance(self.own_actions, spaces.Discrete):
             return place, f"one of {first} to {last}"
         middle, reach = float(self.middle[place[1:]]), float(self.reach[place[1:]])
         return place, f"a number within [{middle - reach:g}, {middle + reach:g}]"
@@ -144,7 +147,7 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
     def flat(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
         """The environment's own observations, by the names of `parts`, one a step in each, as `step` gives them: (T + 1, O)."""
         found = []
-        for name, space in parts(self.seen).items():
+        for name, space in parts(self.own_observations).items():
             values = observations[name]
             if not isinstance(space, spaces.Box):
                 flat: list[Any] = [spaces.flatten(space, value) for value in values.astype(np.int64)]

@@ -13,7 +13,7 @@ from torch import Tensor
 from tasks.algorithms.offline import fitted_q
 from tasks.algorithms.offline.networks.critics import Critics
 from tasks.offline.configs.returns import FittedQConfig
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.environments.rollouts import Played, Player, play
 
 TAIL = 1e-3  # gamma^t from which on rewards are left out
@@ -43,12 +43,12 @@ def _cut(played: Played, horizon: float) -> float:
 
 
 def fitted(
-    config: FittedQConfig, policy: fitted_q.Policy, recording: Recording, starts: Tensor, gamma: float, seed: int
+    config: FittedQConfig, policy: fitted_q.Policy, dataset: StoredDataset, starts: Tensor, gamma: float, seed: int
 ) -> fitted_q.Fit:
     """What fitted-Q evaluation makes of a memoryless policy from the states `starts` (M, O), on the data's device."""
     torch.manual_seed(seed)
-    data = recording.transitions
-    critic = Critics(recording.spaces, config.hidden, 1).to(data.device)
+    data = dataset.transitions
+    critic = Critics(dataset.spaces, config.hidden, 1).to(data.device)
     steps = fitted_q.fit(
         critic,
         policy,

@@ -20,7 +20,7 @@ from tasks.common import models
 from tasks.common.checkpoints import State, Training, resumable
 from tasks.common.tracking import Row, part
 from tasks.offline.configs.learners import LearnerConfig
-from tasks.offline.datasets.stored import Recording, read
+from tasks.offline.datasets.stored import StoredDataset, read
 from tasks.offline.environments.rollouts import Memoryless, Targeted, as_player, play
 from tasks.offline.policies import files
 from tasks.offline.training import mean_metrics
@@ -54,7 +54,7 @@ VALUE_METRICS = {  # of policies with Q-values
 STARTS = 32  # initial observations, at most, whose value is followed while learning
 EVALUATION_SEED = 1_000_000  # of the episodes played on the way; the stage `returns` plays others
 
-Build = Callable[[Recording, int, torch.Generator], Learner]
+Build = Callable[[StoredDataset, int, torch.Generator], Learner]
 
 
 def run(
@@ -67,8 +67,8 @@ def run(
     mean the same on all devices. `others` are the files besides the data set that it reads. A killed stage goes on with the seed
     that it was at.
     """
-    recording = read(transitions)
-    recording = replace(recording, transitions=recording.transitions.to(models.device()))
+    dataset = read(transitions)
+    dataset = replace(dataset, transitions=dataset.transitions.to(models.device()))
     tasks = [(variant, seed) for variant in variants for seed in config.seeds]
     curves, ends = [], []
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
@@ -77,7 +77,7 @@ def run(
             place = f"{stage}-{out.name}-{name.replace('/', '-')}"
             training = trainings.enter_context(resumable(place, config, transitions, *others))
             with part(number, len(tasks)):
-                rows = _train(training, name, config, recording, seed, variants[variant], out)
+                rows = _train(training, name, config, dataset, seed, variants[variant], out)
             curves += [{"variant": variant, "seed": seed, **row} for row in rows]
             ends.append({"variant": variant, **rows[-1]})
         table = pd.DataFrame(curves)
@@ -93,7 +93,7 @@ def by_variant(curves: Mapping[str, str]) -> dict[str, str]:
 
 
 def _train(
-    training: Training, name: str, config: LearnerConfig, recording: Recording, seed: int, build: Build, out: Path
+    training: Training, name: str, config: LearnerConfig, dataset: StoredDataset, seed: int, build: Build, out: Path
 ) -> list[Row]:
     """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name.
 
@@ -102,9 +102,9 @@ def _train(
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    learner = build(recording, seed, generator)
+    learner = build(dataset, seed, generator)
     total = ceil(config.steps / config.log_every)
-    data = recording.transitions
+    data = dataset.transitions
     starts = data.observations[data.starts[:: max(1, len(data.lengths) // STARTS)][:STARTS]]
 
     def fit(start: int) -> Iterator[Row]:
@@ -114,9 +114,7 @@ def _train(
             if files.has_values(learner.policy):
                 row["initial_value"] = learner.policy.values(starts).mean().item()
             if number % config.evaluate_every == 0 or number == total:
-                played = play(
-                    recording.environment, as_player(learner.policy), config.evaluate_episodes, EVALUATION_SEED
-                )
+                played = play(dataset.environment, as_player(learner.policy), config.evaluate_episodes, EVALUATION_SEED)
                 row[RETURN] = played.returns.mean()
             yield {f"{name}/{metric}": value for metric, value in row.items()}
 

@@ -14,9 +14,9 @@ class Collector:
 
     def __init__(self, environment: str, count: int, seed: int) -> None:
         self.scenes = [simulators.make(environment) for _ in range(count)]
-        self.seen = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(self.scenes)]
-        self.done: list[list[np.ndarray]] = [[] for _ in self.scenes]
-        self.brought: list[list[float]] = [[] for _ in self.scenes]
+        self.observations = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(self.scenes)]
+        self.actions: list[list[np.ndarray]] = [[] for _ in self.scenes]
+        self.rewards: list[list[float]] = [[] for _ in self.scenes]
         self.steps = 0  # of all copies together
         self.replay: list[tuple[int, Episode]] = []  # steps until its end, and the episode
 
@@ -27,7 +27,7 @@ class Collector:
 
     def _step(self, policy: Behaviour, generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         """One step in each: the row of a Rollout."""
-        observations = torch.from_numpy(np.stack([seen[-1] for seen in self.seen]))
+        observations = torch.from_numpy(np.stack([seen[-1] for seen in self.observations]))
         actions = policy.sample(observations, generator)
         executed = (actions if policy.spaces.discrete else actions.clamp(-1, 1)).numpy()
         self.steps += len(self.scenes)
@@ -37,9 +37,9 @@ class Collector:
             after.append(observation)
             rewards.append(reward)
             ends.append((terminated, terminated or truncated))
-            self.seen[number].append(observation)
-            self.done[number].append(action)
-            self.brought[number].append(reward)
+            self.observations[number].append(observation)
+            self.actions[number].append(action)
+            self.rewards[number].append(reward)
             if terminated or truncated:
                 self._finish(number, terminated)
         terminations, ended = torch.tensor(ends).T
@@ -47,9 +47,9 @@ class Collector:
 
     def _finish(self, number: int, terminated: bool) -> None:
         """Keep the episode that ended there, and begin the next."""
-        ended = episode(self.seen[number], self.done[number], self.brought[number], terminated)
+        ended = episode(self.observations[number], self.actions[number], self.rewards[number], terminated)
         self.replay.append((self.steps, ended))
-        self.seen[number], self.done[number], self.brought[number] = [self.scenes[number].reset()[0]], [], []
+        self.observations[number], self.actions[number], self.rewards[number] = [self.scenes[number].reset()[0]], [], []
 
     def ended_by(self, steps: int) -> list[Episode]:
         """The episodes that had ended when `steps` steps were played, in the order of their ends; none in part."""

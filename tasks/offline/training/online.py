@@ -27,7 +27,7 @@ class Explorer:
         self.device = policy.normaliser.mean.device
         self.replay = Replay(policy.spaces, config.replay, self.device)
         self.seed, self.actions = seed, list[int]()
-        self.seen = self._reset()
+        self.observation = self._reset()
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Batches of what is remembered, without end; the environment goes on by some steps before each."""
@@ -36,13 +36,13 @@ class Explorer:
         while True:
             for _ in range(self.config.steps):
                 explores = torch.rand((), generator=self.generator) < self.epsilon()
-                self._step(self._random() if explores else int(self.policy.act(self.seen)))
+                self._step(self._random() if explores else int(self.policy.act(self.observation)))
             yield self.replay.batch(size, self.generator)
 
     def epsilon(self) -> float:
         """The share of random actions at present."""
-        config, done = self.config, min(1.0, self.replay.added / self.config.last_from)
-        return config.first_epsilon + done * (config.last_epsilon - config.first_epsilon)
+        config, annealed = self.config, min(1.0, self.replay.added / self.config.last_from)
+        return config.first_epsilon + annealed * (config.last_epsilon - config.first_epsilon)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The memory, and the episode so far."""
@@ -53,9 +53,9 @@ class Explorer:
         """Take up what `state_dict` gave: play the episode again up to where it stood."""
         self.replay.load_state_dict(state)
         self.seed, self.actions = int(state["seed"]), state["played"].tolist()
-        self.seen = self._reset()
+        self.observation = self._reset()
         for action in self.actions:
-            self.seen = self._tensor(self.env.step(action)[0])
+            self.observation = self._tensor(self.env.step(action)[0])
 
     def _random(self) -> int:
         return int(torch.randint(self.policy.spaces.action, (), generator=self.generator))
@@ -63,13 +63,13 @@ class Explorer:
     def _step(self, action: int) -> None:
         observation, reward, terminated, truncated, _ = self.env.step(action)
         following = self._tensor(observation)
-        before, after = self.policy.normaliser(torch.stack([self.seen, following]))
+        before, after = self.policy.normaliser(torch.stack([self.observation, following]))
         self.replay.add(before, action, reward, after, terminated)
         self.actions.append(action)
-        self.seen = following
+        self.observation = following
         if terminated or truncated:
             self.seed, self.actions = self.seed + 1, []
-            self.seen = self._reset()
+            self.observation = self._reset()
 
     def _reset(self) -> Tensor:
         return self._tensor(self.env.reset(seed=self.seed)[0])

@@ -12,19 +12,17 @@ from tasks.algorithms.offline.networks.target import Target
 from tasks.algorithms.offline.transitions import Batch, Transitions
 from tasks.common.errors import DataError
 from tasks.offline.configs.learners import QConfig
-from tasks.offline.datasets.stored import Recording
+from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training.learners import Learner
 
 
-def network(config: QConfig, recording: Recording) -> QValues:
+def network(config: QConfig, dataset: StoredDataset) -> QValues:
     """A new network, normalising as the data are distributed; DataError with one line if actions are not a finite set."""
-    if not recording.spaces.discrete:
-        raise DataError(
-            f"data set {recording.name}: actions are continuous; Q-values of every action need a finite set"
-        )
-    policy = QValues(recording.spaces, config.hidden, config.gamma)
-    policy.normaliser.fit(recording.transitions.observations)
-    return policy.to(recording.transitions.device)
+    if not dataset.spaces.discrete:
+        raise DataError(f"data set {dataset.name}: actions are continuous; Q-values of every action need a finite set")
+    policy = QValues(dataset.spaces, config.hidden, config.gamma)
+    policy.normaliser.fit(dataset.transitions.observations)
+    return policy.to(dataset.transitions.device)
 
 
 def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch]) -> Learner:
@@ -35,10 +33,10 @@ def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iter
     return Learner(policy, {"policy": policy, "target": target, "optimizer": optimizer}, steps)
 
 
-def offline(config: QConfig, objective: dqn.Loss, recording: Recording, generator: torch.Generator) -> Learner:
+def offline(config: QConfig, objective: dqn.Loss, dataset: StoredDataset, generator: torch.Generator) -> Learner:
     """Learns from the data set alone."""
-    policy = network(config, recording)
-    data = normalised(policy.normaliser, recording.transitions)
+    policy = network(config, dataset)
+    data = normalised(policy.normaliser, dataset.transitions)
     return learner(config, objective, policy, data.batches(config.batch_size, generator))
 
 

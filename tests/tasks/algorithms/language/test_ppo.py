@@ -142,7 +142,7 @@ def test_updates_leave_the_sampling_policy_behind():
     once = next(fit(llama(1), critic, lambda _: what, reference=llama(1), epochs=1, minibatches=1))
     assert once["val/ratio"] == pytest.approx(1, abs=1e-5)
     row = next(fit(policy, critic, lambda _: what, reference=llama(1), optimizers=optimizers, epochs=4, minibatches=2))
-    assert [optimizer.done for optimizer in optimizers] == [8, 8]
+    assert [optimizer.steps_taken for optimizer in optimizers] == [8, 8]
     assert row["policy/approxkl"] > 0.01
     assert row["objective/kl"] == pytest.approx(0, abs=1e-5), "of the policy that sampled"
 

@@ -93,7 +93,7 @@ def test_the_policys_loss_is_the_priced_discrepancy_less_the_value_once_warm():
         agent.log_multiplier.fill_(1.0)
 
     def parts(done):
-        agent.done.fill_(done)
+        agent.updates.fill_(done)
         return bear.policy_loss(agent, seen, SETTINGS, torch.Generator().manual_seed(0))
 
     cold, distance = parts(149)

@@ -76,7 +76,7 @@ def test_the_policys_loss_by_hand():
 
 def test_in_the_warm_up_the_policy_follows_the_behaviour_only():
     early = agent()
-    early.done = torch.tensor(99)
+    early.updates = torch.tensor(99)
     loss, _ = brac.policy_loss(early, torch.zeros(3, 1), SETTINGS, None)
     assert loss.item() == pytest.approx(KL)
 

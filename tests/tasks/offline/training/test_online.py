@@ -76,6 +76,6 @@ def test_a_state_taken_within_an_episode_is_reached_again(environment):
     assert exploring.actions
     again = explorer(environment, warmup=45)
     again.load_state_dict({name: tensor.clone() for name, tensor in exploring.state_dict().items()})
-    assert torch.equal(again.seen, exploring.seen)
+    assert torch.equal(again.observation, exploring.observation)
     for action in (0, 1, 1, 0):
         assert (again.env.step(action)[0] == exploring.env.step(action)[0]).all()
