@@ -35,7 +35,7 @@ def test_modules_of_types_hold_nothing_that_runs(module):
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_models_of_hugging_face_have_what_the_stages_ask_of_them(name):
     model = ARCHITECTURES[name]()
-    for protocol in (causal_lm.PretrainedModel, causal_lm.SwitchableAttention):
+    for protocol in (causal_lm.PretrainedCausalLM, causal_lm.SwitchableAttention):
         assert not {member for member in get_protocol_members(protocol) if not hasattr(model, member)}
     assert not {
         member for member in get_protocol_members(causal_lm.PretrainedConfig) if not hasattr(model.config, member)

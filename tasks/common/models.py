@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from tasks.algorithms.language.causal_lm import PretrainedModel
+    from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
     from tasks.common.tokenizers import Tokenizer
 
 Model = TypeVar("Model", bound="PretrainedModel")
@@ -21,11 +21,11 @@ def device() -> str:
     return os.environ.get("POSTTRAIN_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def load_model(path: Path) -> "PretrainedModel":
+def load_model(path: Path) -> "PretrainedCausalLM":
     """A causal language model in fp32, in evaluation mode (dropout off)."""
     from transformers import AutoModelForCausalLM
 
-    model: PretrainedModel = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
+    model: PretrainedCausalLM = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
     return placed(model)
 
 

@@ -16,9 +16,17 @@ class Tokenizer(Protocol):
     pad_token: str | None
     pad_token_id: int
     chat_template: str | None
-    added_tokens_encoder: dict[str, int]
-    all_special_ids: list[int]
     special_tokens_map: dict[str, str]
+
+    @property
+    def added_tokens_encoder(self) -> dict[str, int]:
+        """Those that were added to the vocabulary, special ones among them."""
+        ...
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """The special tokens."""
+        ...
 
     def __len__(self) -> int:
         """The size of the vocabulary."""

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from tasks.algorithms.language import completions, reward_model, rollouts
-from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
 from tasks.common import estimates, models, tables, tracking
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate
@@ -46,7 +46,7 @@ METRICS = {
 class Models:
     """The policy with its tokenizer, what it is held against, and the reward model, if there is one."""
 
-    policy: PretrainedModel
+    policy: PretrainedCausalLM
     reference: PretrainedModel
     scorer: PretrainedModel | None
     tokenizer: Tokenizer

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from tasks.algorithms.common.linear import with_fast_products
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.sequences import Batch, make_batch
 from tasks.common import model_files, models, tables
 from tasks.common.checkpoints import resumable
@@ -111,7 +111,7 @@ def drawn(count: int, size: int, seed: int) -> Iterator[list[int]]:
         order = order[size:]
 
 
-def existing(config: PretrainedConfig, raw: Path) -> tuple[PretrainedModel, Tokenizer]:
+def existing(config: PretrainedConfig, raw: Path) -> tuple[PretrainedCausalLM, Tokenizer]:
     """A model that someone trained already, given a chat template and a padding token where it has none."""
     if config.init == "directory":
         name: str | Path = raw
@@ -123,7 +123,7 @@ def existing(config: PretrainedConfig, raw: Path) -> tuple[PretrainedModel, Toke
     else:
         name, at = config.hub_id, {"revision": config.hub_revision}
     architectures.check_config({"pretrained_model_name_or_path": name, **at})
-    model: PretrainedModel = model_files.load(AutoModelForCausalLM, name, **at).eval()
+    model: PretrainedCausalLM = model_files.load(AutoModelForCausalLM, name, **at).eval()
     tokenizer = model_files.load_tokenizer(name, **at)
     architectures.check_model(str(name), model)
     model_files.check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)

@@ -22,7 +22,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # torch's may return a loss; no one here asks
         """Decay each weight by lr * weight_decay, then move it against Nesterov's momentum, orthogonalised."""
         for group in self.param_groups:
             for p in group["params"]:

@@ -164,7 +164,7 @@ class PretrainedConfig(ModelConfig, Protocol):
 
 
 class PretrainedModel(CausalLMWithBody, Protocol):
-    """A causal language model as the stages load, train and save it."""
+    """A causal language model or a classifier as the stages load, train and save it."""
 
     name_or_path: str
     base_model_prefix: str
@@ -172,11 +172,6 @@ class PretrainedModel(CausalLMWithBody, Protocol):
     @property
     def config(self) -> PretrainedConfig:
         """Its config.json."""
-        ...
-
-    @property
-    def generation_config(self) -> GenerationConfig:
-        """Its generation_config.json."""
         ...
 
     def modules(self) -> Iterator[nn.Module]:
@@ -220,5 +215,14 @@ class PretrainedModel(CausalLMWithBody, Protocol):
         ...
 
 
+class PretrainedCausalLM(PretrainedModel, Protocol):
+    """One that can be sampled from."""
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """Its generation_config.json."""
+        ...
+
+
 class PretrainedClassifier(PretrainedModel, SequenceClassifier, Protocol):
-    """A sequence classifier as the stages load, train and save it."""
+    """One that scores whole sequences."""

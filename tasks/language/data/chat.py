@@ -9,7 +9,7 @@ tokenizer's `eos_token` often ends documents only.
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
@@ -46,7 +46,7 @@ def decode(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool = True) -> s
     return tokenizer.decode(tokens[:-1] if closed else tokens, skip_special_tokens=False).strip()
 
 
-def end_tokens(model: PretrainedModel, tokenizer: Tokenizer) -> set[int]:
+def end_tokens(model: PretrainedCausalLM, tokenizer: Tokenizer) -> set[int]:
     """Every token that ends a response: the template's, the tokenizer's, and those of the model's generation config."""
     declared = model.generation_config.eos_token_id
     more = declared if isinstance(declared, list) else [declared]

@@ -94,7 +94,7 @@ def _steps(line: str) -> list[Equation]:
 def _written(text: str) -> Iterator[tuple[int, Equation]]:
     """The equations of a line without notes, each with its place."""
     for pattern, sign in SPOKEN:
-        text = pattern.sub(lambda word, sign=sign: sign.ljust(len(word[0])), text)  # type: ignore[misc]
+        text = pattern.sub(lambda word, sign=sign: sign.ljust(len(word[0])), text)  # type: ignore[misc]  # no type of a lambda with a default is inferred
     end = 0
     while chain := CHAIN.search(text, end):
         end = chain.end()

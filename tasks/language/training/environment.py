@@ -14,7 +14,7 @@ import torch
 
 from tasks.algorithms.language import experience, reward_model, rollouts
 from tasks.algorithms.language.advantages import increments
-from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
@@ -102,7 +102,12 @@ class Environment:
     """Samples from the policy as it is when called, and has the samples judged."""
 
     def __init__(
-        self, policy: PretrainedModel, tokenizer: Tokenizer, table: pd.DataFrame, judge: Judge, config: SamplingConfig
+        self,
+        policy: PretrainedCausalLM,
+        tokenizer: Tokenizer,
+        table: pd.DataFrame,
+        judge: Judge,
+        config: SamplingConfig,
     ) -> None:
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rows = tables.records(table)

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
 from tasks.common.checkpoints import Best, Stateful, Training, resumable
@@ -47,7 +47,7 @@ class Trainee:
     def __init__(
         self,
         config: PolicyConfig,
-        policy: PretrainedModel,
+        policy: PretrainedCausalLM,
         tokenizer: Tokenizer,
         train: Environment,
         held_out: Environment,

@@ -68,7 +68,7 @@ class KeyToDoorEnv(gymnasium.Env[Seen, int]):
     def __init__(self, limit: int | None = None) -> None:
         """Every episode ends by itself, whatever the `limit`."""
         self.observation_space = spaces.Box(0, 1, (key_to_door.SIZE,), np.float32)
-        self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]
+        self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]  # the same
         self.state: key_to_door.State
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
@@ -254,7 +254,7 @@ def _register_plugins() -> list[str]:
     for plugin in entry_points(group=PLUGINS):
         try:
             register = plugin.load()
-            with namespace(None if plugin.name.startswith("__") else plugin.name):  # type: ignore[arg-type]
+            with namespace(None if plugin.name.startswith("__") else plugin.name):  # type: ignore[arg-type]  # it takes None, as Gymnasium itself gives it
                 register()
         except Exception as error:  # whatever runs in it
             failed.append(f"entry point {plugin.value} failed: {' '.join(str(error).split())}")

@@ -73,9 +73,10 @@ class LanguageModel:
         return Text(self.tokens, positions, self.head)
 
 
-def learned_positions(model: Any) -> Any:
+def learned_positions(model: Any) -> nn.Embedding | None:
     """A GPT-2-like base model's position embeddings; None of others."""
-    return getattr(model, "wpe", None)
+    positions: nn.Embedding | None = getattr(model, "wpe", None)
+    return positions
 
 
 def language_model(source: str | Path, revision: str | None) -> LanguageModel:
