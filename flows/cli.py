@@ -287,8 +287,8 @@ def _bring_up_to_date(
     shown = unchanged and not run_page.is_old(root, planned)
     results: list[StageResult] = []
     if unchanged:
-        taken = time.monotonic() - STARTED
-        console.print(f"nothing has changed: {len(planned)} stages are up to date ({taken:.1f} s)")
+        seconds = time.monotonic() - STARTED
+        console.print(f"nothing has changed: {len(planned)} stages are up to date ({seconds:.1f} s)")
         with _plan_errors():
             if not dry_run:
                 _settle(root, flow)

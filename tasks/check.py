@@ -115,11 +115,11 @@ def csv_problems(path: Path) -> Iterator[str]:
 def episode_problems(path: Path) -> Iterator[str]:
     """The first thing wrong with a data set of transitions, which metadata.json beside it describes."""
     described = json.loads((path.parent / "metadata.json").read_text())
-    seen, taken = (json.loads(described[name]) for name in ("observation_space", "action_space"))
-    discrete = taken["type"] == "Discrete"
+    observations, actions = (json.loads(described[name]) for name in ("observation_space", "action_space"))
+    discrete = actions["type"] == "Discrete"
     try:
         found = list(episodes.read(path))
-        episodes.check(found, seen["shape"][0], taken["n"] if discrete else taken["shape"][0], discrete)
+        episodes.check(found, observations["shape"][0], actions["n"] if discrete else actions["shape"][0], discrete)
     except episodes.BadEpisode as error:
         yield str(error)
         return

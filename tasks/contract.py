@@ -106,8 +106,8 @@ def schema(pipeline: Pipeline) -> Schema:
     """JSON schema of the whole params.yaml, for editors: one required section a stage, nothing else."""
     types = config_types(pipeline)
     sections = {
-        name: parameters.describe(schema_of(of, f"#/$defs/{name}.{{model}}"), parameters.parts(of))
-        for name, of in types.items()
+        name: parameters.describe(schema_of(config_type, f"#/$defs/{name}.{{model}}"), parameters.parts(config_type))
+        for name, config_type in types.items()
     }
     parts: Schema = {}  # of sections, which refer to them from the root; two may have one of the same name
     for name, content in sections.items():

@@ -55,8 +55,8 @@ class Row:
         step, total = self.last.step, self.last.total
         if step is None or total is None or self.first_step is None or step >= total:
             return None
-        done, since = step - self.first_step[0], now - self.first_step[1]
-        return since / done * (total - step) if done > 0 and since >= 1 else None
+        steps_since, since = step - self.first_step[0], now - self.first_step[1]
+        return since / steps_since * (total - step) if steps_since > 0 and since >= 1 else None
 
 
 class Lines:
@@ -103,9 +103,9 @@ class Lines:
         """What the change of state needs beside its name."""
         last = row.last
         if last.state in ("running", "failed"):
-            taken = duration(last.seconds) if last.state == "failed" else ""
+            seconds = duration(last.seconds) if last.state == "failed" else ""
             log = f"log: {relative(last.log, self.root)}" if last.log else ""
-            return "  ".join(filter(None, (taken, last.reason, log)))
+            return "  ".join(filter(None, (seconds, last.reason, log)))
         return duration(last.seconds) if last.state in ("ran", "restored") else last.reason
 
 
@@ -174,14 +174,14 @@ class LiveTable(Lines):
         for label, rows in zip(labels, entries, strict=True):
             states = [row.last.state for row in rows]
             same = states[0] if len(set(states)) == 1 else None
-            taken = [row.seconds(now) for row in rows if row.last.state in ("running", "ran", "restored", "failed")]
+            seconds = [row.seconds(now) for row in rows if row.last.state in ("running", "ran", "restored", "failed")]
             detail = (
                 self.detail(rows[0], now, room - width)
                 if len(rows) == 1
                 else Text("" if same else tally(states), "dim")
             )
             state = Text(WORDS[same], STYLES[same]) if same else Text()
-            table.add_row(shortened(label, width), state, duration(sum(taken)) if taken else "", detail)
+            table.add_row(shortened(label, width), state, duration(sum(seconds)) if seconds else "", detail)
         return table
 
     def fitting(self, space: int) -> list[list[Row]]:
@@ -204,11 +204,11 @@ class LiveTable(Lines):
     def detail(self, row: Row, now: float, spare: int) -> RenderableType:
         """How far a running stage is, else why it is in its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
-            told = Text(steps(row, now))
+            counted = Text(steps(row, now))
             if spare < BAR:
-                return told
+                return counted
             grid = Table.grid(padding=(0, 1))
-            grid.add_row(ProgressBar(total=row.last.total, completed=row.last.step, width=BAR - 1), told)
+            grid.add_row(ProgressBar(total=row.last.total, completed=row.last.step, width=BAR - 1), counted)
             return grid
         return Text(row.last.reason, "red" if row.last.state == "failed" else "dim", overflow="ellipsis")
 

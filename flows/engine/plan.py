@@ -105,9 +105,9 @@ def _resources(stage: "PipelineStage") -> tuple[int, int]:
             raise PlanError(
                 f"dvc.yaml: stage '{stage.name}': meta.resources.{key}: expected a number of at least {least}, got {value!r}"
             )
-    wanted, there = resources.get("gpu", 0), len(gpus(os.environ)) if resources.get("gpu") else 0
-    if there and wanted > there:
+    wanted, available = resources.get("gpu", 0), len(gpus(os.environ)) if resources.get("gpu") else 0
+    if available and wanted > available:
         raise PlanError(
-            f"dvc.yaml: stage '{stage.name}': meta.resources.gpu: asks for {wanted}, this machine has {there}"
+            f"dvc.yaml: stage '{stage.name}': meta.resources.gpu: asks for {wanted}, this machine has {available}"
         )
-    return min(resources.get("cpu", 1), cores()), min(wanted, there)
+    return min(resources.get("cpu", 1), cores()), min(wanted, available)

@@ -117,11 +117,11 @@ def _task(name: str, execution: Execution) -> "Task[..., State[object]]":
     return stage
 
 
-def _follow(log: Path, done: "Future[StageResult]") -> Iterator[str]:
+def _follow(log: Path, result: "Future[StageResult]") -> Iterator[str]:
     """The lines of a stage's log as they are written, until the stage is done."""
     position = 0
     while True:
-        last = done.done()
+        last = result.done()
         if log.exists():
             with log.open(errors="replace") as file:
                 file.seek(position)
@@ -130,7 +130,7 @@ def _follow(log: Path, done: "Future[StageResult]") -> Iterator[str]:
             yield from text.splitlines()
         if last:
             return
-        wait_for([done], LOOK_SECONDS)
+        wait_for([result], LOOK_SECONDS)
 
 
 @contextmanager

@@ -94,14 +94,14 @@ def _abort() -> None:
 def _stop_descendants() -> None:
     for send, seconds in ((psutil.Process.terminate, GRACE_SECONDS), (psutil.Process.kill, GRACE_SECONDS)):
         deadline = time.monotonic() + seconds
-        told: set[psutil.Process] = set()
+        signalled: set[psutil.Process] = set()
         while (alive := _descendants()) and time.monotonic() < deadline:
-            for process in alive - told:
+            for process in alive - signalled:
                 try:
                     send(process)
                 except psutil.NoSuchProcess:
                     continue
-            told |= alive
+            signalled |= alive
             time.sleep(0.02)
 
 

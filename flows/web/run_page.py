@@ -159,9 +159,9 @@ def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], param
     graph, groups = _grouped(planned, results)
     looks = {name: _look(ended) for name, ended in groups.items()}
     rows = "\n".join(
-        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{taken}</td><td><code>{escape(run)}</code></td>"
+        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{seconds}</td><td><code>{escape(run)}</code></td>"
         f"<td>{'<br>'.join(f'<code>{escape(out)}</code>' for out in outs)}</td></tr>"
-        for name, state, taken, run, outs in map(_row, results)
+        for name, state, seconds, run, outs in map(_row, results)
     )
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     versions = " · ".join(f"{escape(name)} <code>{escape(fact)}</code>" for name, fact in facts.items())
@@ -185,8 +185,8 @@ def _markdown(
     graph, groups = _grouped(planned, results)
     picture = mermaid(graph, {name: _lines(ended) for name, ended in groups.items()})
     rows = [
-        f"| {name} | {state} | {taken} | `{run}` | {'<br>'.join(f'`{out}`' for out in outs)} |"
-        for name, state, taken, run, outs in map(_row, results)
+        f"| {name} | {state} | {seconds} | `{run}` | {'<br>'.join(f'`{out}`' for out in outs)} |"
+        for name, state, seconds, run, outs in map(_row, results)
     ]
     table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|", *rows])
     versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())

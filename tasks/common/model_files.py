@@ -149,9 +149,9 @@ def _render(asked: dict[str, Any]) -> Sequence[str]:
     """The chats as the template renders them, with limits of time and memory on this process."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    memory_used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, taken + MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_used + MEMORY, memory_used + MEMORY))
     return [
         render_jinja_template([chat], chat_template=asked["template"], add_generation_prompt=opens, **asked["tokens"])[
             0

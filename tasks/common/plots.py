@@ -201,7 +201,7 @@ def _seeds(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None
 
 
 def _diagonal(axis: Axes, panel: Panel) -> None:
-    across, up = (np.concatenate([one[side] for of in panel.seeds.values() for one in of]) for side in (0, 1))
+    across, up = (np.concatenate([one[side] for points in panel.seeds.values() for one in points]) for side in (0, 1))
     reach = max(np.abs(across).max(), 1e-9)
     if np.abs(up).max() > 10 * reach:
         axis.set_yscale("symlog", linthresh=reach)

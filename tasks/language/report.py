@@ -101,14 +101,14 @@ def compared(
     config: ReportConfig, evaluations: Path, answers: Answers, metrics: Mapping[str, Mapping[str, Any]]
 ) -> Results:
     """Every policy's evaluation beside its differences to the baseline, problem by problem."""
-    best = {name: float(of["best_temperature"]) for name, of in metrics.items()}
+    best = {name: float(numbers["best_temperature"]) for name, numbers in metrics.items()}
     judged = {
-        name: {metric: Estimate(**value) for metric, value in of.items() if metric != "best_temperature"}
-        for name, of in metrics.items()
+        name: {metric: Estimate(**value) for metric, value in numbers.items() if metric != "best_temperature"}
+        for name, numbers in metrics.items()
     }
     hows = [scoreboard.temperature(name) for name in judged[config.baseline] if name.startswith("strict_mean_at_")]
-    for name, of in win_rates(answers, best, config.baseline, hows).items():
-        judged[name] |= of
+    for name, numbers in win_rates(answers, best, config.baseline, hows).items():
+        judged[name] |= numbers
     values = {name: _measures(evaluations / name / "measures.parquet") for name in answers}
     base = values[config.baseline]
     changes = {
@@ -171,10 +171,10 @@ def win_rates(
     rates: dict[str, dict[str, Estimate]] = {name: {} for name in answers if name != baseline}
     for how in ("greedy", *hows):
         scores = {name: _rubric(frame, _temperature(how, best[name])) for name, frame in answers.items()}
-        for name, of in rates.items():
+        for name, shares in rates.items():
             pairs = estimates.win_values(scores[name][:, :, None], scores[baseline][:, None, :])
             metric = "win_rate_greedy" if how == "greedy" else f"win_rate_sampled_{how}"
-            of[metric] = estimates.share(pairs.mean(axis=(1, 2)))
+            shares[metric] = estimates.share(pairs.mean(axis=(1, 2)))
     return rates
 
 
@@ -204,9 +204,9 @@ def _metrics(results: Results) -> Metrics:
             **{metric: asdict(value) for metric, value in judged.items() if metric.startswith("win_rate_")},
             "change": {metric: change.numbers() for metric, change in shown.items()},
             **{
-                f"owed_{name}_{how}": asdict(of[policy])
+                f"owed_{name}_{how}": asdict(by_policy[policy])
                 for name, temperatures in results.components.items()
-                for how, of in temperatures.items()
+                for how, by_policy in temperatures.items()
             },
         }
     return found

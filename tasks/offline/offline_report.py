@@ -65,7 +65,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         Path(__file__).parent / "reporting/templates", "offline_report", view, _figures(measured, found, data), out
     )
     metrics = _metrics(first, data)
-    rows = {f"{dataset}/{variant}": row for dataset, of in metrics.items() for variant, row in of.items()}
+    rows = {f"{dataset}/{variant}": row for dataset, variants in metrics.items() for variant, row in variants.items()}
     pages.write_metrics(rows, out)
     return metrics
 
@@ -123,10 +123,10 @@ def _learning(measured: Sequence[Scores], data: Mapping[str, Description]) -> li
         lines: dict[str, list[Line]] = {}
         for one in measured:
             if one.description["dataset"] == dataset:
-                for (variant, _), of in one.progress.groupby(["variant", "seed"], sort=False):
-                    if len(of) > 1:
+                for (variant, _), curve in one.progress.groupby(["variant", "seed"], sort=False):
+                    if len(curve) > 1:
                         lines.setdefault(str(variant), []).append(
-                            (of["step"].tolist(), [score(r) for r in of["return"]])
+                            (curve["step"].tolist(), [score(r) for r in curve["return"]])
                         )
         levels = {name: score(fact.mean) for name, fact in results.facts(described).items()}
         if lines:
@@ -154,8 +154,8 @@ def _believed(measured: Sequence[Scores], data: Mapping[str, Description]) -> li
         for one in measured:
             if one.description["dataset"] == dataset:
                 claims = one.values[one.values["source"] == measurements.CLAIMED]
-                for variant, of in claims.groupby("variant", sort=False):
-                    points.setdefault(str(variant), []).append((of["truth"].tolist(), of["value"].tolist()))
+                for variant, beliefs in claims.groupby("variant", sort=False):
+                    points.setdefault(str(variant), []).append((beliefs["truth"].tolist(), beliefs["value"].tolist()))
         if points:
             panels.append(Panel(dataset, points, {}))
     return panels
@@ -168,8 +168,8 @@ def _fitted(measured: Sequence[Scores], data: Mapping[str, Description]) -> list
         lines: dict[str, list[Line]] = {}
         for one in measured:
             if one.description["dataset"] == dataset:
-                for (variant, _), of in one.fits.groupby(["variant", "seed"], sort=False):
-                    lines.setdefault(str(variant), []).append((of["step"].tolist(), of["estimate"].tolist()))
+                for (variant, _), fit in one.fits.groupby(["variant", "seed"], sort=False):
+                    lines.setdefault(str(variant), []).append((fit["step"].tolist(), fit["estimate"].tolist()))
         if lines:
             panels.append(Panel(dataset, lines, {}))
     return panels
@@ -207,8 +207,8 @@ def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
     def where(key: tuple[str, int, int]) -> str:
         elsewhere = {
             environment
-            for other, of in costs.items()
-            for environment in of.values()
+            for other, environments in costs.items()
+            for environment in environments.values()
             if other[0] == key[0] and other != key
         }
         names = [name if environment in elsewhere else environment for name, environment in costs[key].items()]
@@ -222,8 +222,10 @@ def _metrics(first: Sequence[Result], data: Mapping[str, Description]) -> dict[s
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     for one in first:
         score = Reference(**data[one.dataset]["reference"]).score
-        of = over_seeds([score(value) for value in one.returns])
-        numbers = {"score": of.mean} | ({"half_width": of.high - of.mean} if len(one.returns) > 1 else {})
+        interval = over_seeds([score(value) for value in one.returns])
+        numbers = {"score": interval.mean} | (
+            {"half_width": interval.high - interval.mean} if len(one.returns) > 1 else {}
+        )
         metrics.setdefault(one.dataset, {})[one.variant] = numbers
     return metrics
 

@@ -67,8 +67,8 @@ class Optimizer:
         embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
         outer = {id(p) for module in (*embeddings, _head(model)) if module for p in module.parameters()}
         hidden = [p for p in self.parameters if kind == "muon" and p.dim() == 2 and id(p) not in outer]
-        taken = {id(p) for p in hidden}
-        rest = [p for p in self.parameters if id(p) not in taken]
+        by_muon = {id(p) for p in hidden}
+        rest = [p for p in self.parameters if id(p) not in by_muon]
         groups = [
             {"params": [p for p in rest if p.dim() > 1], "weight_decay": weight_decay},
             {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},

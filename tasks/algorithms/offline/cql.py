@@ -21,8 +21,8 @@ def loss(
     online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool, alpha: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss, a scalar with gradient, and its metrics (METRICS)."""
-    values, taken, error = errors(online, target, batch, gamma, double)
-    gap = (values.logsumexp(dim=1) - taken).mean()
+    values, chosen, error = errors(online, target, batch, gamma, double)
+    gap = (values.logsumexp(dim=1) - chosen).mean()
     value = penalty(error, huber) + alpha * gap
-    metrics = {"loss": value, "q": taken.mean(), "td_error": error.abs().mean(), "conservative": gap}
+    metrics = {"loss": value, "q": chosen.mean(), "td_error": error.abs().mean(), "conservative": gap}
     return value, {name: metric.detach() for name, metric in metrics.items()}

@@ -35,8 +35,8 @@ def errors(online: Values, target: Values, batch: Batch, gamma: float, double: b
         following = evaluated.gather(1, selecting.argmax(dim=1, keepdim=True)).squeeze(1)
         goals = bellman(batch, following, gamma)
     values = online(batch.observations)
-    taken = values.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-    return values, taken, taken - goals
+    chosen = values.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+    return values, chosen, chosen - goals
 
 
 def penalty(error: Tensor, huber: bool) -> Tensor:
@@ -48,9 +48,9 @@ def loss(
     online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss, a scalar with gradient, and its metrics (METRICS)."""
-    _, taken, error = errors(online, target, batch, gamma, double)
+    _, chosen, error = errors(online, target, batch, gamma, double)
     value = penalty(error, huber)
-    return value, {"loss": value.detach(), "q": taken.detach().mean(), "td_error": error.detach().abs().mean()}
+    return value, {"loss": value.detach(), "q": chosen.detach().mean(), "td_error": error.detach().abs().mean()}
 
 
 def fit(

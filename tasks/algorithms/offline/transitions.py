@@ -82,8 +82,8 @@ class Transitions(Batch):
         lengths = self.lengths[chosen]
         skipped = self.starts[chosen] - (lengths.cumsum(0) - lengths)  # rows left out before each
         rows = torch.arange(int(lengths.sum()), device=self.device) + skipped.repeat_interleave(lengths)
-        taken = {field.name: getattr(self, field.name)[rows] for field in fields(Batch)}
-        return Transitions(**taken, lengths=lengths)
+        columns = {field.name: getattr(self, field.name)[rows] for field in fields(Batch)}
+        return Transitions(**columns, lengths=lengths)
 
     def best(self, share: float) -> "Transitions":
         """The best `share` of the episodes by return, at least one; of equals the earlier (10%BC keeps trajectories)."""

@@ -38,8 +38,8 @@ def _start(results: Results) -> Iterator[str]:
         yield f"{first} comes first: its greedy answers are right on {text('strict', base)} of the problems."
         return
     before, change = results.judged[first]["strict_greedy"], results.changes[first]["strict_greedy"]
-    told = f"from {first}'s {text('strict', before)} to {text('strict', base)}"
-    yield f"With {results.baseline}, accuracy of the greedy answers was {VERBS[-change.side]} {told}."
+    from_to = f"from {first}'s {text('strict', before)} to {text('strict', base)}"
+    yield f"With {results.baseline}, accuracy of the greedy answers was {VERBS[-change.side]} {from_to}."
 
 
 def _later(results: Results) -> Iterator[str]:
@@ -71,12 +71,12 @@ def _later(results: Results) -> Iterator[str]:
     yield f"Over its {points} of 10 points, the rubric score of greedy answers was {_groups(results, 'rubric_greedy', plain)}."
 
 
-def _groups(results: Results, metric: str, told: Callable[[str, Difference], str]) -> str:
+def _groups(results: Results, metric: str, say: Callable[[str, Difference], str]) -> str:
     """The policies by what they did to a metric; the largest change first."""
     groups: dict[int, list[str]] = {}
     for policy in sorted(results.later, key=lambda policy: -results.changes[policy][metric].estimate.mean):
         change = results.changes[policy][metric]
-        groups.setdefault(change.side, []).append(told(policy, change))
+        groups.setdefault(change.side, []).append(say(policy, change))
     return "; ".join(f"{VERBS[side]} by {', '.join(groups[side])}" for side in (1, 0, -1) if side in groups)
 
 

@@ -84,7 +84,7 @@ class Results:
     @cached_property
     def metrics(self) -> list[str]:
         """Every metric of any policy."""
-        return list(dict.fromkeys(name for of in self.judged.values() for name in of))
+        return list(dict.fromkeys(name for metrics in self.judged.values() for name in metrics))
 
     @cached_property
     def temperatures(self) -> list[str]:

@@ -37,7 +37,7 @@ class Components:
 
 def components(ours: Stratum, baseline: Stratum, seed: int, resamples: int) -> Components:
     """The difference between two policies on the same problems, taken apart; intervals by paired bootstrap."""
-    columns = np.stack([part for of in (ours, baseline) for part in vars(of).values()], axis=1)
+    columns = np.stack([part for marks in (ours, baseline) for part in vars(marks).values()], axis=1)
     values = _components(columns.mean(axis=0, keepdims=True))
     draws = _components(resampled_means(columns, seed, resamples))
     found = [percentiles(float(value[0]), drawn) for value, drawn in zip(values, draws, strict=True)]

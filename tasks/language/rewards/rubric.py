@@ -70,8 +70,8 @@ def _reasoning_in_steps(work: Work) -> tuple[int, str]:
     if work.right == 1:
         return 3, "every step holds and leads to the answer"
     slips = work.credit - work.right
-    told = f"{float(work.right):.0%} of the steps needed or taken are right"
-    return int(3 * work.credit), told + (", others only set up rightly" if slips else "")
+    reason = f"{float(work.right):.0%} of the steps needed or taken are right"
+    return int(3 * work.credit), reason + (", others only set up rightly" if slips else "")
 
 
 def _reasoning_in_words(solution: str, response: str, right: bool) -> tuple[int, str]:

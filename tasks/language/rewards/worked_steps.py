@@ -96,9 +96,9 @@ def _set_up(known: Reference, steps: list[Equation], right: list[Equation], reac
     )
     claimed: set[Fraction] = set()
     tried: Counter[Shape] = Counter()
-    taken = {step.key for step in right}
+    counted = {step.key for step in right}
     for step in steps:
-        if step.key not in taken:
+        if step.key not in counted:
             tried[_shape(step, claimed)] += 1
         claimed.add(step.result)
     return (missing & tried).total()

@@ -61,12 +61,12 @@ class Judge:
         A part that counts for some prompts is known of all, so that each step has the same parts.
         """
         texts = [
-            chat.decode(self.tokenizer, row[kept], done)
-            for row, kept, done in zip(responses.tokens, responses.mask, ended, strict=True)
+            chat.decode(self.tokenizer, row[kept], complete)
+            for row, kept, complete in zip(responses.tokens, responses.mask, ended, strict=True)
         ]
         answered = [
-            rewards.Answered(row["question"], row["solution"], row["answer"], text, done)
-            for row, text, done in zip(asked, texts, ended, strict=True)
+            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete)
+            for row, text, complete in zip(asked, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in asked]
         scores = None if self.scorer is None else _scores(self.scorer, responses)

@@ -228,12 +228,14 @@ def _check_values(number: int, episode: Episode, action: int, discrete: bool) ->
         if bad.any():
             place = np.argwhere(bad)[0]
             raise BadEpisode(number, field, f"{values[tuple(place)]} at step {place[0]}")
-    taken = episode.actions
-    wrong = (taken < 0) | (taken >= action) | (taken != np.floor(taken)) if discrete else np.abs(taken) > 1 + 1e-5
+    actions = episode.actions
+    wrong = (
+        (actions < 0) | (actions >= action) | (actions != np.floor(actions)) if discrete else np.abs(actions) > 1 + 1e-5
+    )
     if wrong.any():
         place = np.argwhere(wrong)[0]
         range_ = f"one of 0 to {action - 1}" if discrete else "a number within [-1, 1]"
-        raise BadEpisode(number, "actions", f"{range_} expected, got {taken[tuple(place)]} at step {place[0]}")
+        raise BadEpisode(number, "actions", f"{range_} expected, got {actions[tuple(place)]} at step {place[0]}")
 
 
 def _check_end(number: int, episode: Episode) -> None:

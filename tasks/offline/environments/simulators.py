@@ -54,8 +54,8 @@ class GraphEnv(gymnasium.Env[Seen, int]):
     def step(self, action: int) -> tuple[Seen, float, bool, bool, Info]:
         """Along an edge."""
         self.node, self.moves = int(GRAPH.successors[self.node, action]), self.moves + 1
-        there = self.node == GRAPH.goal
-        return self._observation(), -1.0, there, not there and self.moves == self.limit, {}
+        at_goal = self.node == GRAPH.goal
+        return self._observation(), -1.0, at_goal, not at_goal and self.moves == self.limit, {}
 
     def _observation(self) -> Seen:
         row: Seen = np.eye(len(GRAPH.successors), dtype=np.float32)[self.node]
@@ -278,10 +278,10 @@ def _supported(actions: Space) -> bool:
 def spaces_of(environment: str) -> Spaces:
     """What policies for the environment are built for."""
     env = make(environment)
-    seen, taken = env.observation_space, env.action_space
+    observations, actions = env.observation_space, env.action_space
     env.close()
-    assert seen.shape is not None
-    if isinstance(taken, spaces.Discrete):
-        return Spaces(seen.shape[0], int(taken.n), discrete=True)
-    assert taken.shape is not None
-    return Spaces(seen.shape[0], taken.shape[0], discrete=False)
+    assert observations.shape is not None
+    if isinstance(actions, spaces.Discrete):
+        return Spaces(observations.shape[0], int(actions.n), discrete=True)
+    assert actions.shape is not None
+    return Spaces(observations.shape[0], actions.shape[0], discrete=False)

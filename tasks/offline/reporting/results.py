@@ -56,8 +56,8 @@ def results(measured: Iterable[Scores]) -> list[Result]:
     found = []
     for scores in measured:
         described, seen = scores.description, set[str]()
-        for variant, target, of in _groups(scores.episodes):
-            returns = tuple(of.groupby("seed", sort=False)["total"].mean())
+        for variant, target, episodes in _groups(scores.episodes):
+            returns = tuple(episodes.groupby("seed", sort=False)["total"].mean())
             first = variant not in seen
             seen.add(variant)
             place = (scores.name, described["dataset"], described["environment"])
@@ -71,9 +71,9 @@ def results(measured: Iterable[Scores]) -> list[Result]:
 
 def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, float, pd.DataFrame]]:
     """The rows of each variant and target, in the order in which they were measured."""
-    for key, of in frame.groupby(["variant", "target"], dropna=False, sort=False):
+    for key, group in frame.groupby(["variant", "target"], dropna=False, sort=False):
         variant, target = cast(tuple[str, float], key)
-        yield variant, target, of
+        yield variant, target, group
 
 
 def _label(variant: str, target: float) -> str:
@@ -191,8 +191,8 @@ def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: 
     if isclose(one.mean, other.mean, rel_tol=1e-9, abs_tol=1e-9):
         return Verdict("no", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
     if side(one, other):
-        came, told = ("yes", "As expected") if one.mean > other.mean else ("no", "Against what was expected")
-        return Verdict(came, f"{numbers}. {told}, {higher} is {'higher' if came == 'yes' else 'lower'}.")
+        came, opening = ("yes", "As expected") if one.mean > other.mean else ("no", "Against what was expected")
+        return Verdict(came, f"{numbers}. {opening}, {higher} is {'higher' if came == 'yes' else 'lower'}.")
     if one.mean > other.mean:
         return Verdict("unclear", f"{numbers}. As expected, {higher} is higher in the mean, but {doubt}.")
     return Verdict("no", f"{numbers}. Against what was expected, {higher} is lower in the mean, but {doubt}.")
@@ -209,23 +209,23 @@ def stitched(measured: Iterable[Scores]) -> list[str]:
 
     A policy counts by its mean over seeds, with its first target; a start from which nothing was recorded is one that it wins.
     """
-    told: dict[str, None] = {}  # the data's own sentence once
+    sentences: dict[str, None] = {}  # the data's own sentence once
     for scores in measured:
         if scores.starts.empty:
             continue
         data, seen = scores.starts.drop_duplicates("start"), set[str]()
         shortest, starts = int((data["recorded"] == data["optimum"]).sum()), len(data)
         dataset = scores.description["dataset"]
-        told[f"{dataset}: the best recorded walk is a shortest path from {shortest} of {starts} starts."] = None
-        for variant, target, of in _groups(scores.starts):
+        sentences[f"{dataset}: the best recorded walk is a shortest path from {shortest} of {starts} starts."] = None
+        for variant, target, played in _groups(scores.starts):
             if variant not in seen:
                 seen.add(variant)
-                told[f"{dataset}: {_from_starts(_label(variant, target), of)}"] = None
-    return list(told)
+                sentences[f"{dataset}: {_from_starts(_label(variant, target), played)}"] = None
+    return list(sentences)
 
 
-def _from_starts(label: str, of: pd.DataFrame) -> str:
-    mean = of.groupby("start")[["total", "recorded", "optimum"]].mean()
+def _from_starts(label: str, played: pd.DataFrame) -> str:
+    mean = played.groupby("start")[["total", "recorded", "optimum"]].mean()
     walks = mean["recorded"].fillna(-np.inf)
     starts, shortest = len(mean), int((mean["total"] == mean["optimum"]).sum())
     better, equal = int((mean["total"] > walks).sum()), int((mean["total"] == walks).sum())
@@ -242,8 +242,8 @@ def without_curve(measured: Iterable[Scores]) -> list[str]:
     names = [
         f"{variant} on {scores.description['dataset']}"
         for scores in measured
-        for variant, of in scores.progress.groupby("variant", sort=False)
-        if of.groupby("seed").size().max() < 2
+        for variant, rows in scores.progress.groupby("variant", sort=False)
+        if rows.groupby("seed").size().max() < 2
     ]
     return [f"Evaluated only once, at the end, and so without a curve: {', '.join(names)}."] if names else []
 
@@ -283,11 +283,11 @@ class Belief:
 def beliefs(scores: Scores) -> list[Belief]:
     """A row for each variant of which anything was believed."""
     rows = []
-    for variant, of in scores.values.groupby("variant", sort=False):
-        believed = {source: over_seeds(part["value"]) for source, part in of.groupby("source")}
-        truth = over_seeds(of.groupby("seed")["truth"].first())
-        place, gamma = (scores.description["dataset"], str(variant)), float(of["gamma"].iloc[0])
-        cut, moving = float(of["cut"].mean()), int((~of["converged"]).sum())
-        seeds = int(of["seed"].nunique())
+    for variant, estimates in scores.values.groupby("variant", sort=False):
+        believed = {source: over_seeds(part["value"]) for source, part in estimates.groupby("source")}
+        truth = over_seeds(estimates.groupby("seed")["truth"].first())
+        place, gamma = (scores.description["dataset"], str(variant)), float(estimates["gamma"].iloc[0])
+        cut, moving = float(estimates["cut"].mean()), int((~estimates["converged"]).sum())
+        seeds = int(estimates["seed"].nunique())
         rows.append(Belief(*place, gamma, truth, cut, believed.get(CLAIMED), believed.get(FITTED), moving, seeds))
     return rows

@@ -84,7 +84,7 @@ def run(
         table.drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
         table.dropna(subset=RETURN)[["variant", "seed", "step", RETURN]].to_csv(out / "returns.csv", index=False)
     ended = pd.DataFrame(ends).groupby("variant", sort=False).mean().to_dict("index")
-    return {str(variant): {str(name): float(mean) for name, mean in of.items()} for variant, of in ended.items()}
+    return {str(variant): {str(name): float(mean) for name, mean in means.items()} for variant, means in ended.items()}
 
 
 def by_variant(curves: Mapping[str, str]) -> dict[str, str]:
