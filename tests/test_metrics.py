@@ -5,18 +5,20 @@ import re
 import shutil
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pandas as pd
 import pytest
 
 from tasks import contract, metrics
+from tasks.language.configs.policies import RewardName
 from tasks.language.rewards import ranking_accuracy, rubric
 from tests import seams
 from tests.test_contract import PIPELINE, ROOT
 from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
 
 KINDS = ("CURVES", "METRICS", "HEADLINE")
-REWARD = {"reward": {"verifiable": 1.0, "rubric": 1.0, "reward_model": 1.0, "format": 0.0}}
+REWARD = {"reward": dict.fromkeys(get_args(RewardName), 1.0)}
 # Under these values each metric appears.
 PARAMS = laid_over(
     TINY,
