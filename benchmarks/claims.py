@@ -32,7 +32,7 @@ GIVEN = re.compile(r"<!-- (?:given|logged): (.+?) -->")
 QUOTED = re.compile(r"<!-- quoted: (\S+) -->\n((?:\|.*\n?)+)")
 LOGGED = re.compile(r"<!-- logged: (.+?) -->")
 MADE = re.compile(r"(<!-- made: (\w+)\.(\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 QUANTITY = re.compile(
     r"(?<![\w.,])-?\d[\d,]*(?:\.\d+)? ?(?:%|points\b|times\b|ms\b|s\b|min(?: \d+ s)?\b|minutes\b|seconds\b)(?![A-Z])"
