@@ -46,7 +46,7 @@ def agent():
         clone=constant(Categorical(TWO, []), 1.0, 1.0),
         targets=table(Q),
         critics=table(2 * Q),
-        done=torch.tensor(100),
+        updates=torch.tensor(100),
     )
 
 
