@@ -44,7 +44,7 @@ def format_reward(one: Answered) -> float:
     return float(answers.strict_answer(one.response) is not None)
 
 
-REWARDS: Mapping[RewardName, Callable[[Answered], float]] = {"rubric": rubric_reward, "format": format_reward}
+REWARDS: Mapping[RewardName, Callable[[Answered], float]] = {"format": format_reward, "rubric": rubric_reward}
 Weights = Mapping[RewardName, float]  # how much each reward counts in the sum; one without a weight is at most logged
 
 
