@@ -29,7 +29,7 @@ REWARDS = " or ".join(get_args(RewardName))
     [
         (["grpo.aggregation=foo"], "grpo.aggregation: expected 'grpo' or 'bnpo' or 'dr_grpo' or 'dapo', got 'foo'"),
         (["grpo.reward.verifiable=-1"], "grpo.reward.verifiable: expected a number of at least 0, got -1"),
-        (["grpo.reward.verifable=1"], "grpo.reward.verifable: unknown (did you mean verifiable?)"),
+        (["grpo.reward.verifable=1"], f"grpo.reward.verifable: unknown; expected {REWARDS}"),
         (["grpo.reward=1"], f"grpo.reward: expected a number of at least 0 for any of {REWARDS}, got 1"),
         (["grpo.reward.verifiable=0"], 'grpo.reward: expected one weight above 0, got {"verifiable": 0}'),
         (["grpo.samples=1"], "grpo.samples: expected a whole number of at least 2 and of at most 100000, got 1"),

@@ -48,7 +48,7 @@ def explain(error: ValidationError, section: str, types: Mapping[str, type[Confi
     if own and own[-1] == "[key]":
         names = _part(inner, own[:-2])["propertyNames"]
         if "enum" in names:
-            return key[:-1], f"unknown{suggestion(str(got), names['enum'])}"
+            return key[:-1], f"unknown; expected {' or '.join(names['enum'])}"
         return (section, *own[:-2]), f"expected {names['description']}, got {shown(got)}"
     if fault["type"] == "value_error":
         return key, f"{fault['ctx']['error']}, got {shown(got)}"
