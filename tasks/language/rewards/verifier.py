@@ -102,7 +102,7 @@ class Verifier:
         self._threads = ThreadPoolExecutor(workers)
         self._workers: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for _ in range(workers):
-            self._workers.put(None)  # a place for one
+            self._workers.put(None)  # a free place for a process
 
     def __enter__(self) -> "Verifier":
         return self

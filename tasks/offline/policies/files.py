@@ -41,7 +41,7 @@ class Saved(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         ...
 
 
