@@ -18,7 +18,7 @@ from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
 SHOWN = 3  # names shown of a longer list
-SECONDS, MEMORY = 20, 2**30  # for a chat template to render a question: one that needs more is an attack or an endless loop
+SECONDS, MEMORY = 20, 2**30  # for a chat template to render a question: more is an attack, or an endless loop
 QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
 
 

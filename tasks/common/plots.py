@@ -40,7 +40,7 @@ STYLE: Any = {  # Any: matplotlib's stubs know each key
     "legend.fontsize": 7,
 }
 DASHES = ("--", ":", "-.")
-PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # endings of metrics of one quantity, which are drawn in one panel
+PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one quantity, drawn in one panel
 
 
 def curves(frame: pd.DataFrame, name: str) -> str:

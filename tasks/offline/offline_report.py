@@ -116,7 +116,7 @@ def _figures(measured: Sequence[Scores], found: Sequence[Result], data: Mapping[
 
 
 def _learning(measured: Sequence[Scores], data: Mapping[str, Description]) -> list[Panel]:
-    """The evaluations on the way, as scores; a method that was looked at once has no curve."""
+    """The evaluations on the way, as scores; a method that was evaluated only once has no curve."""
     panels = []
     for dataset, described in data.items():
         score = Reference(**described["reference"]).score

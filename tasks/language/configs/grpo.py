@@ -17,7 +17,7 @@ class GrpoConfig(PolicyConfig):
     advantage: Literal["standardized", "centered"]  # GRPO | Dr. GRPO
     # grpo: mean within an answer, then over answers | dapo: over all tokens | dr_grpo: sum over a constant | bnpo: over a part's tokens
     aggregation: Literal["grpo", "bnpo", "dr_grpo", "dapo"]
-    updates: int = Field(ge=1, le=10**9)  # optimizer steps on each batch, by importance ratio
+    updates: int = Field(ge=1, le=10**9)  # optimizer steps on each batch; later ones use the importance ratio
     clip_low: float = Field(gt=0, lt=1)  # how far the ratio may fall below 1 before the gradient stops
     clip_high: float = Field(gt=0)  # how far it may rise above 1
     beta: float = Field(ge=0)  # weight of the KL to the SFT model (k3); 0 costs no reference pass

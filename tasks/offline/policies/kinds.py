@@ -1,4 +1,4 @@
-"""Which kinds of trained policies there are: what a stage needs that plays those of any method.
+"""The kinds of trained policies, for the stages that play the policies of any method.
 
 A new policy adds one entry to BUILDERS, under the name of its class. Stages that train save theirs by tasks/offline/policies/files.py and do not
 import this: they would depend on the code of every method.
