@@ -11,17 +11,17 @@ class EvaluateConfig(Config):
     """How much is sampled, and how."""
 
     seed: Seed  # all random draws of the stage follow from it
-    problems: int = Field(ge=1, le=10**7)  # test problems, taken from the start of the table
+    problems: int = Field(ge=1, le=10**7)  # test problems, the first of the table
     samples: int = Field(ge=1, le=10**5)  # samples of each problem at each temperature
     # temperatures that are sampled at, besides the greedy answer
     temperatures: Annotated[list[Annotated[float, Field(gt=0, le=100)]], Field(min_length=1), Distinct]
     # candidates for the best temperature; 0 is greedy
     candidates: Annotated[list[Annotated[float, Field(ge=0, le=100)]], Field(min_length=1), Distinct]
-    validation_problems: int = Field(ge=1, le=10**7)  # validation problems that choose it, from the start of the table
+    validation_problems: int = Field(ge=1, le=10**7)  # the first validation problems of the table, which choose the best temperature
     validation_samples: int = Field(ge=1, le=10**5)  # samples of each problem at each candidate
     # k of pass@k, each at most `samples`
     pass_at: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), Distinct]
-    max_new_tokens: int = Field(ge=1, le=10**5)  # most tokens of an answer; a longer one is cut off
+    max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
     reward_model_path: str  # folder of the reward model, a dep; without a model there are no rewards and no best-of-k
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for an interval

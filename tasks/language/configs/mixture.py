@@ -16,7 +16,7 @@ class Dataset(Config):
     idle = (Idle(("location",), {"source": ("problems",)}, neutral=""),)
 
     name: str = Field(min_length=1)  # name of the data set, with which its prompts' ids begin
-    source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems`
+    source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems` | file | hub
     location: str  # file: a .jsonl below mixture.path, rows {"question": .., "answer": ".. #### N"}; hub: an id
     hub_config: str | None  # configuration of a hub set; null: its only one
     hub_revision: str | None  # revision of a hub set: a branch, a tag or a commit
@@ -52,7 +52,7 @@ class MixtureConfig(Config):
     )
 
     seed: Seed  # all random draws of the stage follow from it
-    prompts: int = Field(ge=1, le=10**7)  # most prompts that are drawn
+    prompts: int = Field(ge=1, le=10**7)  # largest number of prompts that are drawn
     skip: int = Field(ge=0, le=10**7)  # training problems passed over, since SFT has seen them
     path: str  # the folder of files; a dep of the stage
     datasets: list[Dataset] = Field(min_length=1)  # what is mixed

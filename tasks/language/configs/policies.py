@@ -25,7 +25,7 @@ class SamplingConfig(Config):
     seed: Seed  # all random draws of the stage follow from it
     samples: int = Field(ge=1, le=10**5)  # responses to a prompt
     temperature: float = Field(gt=0, le=100)  # temperature of sampling; 1 is the model's own distribution
-    max_new_tokens: int = Field(ge=1, le=10**5)  # most tokens of an answer; a longer one is cut off
+    max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format
     reward: RewardWeights
     reward_model_path: str  # folder of the reward model, a dep; read only where a reward asks for it

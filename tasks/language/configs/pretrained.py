@@ -40,7 +40,7 @@ class PretrainedConfig(Config):
     initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
     batch_size: int = Field(ge=1, le=10**6)  # rows of `context` tokens in a batch
     steps: int = Field(ge=1, le=10**9)  # optimizer steps
-    # adamw, or muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
+    # adamw | muon: Muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
     optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)

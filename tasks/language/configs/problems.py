@@ -22,9 +22,9 @@ class ProblemsConfig(Config):
     hub_id: str  # a repository of the Hugging Face hub
     hub_config: str  # configuration of the data set
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
-    train: int = Field(ge=1, le=10**7)  # most training problems
-    validation: int = Field(ge=1, le=10**7)  # most validation problems, by which temperatures and policies are chosen
-    test: int = Field(ge=1, le=10**7)  # most test problems
+    train: int = Field(ge=1, le=10**7)  # largest number of training problems
+    validation: int = Field(ge=1, le=10**7)  # largest number of validation problems, which choose temperatures and policies
+    test: int = Field(ge=1, le=10**7)  # largest number of test problems
     one_step: float = Field(ge=0)  # weight of problems of one step among the generated ones
     two_steps: float = Field(ge=0)  # weight of problems of two steps
     three_steps: float = Field(ge=0)  # weight of problems of three steps

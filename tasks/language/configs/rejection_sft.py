@@ -8,7 +8,7 @@ from tasks.language.configs.policies import SamplingConfig
 class RejectionSftConfig(SamplingConfig):
     """How many answers are drawn, which are kept, and how the policy is trained on them."""
 
-    prompts: int = Field(ge=1, le=10**7)  # most prompts, taken from the start of the mixture
+    prompts: int = Field(ge=1, le=10**7)  # largest number of prompts, taken from the start of the mixture
     prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts of a batch in sampling
     minimum_reward: float  # a prompt whose best answer earns less is left out
     epochs: int = Field(ge=1, le=10**6)  # passes over the data

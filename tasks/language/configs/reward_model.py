@@ -15,10 +15,10 @@ class RewardModelConfig(Config):
     seed: Seed  # all random draws of the stage follow from it
     # head: on the last token's state | log_probability: beta x the mean over the tokens
     kind: Literal["head", "log_probability"]
-    beta: float = Field(gt=0)  # log_probability only: factor on the mean log-probability of a token
-    likelihood: float = Field(ge=0)  # log_probability only: weight of the chosen responses' NLL a token
+    beta: float = Field(gt=0)  # with log_probability: factor on the mean log-probability of a token
+    likelihood: float = Field(ge=0)  # with log_probability: weight of the chosen responses' NLL a token
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
-    prompts_per_batch: int = Field(ge=1, le=10**6)  # all pairs of a prompt stand in one batch
+    prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
     centering: float = Field(ge=0)  # weight of the mean squared sum of a pair's scores

@@ -11,10 +11,10 @@ class SftConfig(Config):
     """How the policy is trained, and on how many demonstrations."""
 
     seed: Seed  # all random draws of the stage follow from it
-    demonstrations: int = Field(ge=1, le=10**7)  # at most as many as there are training problems
+    demonstrations: int = Field(ge=1, le=10**7)  # demonstrations, at most one for each training problem
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     batch_size: int = Field(ge=1, le=10**6)  # demonstrations a gradient step
-    # adamw, or muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
+    # adamw | muon: Muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
     optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)

@@ -19,7 +19,8 @@ class ContinuousConfig(Config):
     gap: float | None  # value of the conservative term above which its weight rises; null keeps the weight
     samples: int = Field(ge=1, le=10**5)  # samples of each of the three kinds of actions whose values are held down
     critics: int = Field(ge=1, le=100)  # Q-functions trained side by side
-    policy_learning_rate: float = Field(gt=0)  # of policy, temperature and weight; `learning_rate` is the critics'
+    # learning rate of the policy, the temperature and the weight; `learning_rate` is that of the critics
+    policy_learning_rate: float = Field(gt=0)
     target_rate: float = Field(gt=0, le=1)  # share of the way that the target critics move in each step
 
 

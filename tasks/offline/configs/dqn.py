@@ -20,4 +20,4 @@ class DqnConfig(QConfig):
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
-    exploration: ExplorationConfig  # for variants that learn online
+    exploration: ExplorationConfig  # settings for variants that learn online

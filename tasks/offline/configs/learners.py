@@ -17,7 +17,7 @@ class LearnerConfig(Config):
     batch_size: int = Field(ge=1, le=10**6)  # transitions, or windows of them, a gradient step
     log_every: int = Field(ge=1, le=10**9)  # steps whose metrics become one row of the curve
     evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
-    # episodes of an evaluation; it chooses nothing, and the last policy is kept
+    # episodes of an evaluation; the policy that is kept is the last one, not the best
     evaluate_episodes: int = Field(ge=1, le=10**7)
 
 
@@ -40,4 +40,4 @@ class ExplorationConfig(Config):
     steps: int = Field(ge=1)  # steps in the environment before each gradient step
     first_epsilon: float = Field(ge=0, le=1)  # share of random actions at first; it falls linearly
     last_epsilon: float = Field(ge=0, le=1)  # share of random actions that it falls to
-    last_from: int = Field(ge=1)  # step in the environment from which on it is last_epsilon
+    last_from: int = Field(ge=1)  # step in the environment from which on the share is last_epsilon

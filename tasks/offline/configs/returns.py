@@ -8,8 +8,9 @@ from tasks.common.config import Config, Seed
 class FittedQConfig(Config):
     """How the off-policy estimate is fitted (tasks/algorithms/offline/fitted_q.py)."""
 
-    most_steps: int = Field(ge=0)  # most gradient steps; 0: no estimate
-    tolerance: float = Field(gt=0)  # for having settled, in root mean squares of the data's discounted return
+    most_steps: int = Field(ge=0)  # largest number of gradient steps; 0: no estimate
+    # difference within which the estimate has settled, in units of the root mean square discounted return of the data
+    tolerance: float = Field(gt=0)
     batch_size: int = Field(ge=1)  # transitions a gradient step
     hidden: list[int]  # width of each hidden layer
     learning_rate: float = Field(gt=0)  # learning rate of Adam

@@ -12,5 +12,5 @@ class TabularQConfig(Config):
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(ge=0, lt=1)  # discount of a reward one step later
     tolerance: float = Field(gt=0)  # sweeps end when no value changes by more
-    states: int = Field(ge=1, le=10**8)  # most distinct observations
+    states: int = Field(ge=1, le=10**8)  # largest number of distinct observations
     evaluate_episodes: int = Field(ge=1, le=10**7)  # episodes that the table is played in at the end

@@ -17,9 +17,9 @@ class Dataset(Config):
     environment: str  # a key of behaviour.environments
     # which behaviour policy recorded it, or what it is imported from
     source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
-    location: str | None  # of an import: a folder or file below transitions.path, or Minari's id
+    location: str | None  # place of an import: a folder or file below transitions.path, or Minari's id
     steps: int | None = Field(ge=1)  # number of steps from which on no further episode is added
-    episodes: int | None = Field(ge=1)  # most episodes
+    episodes: int | None = Field(ge=1)  # largest number of episodes
 
     @field_validator("location")
     @classmethod
