@@ -17,7 +17,7 @@ class EvaluateConfig(Config):
     temperatures: Annotated[list[Annotated[float, Field(gt=0, le=100)]], Field(min_length=1), Distinct]
     # candidates for the best temperature; 0 is greedy
     candidates: Annotated[list[Annotated[float, Field(ge=0, le=100)]], Field(min_length=1), Distinct]
-    validation_problems: int = Field(ge=1, le=10**7)  # the first validation problems of the table, which choose the best temperature
+    validation_problems: int = Field(ge=1, le=10**7)  # the first validation problems, which choose the best temperature
     validation_samples: int = Field(ge=1, le=10**5)  # samples of each problem at each candidate
     # k of pass@k, each at most `samples`
     pass_at: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), Distinct]

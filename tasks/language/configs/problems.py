@@ -23,7 +23,7 @@ class ProblemsConfig(Config):
     hub_config: str  # configuration of the data set
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
     train: int = Field(ge=1, le=10**7)  # largest number of training problems
-    validation: int = Field(ge=1, le=10**7)  # largest number of validation problems, which choose temperatures and policies
+    validation: int = Field(ge=1, le=10**7)  # largest number of validation problems
     test: int = Field(ge=1, le=10**7)  # largest number of test problems
     one_step: float = Field(ge=0)  # weight of problems of one step among the generated ones
     two_steps: float = Field(ge=0)  # weight of problems of two steps
