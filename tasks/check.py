@@ -113,7 +113,7 @@ def csv_problems(path: Path) -> Iterator[str]:
 
 
 def episode_problems(path: Path) -> Iterator[str]:
-    """The first thing wrong with a data set of transitions, which metadata.json beside it describes."""
+    """The first fault of a data set of transitions; metadata.json beside it says what it should hold."""
     described = json.loads((path.parent / "metadata.json").read_text())
     observations, actions = (json.loads(described[name]) for name in ("observation_space", "action_space"))
     discrete = actions["type"] == "Discrete"

@@ -92,8 +92,8 @@ def win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:
 def share(values: ArrayLike) -> Estimate:
     """Mean of one value in [0, 1] for each problem (P,), with Wilson's score interval (1927).
 
-    For values 0 or 1 it is Wilson's. For averages over samples the number of problems is replaced by that of 0-1
-    values with the same variance of the mean. Unlike a bootstrap interval it has a width even for 0 of 500.
+    For values 0 or 1 it is Wilson's interval. For averages over samples, the number of problems is replaced by the number
+    of 0-1 values whose mean has the same variance. Unlike a bootstrap interval it has a width even for 0 of 500.
     """
     values = _nonempty(values)
     mean, count = float(values.mean()), len(values)

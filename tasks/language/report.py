@@ -63,7 +63,7 @@ def run(
     problems: Path,
     out: Path,
 ) -> Metrics:
-    """Write report.html, report.md and the plots; the metrics are what is computed here: how policies differ from the baseline.
+    """Write report.html, report.md and the plots; the metrics are the policies' differences from the baseline, computed here.
 
     `evaluations` has a folder with generations.parquet and measures.parquet for each policy; `stage_metrics` are the metrics
     files of the stages in the pipeline's order, those of the evaluations (evaluate@POLICY.json) among them. `reward_model`

@@ -139,7 +139,7 @@ def _train(
 
 
 def _look(environment: str, policy: Behaviour, steps: int, config: BehaviourConfig) -> Checkpoint:
-    """The policy as it is now, with the first look at it."""
+    """The current policy, with the first look at it."""
     value = _play(environment, policy, config.evaluate_episodes, FIRST_LOOK).mean()
     return Checkpoint(steps, float(value), deepcopy(policy))
 

@@ -1,7 +1,7 @@
 """Group-relative policy optimisation (arXiv:2402.03300, eq. 3): each response against the others to its prompt.
 
-No critic: the advantage of a response is its reward less the mean of its group's, over the group's standard deviation
-(Dr. GRPO, arXiv:2503.20783, leaves that out). Groups without spread have no gradient and are not passed through the model.
+No critic: the advantage of a response is its reward minus its group's mean reward, divided by the group's standard deviation
+(Dr. GRPO, arXiv:2503.20783, does not divide). Groups without spread have no gradient and are not passed through the model.
 
 With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref). So the policy does not
 converge to ref exp(r / beta) / Z, as with a KL penalty in the reward, but to beta ref / (beta + m - r), where m is its own

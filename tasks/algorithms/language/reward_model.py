@@ -28,7 +28,7 @@ BETA = "reward_beta"  # in the config of a language model that is a reward model
 METRICS = {
     "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering and likelihood add.",
     "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5.",
-    "margin": "The mean of r_w - r_l, the chosen response's score less the rejected one's.",
+    "margin": "The mean of r_w - r_l, the chosen response's score minus the rejected one's.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
 }
 CALIBRATION = {

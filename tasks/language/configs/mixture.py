@@ -55,7 +55,7 @@ class MixtureConfig(Config):
     prompts: int = Field(ge=1, le=10**7)  # largest number of prompts that are drawn
     skip: int = Field(ge=0, le=10**7)  # training problems passed over, since SFT has seen them
     path: str  # the folder of files; a dep of the stage
-    datasets: list[Dataset] = Field(min_length=1)  # what is mixed
+    datasets: list[Dataset] = Field(min_length=1)  # data sets that are mixed
 
     @field_validator("datasets")
     @classmethod

@@ -190,7 +190,7 @@ def glance(results: Results) -> Table:
 
 
 def means(results: Results, metric: str) -> str:
-    """By what means an untrained control reaches its accuracy: what is done with the baseline's samples, and at which temperature."""
+    """How an untrained control reaches its accuracy: what is done with the baseline's samples, and at which temperature."""
     how, what = temperature(metric), short(metric)
     where = f"{at(results.best[results.baseline])}, its best" if how == BEST else f"at {spoken(how)}"
     return f"{'sampled' if what.startswith('mean@') else what} {where}"

@@ -79,7 +79,7 @@ def rewards(
     elif weights.get("reward_model"):
         raise ValueError(f"the reward model has weight {weights['reward_model']}, and no scores were given")
     total = torch.zeros(len(answered))
-    for name in get_args(RewardName):  # in one order, whatever that of the weights
+    for name in get_args(RewardName):  # in one order, whatever the order of the weights
         if weights.get(name):  # 0 * nan is nan
             total = total + weights[name] * parts[name]
     return Rewards(total, parts)

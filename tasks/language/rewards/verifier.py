@@ -23,7 +23,7 @@ ALGEBRA = re.compile(r"[\\^√]|\d\s*/\s*[-(\d]")  # text whose number is not it
 def verify_number(gold: str, response: str) -> float | None:
     """1.0 or 0.0 where reference and final answer are plain numbers, None where algebra has to decide.
 
-    Which answer is the final one: answers.py, as for the rubric and the accuracies. Words may stand beside a number on
+    answers.py decides which answer is the final one, as for the rubric and the accuracies. Words may stand beside a number on
     a `####` line; a box has to hold the number alone.
     """
     gold = unwrapped(gold)

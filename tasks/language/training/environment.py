@@ -99,7 +99,7 @@ def _scores(scorer: PretrainedModel, responses: Completions) -> torch.Tensor:
 
 
 class Environment:
-    """Samples from the policy as it is when called, and has the samples judged."""
+    """Samples from the current policy, and has the samples judged."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class DecisionTransformerConfig(LearnerConfig):
         Idle(("synthetic",), {"inits.*": ("random", "language")}),
     )
 
-    datasets: dict[Branch, Asked]  # key of transitions.datasets -> what is asked there
+    datasets: dict[Branch, Asked]  # data sets, keys of transitions.datasets -> what their policies are asked for
     inits: dict[Name, Init] = Field(min_length=1)  # variant -> what its trunk starts from
     width: int = Field(ge=1, le=10**5)  # width of a new trunk's hidden states
     layers: int = Field(ge=1, le=1000)  # layers of a new trunk
@@ -70,7 +70,7 @@ class DecisionTransformerConfig(LearnerConfig):
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
     language: LanguageConfig  # language model that trunks with init: language start from
-    text: TextConfig  # what is read beside the actions
+    text: TextConfig  # text that is learned beside the actions
     synthetic: SyntheticConfig  # what trunks with init: synthetic learn first
 
     @field_validator("heads")

@@ -10,7 +10,7 @@ DataSets = Annotated[list[Branch], Distinct]  # keys of transitions.datasets
 
 
 class LearnerConfig(Config):
-    """How long a method learns, how often, and how often it is looked at."""
+    """How long a method learns, with which seeds, and how often it is evaluated."""
 
     seeds: Annotated[list[Seed], Field(min_length=1), Distinct]  # each trains a policy of its own
     steps: int = Field(ge=1, le=10**9)  # gradient steps

@@ -18,7 +18,7 @@ class Measured(Config):
 class Expectation(Config):
     """That one variant (or `data mean`, `data best`, `greedy behaviour`) scores higher than another on a data set."""
 
-    dataset: str  # one of those of `policies`
+    dataset: str  # a data set of one of the `policies`
     higher: str  # a variant, or data mean | data best | greedy behaviour
     lower: str  # a variant or one of these, expected to score lower
 

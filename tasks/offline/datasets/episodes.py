@@ -27,7 +27,7 @@ Known = dict[bytes, tuple[np.dtype[Any], h5t.TypeID] | None]  # HDF5's types as 
 
 @dataclass(frozen=True)
 class Episode:
-    """T steps. `total` is the return as whoever recorded the episode noted it, if they did.
+    """T steps. `total` is the return that was recorded with the episode, if there is one.
 
     In data that others recorded, an observation may have parts (of a Dict or Tuple): then `observations` maps their names to arrays.
     """

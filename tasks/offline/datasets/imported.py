@@ -91,7 +91,7 @@ def _read(path: Path, kind: str) -> Iterator[None]:
 
 
 def _flat(file: Path) -> dict[str, Array]:
-    """The file's arrays, of one length each; those of ends as bool."""
+    """The file's arrays, all of one length; those of episode ends as bool."""
     if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
         raise DataError(f"{file}: no D4RL file: not a file")
     with _read(file, "D4RL file"), h5py.File(file) as source:

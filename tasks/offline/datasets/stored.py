@@ -72,7 +72,7 @@ def write(
         "posttrain": {"environment": environment, "reference": asdict(reference), **metadata},
     }
     if (name := simulators.bare(environment)) in gymnasium.registry:
-        with suppress(TypeError, ValueError):  # what is registered as a function cannot be written down
+        with suppress(TypeError, ValueError):  # one registered as a function is no JSON
             described["env_spec"] = gymnasium.spec(name).to_json()
     env.close()
     (path / METADATA).write_text(json.dumps(described, indent=2) + "\n")

@@ -62,7 +62,7 @@ class Forgetful:
 
 @runtime_checkable
 class Targeted(Protocol):
-    """A policy that is asked for a return, and plays as well as it is asked to."""
+    """A policy that is asked for a return, and tries to reach it."""
 
     targets: list[float]
 

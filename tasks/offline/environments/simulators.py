@@ -120,7 +120,7 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.asarray(seen if self.boxed else spaces.flatten(self.own_observations, seen), dtype=np.float32)
 
     def inward(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """The environment's own actions, (T, A) or (T,), as `step` takes them; what is not finite stays so."""
+        """The environment's own actions, (T, A) or (T,), as `step` takes them; values that are not finite stay so."""
         if isinstance(self.own_actions, spaces.Discrete):
             return actions - int(self.own_actions.start)
         scaled = (actions - self.middle) / self.reach

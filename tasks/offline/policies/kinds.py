@@ -13,7 +13,7 @@ from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, 
 from tasks.algorithms.offline.tabular_q import QTable
 from tasks.offline.policies import files, trunks
 
-Policy = Preferences | MeanAction | SquashedGaussian | QTable | DecisionTransformer  # or a kind of one of these
+Policy = Preferences | MeanAction | SquashedGaussian | QTable | DecisionTransformer  # or a subclass of one of them
 BUILDERS: dict[str, Callable[..., Policy]] = {  # called with the spaces and the sizes
     "Preferences": Preferences,
     "QValues": QValues,

@@ -64,7 +64,7 @@ class LanguageModel:
     trunk: HuggingFace
     tokens: Tensor  # (V, W)
     positions: Tensor | None  # (C, W); None where the layers have rotary ones
-    head: Tensor | None  # (V, W), None if it is that of the tokens
+    head: Tensor | None  # (V, W), None if it equals `tokens`
     longest: int  # the longest sequence that it was made for
 
     def text(self, length: int) -> Text:
