@@ -57,7 +57,7 @@ SHOWN = 5  # failures of one table that are told one by one
 
 
 def table_problems(path: Path) -> Iterator[str]:
-    """A parquet file that is not of its schema, or of none known."""
+    """Where a parquet file breaks its schema; a file without a known schema is a problem too."""
     schema = TABLES.get(f"{path.parent.name}/{path.name}") or TABLES.get(path.name)
     if schema is None:
         yield "no schema is known for this table (tasks/check.py lists them)"
@@ -113,7 +113,7 @@ def csv_problems(path: Path) -> Iterator[str]:
 
 
 def episode_problems(path: Path) -> Iterator[str]:
-    """The first thing wrong with a data set of transitions, which metadata.json beside it describes."""
+    """The first fault of a data set of transitions; metadata.json beside it says what it should hold."""
     described = json.loads((path.parent / "metadata.json").read_text())
     observations, actions = (json.loads(described[name]) for name in ("observation_space", "action_space"))
     discrete = actions["type"] == "Discrete"
@@ -158,7 +158,7 @@ def problems(path: Path) -> Iterator[str]:
 def serve() -> None:
     """Answer each line of standard input, a JSON list of paths, with the JSON list of their problems.
 
-    The end of standard input ends the process at once, whatever it is checking: whoever asked is gone.
+    The end of standard input ends the process at once, even during a check, since the process that asked is gone.
     """
     asked: SimpleQueue[str] = SimpleQueue()
 

@@ -1,10 +1,10 @@
 """What is derived from the code: code deps and params in dvc.yaml, params.schema.json, docs/parameters.md and docs/metrics.md.
 
-`python -m tasks.contract` rewrites them; a test computes them and fails on a difference. An import that is missing from a
-stage's deps is the commonest way for "only what changed" to lie.
+`python -m tasks.contract` rewrites them; a test computes them and fails on a difference. If a stage's deps lacked an
+import, a change to that module would not run the stage again.
 
-A stage with `foreach: ${section.names}` has a branch for each key of that dictionary, or each item of that list. Where it
-stands in the stage's own section, a branch depends on its own entry alone: another one re-runs nothing.
+A stage with `foreach: ${section.names}` has a branch for each key of that dictionary, or each item of that list. If that is
+in the stage's own section, a branch depends on its own entry alone: a change to another entry does not run it again.
 """
 
 import importlib
@@ -21,12 +21,12 @@ from tasks.common.config import Config, Schema, schema_of
 
 # Modules that cannot change an out, so that a change to them re-runs nothing. tests/test_contract.py shows it.
 WITHOUT_INFLUENCE = {
-    "tasks.algorithms.common.errors",  # types of what is raised, and then nothing is written
+    "tasks.algorithms.common.errors",  # exceptions; where one is raised, nothing is written
     "tasks.algorithms.language.causal_lm",  # Protocols, for the type checker alone
-    "tasks.common.config_faults",  # what is said of a bad value
-    "tasks.common.errors",  # the same
-    "tasks.common.mlflow_database",  # where the records are
-    "tasks.common.tokenizers",  # a Protocol, the same
+    "tasks.common.config_faults",  # messages about bad values
+    "tasks.common.errors",  # exceptions too
+    "tasks.common.mlflow_database",  # where MLflow's records are
+    "tasks.common.tokenizers",  # a Protocol, for the type checker alone
     "tasks.common.tracking",  # records and shows rows; never alters them
 }
 Pipeline = dict[str, Any]  # dvc.yaml, or what it says of one stage
@@ -74,7 +74,7 @@ def with_code_deps(pipeline: Pipeline) -> Pipeline:
 
 
 def params(pipeline: Pipeline) -> dict[str, list[str]]:
-    """Stage name -> its `params`: its whole section, but of what names its branches only the own entry."""
+    """Stage name -> its `params`: its whole section, but for a branch only its own entry of what names the branches."""
     types, wanted = config_types(pipeline), {name: [name] for name in pipeline["stages"]}
     for name, (section, key) in branches(pipeline).items():
         if section == name:
@@ -109,7 +109,7 @@ def schema(pipeline: Pipeline) -> Schema:
         name: parameters.describe(schema_of(config_type, f"#/$defs/{name}.{{model}}"), parameters.parts(config_type))
         for name, config_type in types.items()
     }
-    parts: Schema = {}  # of sections, which refer to them from the root; two may have one of the same name
+    parts: Schema = {}  # of sections; a reference to one starts at the root, and two sections may have parts of one name
     for name, content in sections.items():
         parts |= {f"{name}.{model}": part for model, part in content.pop("$defs", {}).items()}
     return {

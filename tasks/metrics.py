@@ -1,6 +1,6 @@
 """What each metric means: docs/metrics.md, from constants of the stages.
 
-A stage explains in METRICS what its `run` returns, in CURVES the columns of its .csv files that have one called step, and in
+A stage explains in METRICS what its `run` returns, in CURVES the columns of its .csv files with a column `step`, and in
 HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads into a dictionary, a capital word stands for a key.
 """
 
@@ -12,7 +12,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
     "DATASET": ("[^/]+", "a data set, by its name in params.yaml"),
     "ESTIMATE": (
         "mean|low|high",
-        "`mean`, or `low` or `high`, the bounds of its 95 % interval over problems (of `behaviour`: over episodes)",
+        "`mean`, or `low` or `high`, the bounds of its 95 % interval over problems (in `behaviour` over episodes)",
     ),
     "K": (r"\d+", "a number of answers, such as `8`"),
     "METRIC": (
@@ -28,7 +28,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
     "TIER": ("random|medium|expert", "a policy that data sets are recorded with: `random`, `medium` or `expert`"),
     "VARIANT": (
         "[^/]+",
-        "a variant of the method, by its name in params.yaml; of `returns` with the return that it was asked for, if any",
+        "a variant of the method, by its name in params.yaml; in `returns` with the return that it was asked for, if any",
     ),
 }
 START = """\
@@ -36,14 +36,14 @@ START = """\
 
 Made by `make contract` from METRICS, CURVES and HEADLINE in the modules of stages and algorithms.
 
-A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of data/STAGE/KEY. MLflow has it as
-well, of an offline learner as `VARIANT/seed-N/NAME`. Losses in a row of an offline learner are means over `log_every` gradient steps. In
-the language flow what is measured only now and then (`eval_*`, `grad_variance/*`) keeps its last value in between.
+A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of data/STAGE/KEY. MLflow has it
+too; there a metric of an offline learner is called `VARIANT/seed-N/NAME`. Losses in a row of an offline learner are means over `log_every` gradient steps. In
+the language flow a metric that is not measured at every step (`eval_*`, `grad_variance/*`) keeps its last value in between.
 
-A *result* is what a stage ends with, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names both, the result is the end of
+A *result* is a number that a stage reports at its end, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names both, the result is the end of
 the curve: the mean over its last tenth in the language flow, over the seeds' last rows in the offline flow.
 
-Names of the language flow are TRL's where TRL logs the same; where TRL or d3rlpy has another name for it, that stands in brackets.
+Names of the language flow are TRL's where TRL logs the same; another name in TRL or d3rlpy stands in brackets.
 Capital words in names stand for:
 
 | word | what stands there |
@@ -52,7 +52,7 @@ Capital words in names stand for:
 
 
 def pattern(name: str) -> re.Pattern[str]:
-    """What a metric may be called that is explained under this name."""
+    """What the metrics that this name explains may be called."""
     parts = re.split("([A-Z]+)", name)
     return re.compile("".join(f"(?:{PLACEHOLDERS[part][0]})" if part.isupper() else re.escape(part) for part in parts))
 

@@ -34,7 +34,7 @@ def _commented(source: str) -> Iterator[tuple[str, str]]:
         field = FIELD.match(line)
         before = comments.get(number - 1) if lines[number - 2].strip().startswith("#") else None
         if field and (text := comments.get(number) or before):
-            values = VALUES.match(text)  # begins with a value, which is spelt as it is
+            values = VALUES.match(text)  # begins with a value, whose spelling is kept
             yield field[1], f"{text if values else text[0].upper() + text[1:]}."
 
 
@@ -98,7 +98,7 @@ def _rows(part: Schema, schema: Schema, values: object, prefix: str) -> Iterator
 
 
 def _entry(part: Schema, schema: Schema) -> Schema | None:
-    """Of a dictionary with keys of the user's, or a list of sections, what stands in it."""
+    """The schema of an entry of a list of sections, or of a dictionary whose keys are the user's; None for anything else."""
     below = part.get("additionalProperties") or part.get("items")
     found = resolved(below, schema) if isinstance(below, dict) else {}
     return found if "properties" in found else None

@@ -1,4 +1,4 @@
-"""What makes a command of a stage: main(), which calls the stage's `run` with its section of params.yaml and its paths.
+"""Makes a command of a stage: main() calls the stage's `run` with its section of params.yaml and its paths.
 
 `run(config, <paths>) -> metrics` is a plain function, so a flow, plain `dvc repro`, a test and a REPL all call the same one.
 """
@@ -47,14 +47,15 @@ def main(run: Callable[..., Metrics]) -> None:
     """Run a stage as a command: flags from `run`'s signature, Config from params.yaml, metrics to `--metrics`.
 
     A parameter of `run` typed Path becomes one required flag, one typed list[Path] a flag with one or more values.
-    `--threads` stands in the command, so that DVC's hash holds it: the order of sums, and with it the bytes, depend on it. Whether
-    the stage may use a GPU its `meta.resources` in dvc.yaml says, which no hash holds: results outlive a change of machine.
+    `--threads` stands in the command and so counts in DVC's hash: the order of sums, and with it the bytes, depends on it.
+    `meta.resources` in dvc.yaml says whether the stage may use a GPU. No hash holds it, so that results outlive a change of
+    machine.
     """
     spec = sys.modules["__main__"].__spec__
     assert spec is not None, "a stage is started with python -m"
     _, flow, stage = spec.name.split(".")
     definition = _load(PIPELINE)["stages"][stage]
-    name = os.environ.get("DVC_STAGE", stage)  # stage@branch, where it has branches; DVC says it to every command
+    name = os.environ.get("DVC_STAGE", stage)  # stage@branch, where it has branches; DVC sets it for every command
     hints = get_type_hints(run)
     parser = argparse.ArgumentParser(prog=f"python -m {spec.name}", description=sys.modules["__main__"].__doc__)
     paths = [name for name in inspect.signature(run).parameters if name != "config"]
@@ -71,7 +72,7 @@ def main(run: Callable[..., Metrics]) -> None:
     metrics_path: Path = arguments.pop("metrics")
     take_resources(arguments.pop("threads"), definition.get("do", definition)["meta"]["resources"]["gpu"])
     keep_freed_memory()
-    gc.freeze()  # looking for garbage among all that is imported, here and at the end, costs a stage two seconds
+    gc.freeze()  # searching all that is imported for garbage, now and at the end, costs a stage two seconds
     with tracking.run(flow, metrics_path.stem, own_params(config, metrics_path.stem.partition("@")[2]), metrics_path):
         try:
             metrics = run(config, **arguments)
@@ -86,8 +87,8 @@ def main(run: Callable[..., Metrics]) -> None:
 class Names:
     """What a command in dvc.yaml may name in braces: a dotted key of params.yaml, and in a branch of `foreach` {key} and {item}.
 
-    They are the names that DVC puts into deps and outs for ${..}. Into a command it would put them unquoted for a shell to read,
-    so a command has them without the dollar, and the stage itself looks them up.
+    In deps and outs DVC replaces the same names, written as ${..}. In a command it would put the values unquoted before a shell,
+    so a command has the names without the dollar, and the stage itself looks them up.
     """
 
     params: Mapping[str, object]
@@ -105,7 +106,7 @@ class Names:
             if first == "key":
                 return self.branch
             place = self.foreach.removeprefix("${").removesuffix("}").split(".")
-            named = isinstance(self._at(place), Mapping)  # of a list's branches the item is the name itself
+            named = isinstance(self._at(place), Mapping)  # where branches come from a list, the item is the name itself
             return str(self._at([*place, self.branch, *rest])) if named else self.branch
         return str(self._at([first, *rest]))
 
@@ -119,7 +120,7 @@ class Names:
 
 
 def path(text: str, names: Names) -> Path:
-    """A path of a command, with what it names in braces."""
+    """A path of a command, with the names in braces replaced."""
     return Path(re.sub(r"\{([^{}]+)\}", lambda found: names[found[1]], text))
 
 
@@ -128,7 +129,7 @@ def _load(file: Path) -> Any:
 
 
 def own_params(config: Config, branch: str) -> dict[str, object]:
-    """The section as this branch depends on it: of what has an entry for each branch, its own entry alone."""
+    """The part of the section that this branch depends on: where each branch has an entry, only its own."""
     own: dict[str, object] = {}
     for key, value in config.model_dump().items():
         if isinstance(value, list) and branch in value:
@@ -143,7 +144,7 @@ def own_params(config: Config, branch: str) -> dict[str, object]:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc reuse large freed blocks: given back to the system, they come again as new pages at every gradient step."""
+    """Have glibc keep large freed blocks for reuse; otherwise every gradient step would ask the system for new pages."""
     with suppress(AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD

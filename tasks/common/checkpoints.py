@@ -1,7 +1,7 @@
-"""Training that can be killed at any moment and goes on where it stood, to the same last bit.
+"""Training that can be killed at any moment and goes on from its last checkpoint, with the same result to the last bit.
 
 A checkpoint is one safetensors file under mlruns/checkpoints: outside the stage's outs, which DVC removes before a run.
-Only the very training that wrote it takes it up (`digest`), and it goes when the stage has written its outs.
+Only the same training (`digest`) goes on from it, and it is deleted when the stage has written its outs.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from tasks.common import models
 from tasks.common.tracking import Row, track
 
 FOLDER = Path("mlruns/checkpoints")
-EVERY_SECONDS = 30.0  # between two checkpoints; neither this nor the next changes an out
+EVERY_SECONDS = 30.0  # between two checkpoints; neither this nor SHARE changes an out
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")  # that can change a result
 SHARE = 0.05  # of the time, at most, goes into checkpoints: a large model's are further apart
 
@@ -42,7 +42,7 @@ class Stateful(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         ...
 
 
@@ -71,10 +71,10 @@ class Training:
 
         With `ended` there is a checkpoint after the last row too: for a stage that has more to train after this.
         `state` names all that a step changes, in place: models, optimizers, generators, running means. (torch's own
-        generator is added to it.) `fit` is called when that has been loaded, and must be between two steps whenever it yields.
+        generator is added to it.) `fit` is called when the state has been loaded, and must yield between two steps only.
 
-        TrainingError with one line naming the step (a row may stand for several) where `fit` cannot go on, or has left a
-        metric or a weight that is no finite number: no checkpoint holds one, and no stage hands one on.
+        TrainingError with one line naming the step (a row may stand for several) where `fit` cannot go on, or where a
+        metric or a weight is not finite. So no checkpoint and no out holds such a number.
         """
         state = {**state, **_global_generators()}
         earlier = self._read(state)
@@ -93,7 +93,7 @@ class Training:
             self.path.unlink(missing_ok=True)
 
     def _kept(self, steps: Iterable[Row], rows: list[Row], state: State, total: int) -> Iterator[Row]:
-        """Pass the rows of the steps after `rows` through, adding each that has left nothing but finite numbers."""
+        """Pass on the rows of the steps after `rows`, and add each to `rows` once all its numbers are known to be finite."""
         due = time.monotonic() + EVERY_SECONDS
         for row in steps:
             for name, value in row.items():
@@ -134,7 +134,7 @@ class Training:
         return rows
 
     def _write(self, rows: list[Row], state: State) -> None:
-        """Replace the checkpoint at once: whoever reads finds the old one or the new one. No disk space is no error."""
+        """Replace the checkpoint in one step: a reader finds the old one or the new one. A full disk is not an error."""
         partial = self.path.with_suffix(".partial")  # a folder: safetensors writes to a random name in it first
         try:
             rmtree(partial, ignore_errors=True)  # of a run that was killed here
@@ -189,7 +189,7 @@ class Best:
         return {"score": torch.tensor(self.score, dtype=torch.float64), **self.weights}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         self.score = state["score"].item()
         self.weights = {name: weight.clone() for name, weight in state.items() if name != "score"}
 

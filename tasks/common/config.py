@@ -1,7 +1,7 @@
 """What a section of params.yaml is: a typed Config, and the types that several sections share.
 
-The Configs stand apart from the stages' code, so that the command line checks params.yaml with the very classes that the stages
-use, and imports nothing else for it.
+The Configs stand apart from the stages' code, so that the command line checks params.yaml with the same classes as the stages,
+and imports nothing else for it.
 """
 
 import json
@@ -22,8 +22,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, core_schema
 
-# Names that the user chooses. Files are called by them: none can lead out of its folder.
-BRANCH = re.compile(r"^[A-Za-z0-9_-]{1,100}$")  # as DVC takes it, of a stage's branch
+# Names that the user chooses. Files are named after them, so that none may lead out of its folder.
+BRANCH = re.compile(r"^[A-Za-z0-9_-]{1,100}$")  # of a stage's branch, as DVC accepts it
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9 %+,.=_-]{0,99}$")  # of anything else
 IN_WORDS = {
     BRANCH.pattern: "text of at most 100 letters, digits, _ and -",
@@ -35,7 +35,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
 Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
 Settings = TypeVar("Settings", bound=Any)
 Schema = dict[str, Any]  # of JSON Schema, itself JSON
-SAID = object()  # that keys do nothing is said, and no value of theirs refused
+SAID = object()  # no value of the keys is refused; `posttrain status` says that they do nothing
 
 
 class _Distinct:
@@ -61,12 +61,12 @@ Distinct = _Distinct()
 class Idle:
     """Keys of a section that do nothing while all keys of `where` have one of their values; `*` stands for every entry.
 
-    With `neutral`, whoever sets another value certainly expects an effect: it is refused. Otherwise it is said, by
-    `posttrain status` and where a change makes it so.
+    With `neutral` any other value is refused, since whoever sets it expects an effect. Without `neutral` no value is refused:
+    `posttrain status` names such keys, and so does a change that makes them do nothing.
     """
 
     keys: tuple[str, ...]
-    where: Mapping[str, tuple[object, ...]]  # those of `neutral` stand before the keys in the section
+    where: Mapping[str, tuple[object, ...]]  # with `neutral` these keys stand before the idle ones in the section
     neutral: object = SAID
 
     @property
@@ -89,7 +89,7 @@ class Config(BaseModel):
 
     @classmethod
     def idle_rules(cls) -> list[Idle]:
-        """Its own and those that it inherits."""
+        """Its own rules and those that it inherits."""
         return [rule for base in cls.__mro__ for rule in vars(base).get("idle", ())]
 
     @field_validator("*")
@@ -123,7 +123,7 @@ def schema_of(config_type: type[Config], ref_template: str = "#/$defs/{model}") 
 
 
 def _name_properties(part: object) -> None:
-    """Of dictionaries with a pattern for their keys, which pydantic lets have others as well: all keys are to match it."""
+    """Have all keys of a dictionary match the pattern for its keys; pydantic's schema would allow others too."""
     for below in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
         _name_properties(below)
     if isinstance(part, dict) and "patternProperties" in part:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tasks.common.config import Config, Schema, schema_of
 
 Key = tuple[str, ...]
-SHOWN = 6  # names of many
+SHOWN = 6  # names shown of a longer list
 TYPES = {
     "number": "a number",
     "integer": "a whole number",
@@ -32,11 +32,11 @@ BOUNDS = {
     "pattern": "matching {}",
     "uniqueItems": "with none twice",
 }
-RANK = {"extra_forbidden": 0, "missing": 2}  # a misspelling is both; what is unknown says more
+RANK = {"extra_forbidden": 0, "missing": 2}  # a misspelt key is both unknown and missing; the former says more
 
 
 def explain(error: ValidationError, section: str, types: Mapping[str, type[Config]]) -> tuple[Key, str]:
-    """The first fault's key, with the section before it, and what is to be said of it."""
+    """The first fault's key, with the section before it, and the message about it."""
     fault = min(error.errors(include_url=False), key=lambda one: RANK.get(one["type"], 1))
     own, inner = tuple(map(str, fault["loc"])), _schema(types[section])
     key, got = (section, *own), fault["input"]
@@ -72,7 +72,7 @@ def _part(schema: Schema, key: Sequence[str]) -> Schema:
 
 
 def resolved(part: Schema, schema: Schema) -> Schema:
-    """A part of a JSON schema with what it refers to in the reference's place; what stands beside the reference goes before."""
+    """A part of a JSON schema with its reference replaced by what it refers to; keys beside the reference win."""
     while "$ref" in part:
         named = schema["$defs"][part["$ref"].rpartition("/")[2]]
         part = {**named, **{key: value for key, value in part.items() if key != "$ref"}}
@@ -123,7 +123,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error or a change shows it: short, text in quotes, of many entries their names."""
+    """A value as an error or a change shows it: short, with text in quotes, and only the names of many entries."""
     text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     if len(text) > 60 and isinstance(value, dict):
         text = f"{{{', '.join(value)}}}"
@@ -131,5 +131,5 @@ def shown(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text as a line can have it."""
+    """A text that fits in a line."""
     return text if len(text) <= 60 else text[:57] + "..."

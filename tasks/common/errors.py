@@ -1,6 +1,6 @@
-"""What a stage raises where it cannot do its work: a type that a notebook can catch, and one line that says all there is to say.
+"""What a stage raises where it cannot do its work: a type that a notebook can catch, with a message of one line.
 
-`main()` alone (tasks/stage.py) makes an exit status of them. What training raises is `TrainingError` (tasks/algorithms/common).
+Only `main()` (tasks/stage.py) turns them into an exit status. What training raises is `TrainingError` (tasks/algorithms/common).
 """
 
 

@@ -92,8 +92,8 @@ def win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:
 def share(values: ArrayLike) -> Estimate:
     """Mean of one value in [0, 1] for each problem (P,), with Wilson's score interval (1927).
 
-    For values 0 or 1 it is Wilson's. For averages over samples the number of problems is replaced by that of 0-1
-    values with the same variance of the mean. Unlike a bootstrap it leaves room beyond 0 of 500.
+    For values 0 or 1 it is Wilson's interval. For averages over samples, the number of problems is replaced by the number
+    of 0-1 values whose mean has the same variance. Unlike a bootstrap interval it has a width even for 0 of 500.
     """
     values = _nonempty(values)
     mean, count = float(values.mean()), len(values)
@@ -107,7 +107,8 @@ def share(values: ArrayLike) -> Estimate:
 def resampled_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.float64]:
     """Means over problems drawn with replacement: values (P, M) to (resamples, M).
 
-    The columns share their draws, and so does all that has as many problems and one seed: differences stay paired.
+    The columns share their draws, and so do all calls with the same number of problems and the same seed, so that differences
+    stay paired.
     """
     values = np.asarray(values, dtype=np.float64)
     rng, count = np.random.default_rng(seed), len(values)
@@ -119,7 +120,7 @@ def resampled_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.
 def bootstrap(values: ArrayLike, seed: int, resamples: int) -> Estimate:
     """Mean of one value for each problem (P,), with the percentile bootstrap interval over problems.
 
-    Of the differences between two policies, problem by problem, it is the paired interval of the difference of means.
+    For the differences between two policies, problem by problem, it is the paired interval of the difference of means.
     """
     values = _nonempty(values)
     return percentiles(float(values.mean()), resampled_means(values[:, None], seed, resamples)[:, 0])

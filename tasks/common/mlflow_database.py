@@ -1,6 +1,6 @@
-"""MLflow's database of this repository: it is made whole or not at all, and looked at before anything is written to it.
+"""MLflow's database of this repository: it is made whole or not at all, and checked before anything is written to it.
 
-The flows import this module as well, the only one of tasks/ that they do: a run and plain `dvc repro` make it alike.
+The flows import this module too, so that `posttrain run` and plain `dvc repro` make the same database.
 """
 
 import fcntl
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DATABASE = Path("mlruns/mlflow.db")
 ARTIFACTS = Path("mlruns/artifacts")
-WAIT_SECONDS = 30.0  # for whoever is writing
-WHOLE = 1  # SQLite's user_version of a database that was made here, all of it
+WAIT_SECONDS = 30.0  # for another process that is writing
+WHOLE = 1  # SQLite's user_version of a database that was made here to the end
 
 
 class DatabaseError(Exception):
@@ -32,7 +32,7 @@ def address(root: Path) -> str:
 def open_client(root: Path) -> "MlflowClient":
     """An MlflowClient of the database, which is made if there is none; DatabaseError where it is not MLflow's, or damaged.
 
-    One that was left half made by a kill (by an earlier version: now it is made beside and renamed) is made anew.
+    A database that an earlier version left half made when it was killed is made anew; now it is made beside and renamed.
     """
     from mlflow import MlflowClient
 
@@ -61,7 +61,7 @@ def one_line() -> Iterator[None]:
     except DatabaseError:
         raise
     except Exception as error:
-        cause = getattr(error, "orig", None) or error  # of SQLAlchemy's, which shows the whole statement
+        cause = getattr(error, "orig", None) or error  # SQLAlchemy's own error shows the whole statement
         said = next(iter(str(cause).splitlines()), type(cause).__name__)
         damaged = type(cause) is sqlite3.DatabaseError
         hint = "; if it is damaged, delete mlruns/: only the history is lost" if damaged else ""
@@ -69,7 +69,7 @@ def one_line() -> Iterator[None]:
 
 
 def connect(root: Path) -> sqlite3.Connection:
-    """The database itself, to be closed; it must be there."""
+    """A connection to the database, which must exist; the caller closes it."""
     path = (root / DATABASE).absolute()
     return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=WAIT_SECONDS)
 
@@ -85,7 +85,7 @@ def _lock(root: Path) -> Iterator[None]:
 
 
 def _make(path: Path) -> None:
-    """Make it beside and rename it in: whoever is killed on the way leaves nothing that counts."""
+    """Make the database beside its place and rename it: a kill on the way leaves nothing that counts."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     for left in path.parent.glob(f"{path.name}.new*"):
@@ -99,7 +99,7 @@ def _make(path: Path) -> None:
 
 
 def _half_made(path: Path) -> bool:
-    """Whether this is a database of MLflow's, or none yet, that was not made to its end and has no finished run."""
+    """Whether this is MLflow's database, or an empty one, that was not made to the end and has no finished run."""
     with closing(sqlite3.connect(path, timeout=WAIT_SECONDS)) as database:
         if database.execute("PRAGMA user_version").fetchone()[0] == WHOLE:
             return False
@@ -110,7 +110,7 @@ def _half_made(path: Path) -> bool:
 
 
 def _look(path: Path, artifacts: Path) -> None:
-    """Refuse what is not MLflow's, cut off or not to be written to; if the repository was moved, its artifacts were too."""
+    """Refuse a database that is not MLflow's, is cut off or cannot be written to; correct its paths if the repository was moved."""
     with closing(connect(path.parent.parent)) as database:
         if not {"experiments", "runs", "tags", "params", "alembic_version"} <= _tables(database):
             raise DatabaseError(f"{DATABASE}: this is not MLflow's database; move it away")

@@ -1,6 +1,6 @@
 """Models and tokenizers that somebody else made: whole, finite and without pickles, or one line that says what is wrong.
 
-transformers itself gives new random values to weights that a file lacks, drops those that it has too many, and warns.
+transformers itself gives random values to weights that a file lacks, drops surplus ones, and only warns.
 """
 
 import json
@@ -17,8 +17,8 @@ import torch
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
-SHOWN = 3  # names of many
-SECONDS, MEMORY = 20, 2**30  # of a chat template, to render a question: more is an attack, or a loop without end
+SHOWN = 3  # names shown of a longer list
+SECONDS, MEMORY = 20, 2**30  # for a chat template to render a question: more is an attack, or an endless loop
 QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
 
 
@@ -40,14 +40,15 @@ class AutoClass(Protocol[Loaded]):
     """One of transformers' Auto classes, or a class of models."""
 
     def from_pretrained(self, source: str | Path, **arguments: Any) -> tuple[Loaded, Mapping[str, Any]]:
-        """The model, and what is said of its files (`output_loading_info`)."""
+        """The model, and the report about its files (`output_loading_info`)."""
         ...
 
 
 def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), **arguments: Any) -> Model:
     """A model of an Auto class `kind`, in fp32, from a folder in Hugging Face layout or, with a revision, a hub id.
 
-    `new` are weights of a head that it may lack, and have another one for. DataError with one line unless weights and config.json fit each other and are finite.
+    `new` are weights of a head: the folder may lack them, or have another head. DataError with one line unless the weights fit
+    config.json and are finite.
     """
     if isinstance(source, Path):
         arguments["local_files_only"] = True
@@ -85,7 +86,7 @@ def load_tokenizer(source: str | Path, **arguments: Any) -> Tokenizer:
 
 
 def check_tokenizer(source: str | Path, tokenizer: Tokenizer, rows: int) -> None:
-    """DataError with one line unless it has an end token, no token beyond the model's `rows`, and a template that asks."""
+    """DataError with one line unless it has an end token, no token beyond the model's `rows`, and a usable template."""
     if tokenizer.eos_token_id is None:
         raise DataError(f"{source}: the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
     beyond = {text: token for text, token in tokenizer.get_vocab().items() if token >= rows}
@@ -100,7 +101,7 @@ def check_tokenizer(source: str | Path, tokenizer: Tokenizer, rows: int) -> None
 
 
 def _check_files(folder: Path) -> None:
-    """Before anything reads the weights: they are there, as safetensors."""
+    """Before anything reads the weights, check that they are there as safetensors."""
     if any(folder.glob("*.safetensors")):
         return
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
@@ -124,7 +125,7 @@ def _one_line(source: str | Path) -> Iterator[None]:
 
 
 def _check_template(source: str | Path, tokenizer: Tokenizer) -> None:
-    """In a child with little time and memory: a template is a program of whoever made it."""
+    """Render it in a child process with little time and memory: a template is a program that somebody else wrote."""
     chats: list[list[dict[str, str]]] = [[{"role": "user", "content": QUESTION}]]
     chats.append([*chats[0], {"role": "assistant", "content": ANSWER}])
     asked = {"template": tokenizer.chat_template, "tokens": tokenizer.special_tokens_map, "chats": chats}

@@ -14,7 +14,7 @@ SHARED = Path(__file__).parent / "templates"
 
 
 def write(templates: Path, name: str, view: Mapping[str, object], figures: Mapping[str, str], out: Path) -> None:
-    """Render `name`.html and `name`.md from the folder `templates`; figures (SVG by name) become files, and `figures` in them."""
+    """Render `name`.html and `name`.md from the folder `templates`; figures (SVG by name) become files, and `figures` in the templates."""
     out.mkdir(parents=True, exist_ok=True)
     for kind in ("html", "md"):
         environment = Environment(

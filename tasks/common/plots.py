@@ -40,7 +40,7 @@ STYLE: Any = {  # Any: matplotlib's stubs know each key
     "legend.fontsize": 7,
 }
 DASHES = ("--", ":", "-.")
-PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one quantity: drawn in one panel
+PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one quantity, drawn in one panel
 
 
 def curves(frame: pd.DataFrame, name: str) -> str:
@@ -68,7 +68,7 @@ def curves(frame: pd.DataFrame, name: str) -> str:
 
 
 def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None) -> None:
-    """Single steps faintly, their running mean over a twentieth of the curve plainly."""
+    """A faint line of single steps, and a strong one of their running mean over a twentieth of the curve."""
     window = max(1, len(values) // 20)
     if window > 1:
         axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.6)
@@ -91,7 +91,7 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
 def levels(
     lines: Mapping[str, Sequence[tuple[float, Estimate]]], heights: Mapping[str, float], x: str, y: str, name: str
 ) -> str:
-    """One line with intervals for each label, shifted a little so that these stand apart, and dashed heights to reach."""
+    """One line with intervals for each label, shifted a little so that intervals stand apart; `heights` are dashed lines."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, WIDTH * 0.42), layout="constrained")
         axis = figure.subplots()
@@ -146,7 +146,7 @@ Line = tuple[Sequence[float], Sequence[float]]  # the xs and ys of one seed
 
 @dataclass(frozen=True)
 class Panel:
-    """One of several small plots: for each label one line, or cloud of points, a seed."""
+    """One of several small plots: each label has one line, or one cloud of points, for each seed."""
 
     title: str
     seeds: Mapping[str, Sequence[Line]]  # label -> (xs, ys) of each seed
@@ -154,10 +154,10 @@ class Panel:
 
 
 def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: bool = False) -> str:
-    """The panels with one legend: seeds as thin lines, their mean plainly where they share their xs.
+    """The panels with one legend: a thin line for each seed, and a thick one for their mean where all have the same xs.
 
-    With `diagonal` points are drawn, not lines, and x = y; heights far beyond the widths are shown on a logarithmic
-    scale from there on.
+    With `diagonal`, points are drawn instead of lines, and the line x = y. Where some ys are far beyond the xs, the y axis is
+    logarithmic from there on.
     """
     labels = list(dict.fromkeys(label for panel in panels for label in panel.seeds))
     colours = dict(zip(labels, _cycle(len(labels)), strict=True))
@@ -205,7 +205,7 @@ def _diagonal(axis: Axes, panel: Panel) -> None:
     reach = max(np.abs(across).max(), 1e-9)
     if np.abs(up).max() > 10 * reach:
         axis.set_yscale("symlog", linthresh=reach)
-    margin = max(0.05 * np.ptp(across), 0.02 * reach)  # room where all agree, too
+    margin = max(0.05 * np.ptp(across), 0.02 * reach)  # room even where all agree
     low, high = across.min() - margin, across.max() + margin
     line = np.linspace(low, high, 50)
     axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)

@@ -10,7 +10,7 @@ import pandera.pandas as pa
 
 from tasks.common.errors import DataError
 
-Record = dict[str, Any]  # one row by its columns; what stands in each, the table's schema says
+Record = dict[str, Any]  # one row by its columns, which the table's schema explains
 
 
 class Table(pa.DataFrameModel):
@@ -61,7 +61,7 @@ def write_curves(rows: Sequence[Mapping[str, object]], path: Path) -> None:
 
 
 def last_tenth(steps: int) -> slice:
-    """Of a curve of so many steps the last tenth, and one step at the least: where a training has come to."""
+    """The last tenth of a curve of so many steps, at least one step: where a training has ended."""
     return slice(-max(1, steps // 10), None)
 
 

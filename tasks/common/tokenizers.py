@@ -1,4 +1,4 @@
-"""What the stages ask of a tokenizer, as a Protocol that Hugging Face's fit as they are. It is for the type checker alone."""
+"""What the stages need of a tokenizer, as a Protocol. Hugging Face's fit it unchanged; it is for the type checker alone."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ Conversation = Sequence[Mapping[str, str]]  # of messages with `role` and `conte
 
 
 class Tokenizer(Protocol):
-    """A tokenizer with an end token and a padding token, as `model_files` and the stage `pretrained` see to it."""
+    """A tokenizer with an end token and a padding token, which `model_files` and the stage `pretrained` ensure."""
 
     eos_token: str
     eos_token_id: int
@@ -20,7 +20,7 @@ class Tokenizer(Protocol):
 
     @property
     def added_tokens_encoder(self) -> dict[str, int]:
-        """Those that were added to the vocabulary, special ones among them."""
+        """The tokens that were added to the vocabulary, special ones among them."""
         ...
 
     @property
@@ -33,7 +33,7 @@ class Tokenizer(Protocol):
         ...
 
     def __hash__(self) -> int:
-        """So that what was found out about it can be kept."""
+        """A tokenizer can be the key of a cache."""
         ...
 
     @overload

@@ -1,7 +1,7 @@
 """Metrics, parameters and progress of a stage's run; with tasks/common/mlflow_database.py the only module of tasks/ that imports MLflow.
 
-Nothing here can change an out: a stage's rows are the same whether or not anyone records them, and a stage whose record
-fails goes on: the failure is said on standard error.
+Nothing here can change an out: a stage's rows are the same whether or not they are recorded. A stage goes on when
+recording fails, and prints the failure to standard error.
 The coordinator passes MLFLOW_RUN_ID and MLFLOW_TRACKING_URI (log there; it owns the run's status and tags) and
 POSTTRAIN_PROGRESS (a file for one JSON line `{"step": .., "total": ..}` per report). Without them, as under plain
 `dvc repro`, a run is opened here, and progress goes to standard error.
@@ -51,7 +51,7 @@ class StageRun:
         now = int(time.time() * 1000)
         self.pending += [Metric(NOT_IN_NAMES.sub("_", name), float(value), now, step) for name, value in row.items()]
         if time.monotonic() - self.flushed > FLUSH_SECONDS:
-            with suppress(DatabaseError):  # `run` says at the end what is still missing then
+            with suppress(DatabaseError):  # `run` says at the end if something is still missing
                 self.flush()
 
     def flush(self) -> None:
@@ -102,7 +102,7 @@ def _opened(flow: str, stage: str, params: Mapping[str, object]) -> StageRun:
 
 
 def _ended(recorder: StageRun, metrics: bytes | None) -> None:
-    """Write what is left, and end a run of our own; `metrics` are the final ones as in their file, of a stage that ended well."""
+    """Write what is left, and end the run if it is our own; `metrics` is the metrics file of a stage that succeeded."""
     if metrics is not None:
         recorder.add(dict(_flatten(json.loads(metrics))), step=0)
     recorder.flush()
@@ -117,7 +117,7 @@ def _ended(recorder: StageRun, metrics: bytes | None) -> None:
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """Say in one line what of the record failed."""
+    """Print one line if recording fails."""
     try:
         with mlflow_database.one_line():
             yield
@@ -160,7 +160,7 @@ def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0
 
 @contextmanager
 def part(index: int, parts: int) -> Iterator[None]:
-    """Show the progress inside as that of part `index`, from 0, of `parts` equally long ones."""
+    """Show the progress within the block as that of part `index`, from 0, of `parts` equally long parts."""
     token = _part.set((index, parts))
     try:
         yield

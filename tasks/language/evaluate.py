@@ -44,7 +44,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Models:
-    """The policy with its tokenizer, what it is held against, and the reward model, if there is one."""
+    """The policy with its tokenizer, the reference that it is compared with, and the reward model, if there is one."""
 
     policy: PretrainedCausalLM
     reference: PretrainedModel
@@ -182,12 +182,12 @@ def _answers(
 def _scores(
     loaded: Models, asked: list[list[int]], batch: rollouts.Rollouts, samples: int, temperature: float
 ) -> dict[str, torch.Tensor]:
-    """Of each response `kl`, the log-ratio to the reference, and `reward`, where there is a reward model: (N,) each.
+    """For each response `kl`, the log-ratio to the reference, and `reward`, where there is a reward model: (N,) each.
 
     The log-ratio is summed over the response's tokens, with both models at the temperature that was sampled from. Over
     responses sampled from the policy its mean is an unbiased estimate of the sequence's KL divergence (k1; single ones may
     be negative); over greedy ones, where both are at temperature 1, it is no KL.
-    Responses of like length go through the models together: padding was 40 % of the work.
+    Responses of similar length go through the models together: padding was 40 % of the work.
     """
     whole = batch.completions(asked, loaded.tokenizer.pad_token_id)
     scores = {"kl": batch.logps.sum(dim=1)}

@@ -17,7 +17,7 @@ from tasks.stage import Metrics, main
 
 METRICS = {
     "drawn/DATASET": "The number of prompts drawn from the data set.",
-    "available/DATASET": "The number of prompts that it could be drawn from: without repeats, and without what another set, validation or test asks.",
+    "available/DATASET": "The number of the data set's prompts that could be drawn: without repeats, and without questions of another set, validation or test.",
     "shortfall/DATASET": "How many prompts fewer were drawn than the data set's weight asks for; above 0 the mixture is not as asked for.",
 }
 
@@ -25,15 +25,15 @@ METRICS = {
 def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     """Write prompts.parquet (schema Prompts), shuffled.
 
-    Of a shortfall (METRICS) a line on standard error warns: the mixture is then not as asked for.
+    A shortfall (METRICS) is a warning on standard error: the mixture is then not as asked for.
     """
     rng = random.Random(config.seed)
     ends = list(accumulate((dataset.weight for dataset in config.datasets), initial=0.0))
     shares = [
         round(config.prompts * end / ends[-1]) for end in ends
-    ]  # rounded where they meet, they add up to all prompts
+    ]  # rounded bounds, so that the parts add up to all prompts
     rows: list[Record] = []
-    asked: set[str] = set()  # what validation and test ask is never trained on, and nothing twice
+    asked: set[str] = set()  # questions of validation and test are never trained on, and none is twice
     for held_out in ("validation", "test"):
         asked |= set(tables.read(Problems, problems / f"{held_out}.parquet")["question"])
     metrics: dict[str, dict[str, float]] = {"drawn": {}, "available": {}, "shortfall": {}}

@@ -84,7 +84,7 @@ def _score(problem: Record, row: Record) -> rubric.RubricScore:
 def _pairs(rows: list[Record], utilities: NDArray[np.float64], strong: float, rng: np.random.Generator) -> list[Record]:
     """All pairs of one prompt's responses that differ in rank and in text.
 
-    Which of the two is shown as a is a coin's throw; the comparison's id ends in their sample numbers, a first.
+    A coin decides which of the two is shown as a; the comparison's id ends in their sample numbers, a first.
     """
     found = []
     for pair in combinations(range(len(rows)), 2):
@@ -115,7 +115,8 @@ def _pairs(rows: list[Record], utilities: NDArray[np.float64], strong: float, rn
 def _metrics(annotated: pd.DataFrame, compared: pd.DataFrame, in_test: "pd.Series[bool]") -> Metrics:
     """METRICS of the annotations and comparisons.
 
-    Of `flipped`: two annotators who each contradict the rubric in 15 % agree with each other in 75 %; people did in 73 % (arXiv:2203.02155, section 3.4).
+    As a measure for `flipped`: two annotators who each contradict the rubric in 15 % of the pairs agree with each other in 75 %;
+    people did in 73 % (arXiv:2203.02155, section 3.4).
     """
     sizes = annotated.groupby("prompt_id").size()
     tied = annotated.groupby(["prompt_id", "rank"]).size()

@@ -31,7 +31,7 @@ from tasks.stage import Metrics, main
 CURVES = sft.METRICS
 METRICS = {
     "weights": "The number of the model's weights.",
-    "loss": "The mean loss of the last 20 steps, in nats; of a model that existed already there is none.",
+    "loss": "The mean loss of the last 20 steps, in nats; a model that existed already has none.",
 }
 
 
@@ -66,7 +66,7 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
 
 
 def architecture(config: PretrainedConfig, tokenizer: Tokenizer) -> LlamaConfig:
-    """A Llama with tied embeddings and a feed-forward width of 8/3, as in arXiv:2302.13971."""
+    """A Llama with tied embeddings and a feed-forward layer 8/3 as wide as the states, as in arXiv:2302.13971."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=config.width,
@@ -132,7 +132,7 @@ def existing(config: PretrainedConfig, raw: Path) -> tuple[PretrainedCausalLM, T
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     ends = sorted(chat.end_tokens(model, tokenizer))
-    if len(ends) > 1:  # so that whoever samples from what is trained here stops where it was taught to stop
+    if len(ends) > 1:  # so that sampling from the trained model stops where it was taught to stop
         model.generation_config.eos_token_id = ends
     return model, tokenizer
 

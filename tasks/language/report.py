@@ -34,15 +34,15 @@ COMPARED = {
     "POLICY/change/METRIC": ("the policy", "the baseline"),
 }
 METRICS = {
-    "controls/METRIC/ESTIMATE": "What the baseline gains over its greedy accuracy untrained: by a temperature, a vote or a choice among samples.",
-    "POLICY/change/METRIC/ESTIMATE": "The policy's METRIC less the baseline's, on the same problems.",
+    "controls/METRIC/ESTIMATE": "What the baseline gains over its greedy accuracy without training: by a temperature, a vote or a choice among samples.",
+    "POLICY/change/METRIC/ESTIMATE": "The policy's METRIC minus the baseline's, on the same problems.",
     **{f"{place}/{name}": text.format(*of) for place, of in COMPARED.items() for name, text in CHANGES.items()},
     "POLICY/win_rate_greedy/ESTIMATE": "The share of the problems where the policy's greedy answer has more rubric points than the baseline's; a tie is half a win.",
-    "POLICY/win_rate_sampled_T/ESTIMATE": "The same share of all pairs of an answer of the policy and one of the baseline, sampled at T.",
-    "POLICY/owed_steps_T/total/ESTIMATE": "The change of strict accuracy at T that the next three add up to.",
-    "POLICY/owed_steps_T/share/ESTIMATE": "What of it is owed to giving more answers with worked steps, or fewer.",
-    "POLICY/owed_steps_T/inside/ESTIMATE": "What of it is owed to being right more often with worked steps.",
-    "POLICY/owed_steps_T/outside/ESTIMATE": "What of it is owed to being right more often without worked steps.",
+    "POLICY/win_rate_sampled_T/ESTIMATE": "The same share over all pairs of a policy's answer and a baseline's answer, both sampled at T.",
+    "POLICY/owed_steps_T/total/ESTIMATE": "The change of strict accuracy at T; the next three metrics add up to it.",
+    "POLICY/owed_steps_T/share/ESTIMATE": "The part of that change owed to giving more answers with worked steps, or fewer.",
+    "POLICY/owed_steps_T/inside/ESTIMATE": "The part of that change owed to being right more often with worked steps.",
+    "POLICY/owed_steps_T/outside/ESTIMATE": "The part of that change owed to being right more often without worked steps.",
 }
 HEADLINE = {
     "strict_greedy": f"The share of the problems whose greedy answer {measures.RIGHT['strict']}.",
@@ -63,7 +63,7 @@ def run(
     problems: Path,
     out: Path,
 ) -> Metrics:
-    """Write report.html, report.md and the plots; the metrics are what is computed here: how policies differ from the baseline.
+    """Write report.html, report.md and the plots; the metrics are the policies' differences from the baseline, computed here.
 
     `evaluations` has a folder with generations.parquet and measures.parquet for each policy; `stage_metrics` are the metrics
     files of the stages in the pipeline's order, those of the evaluations (evaluate@POLICY.json) among them. `reward_model`
@@ -131,7 +131,7 @@ def _measures(path: Path) -> pd.DataFrame:
 
 
 def _is_control(metric: str, best: float) -> bool:
-    """Sampled at the best temperature, if it is not 0, or a vote or a choice among the samples of those that all share."""
+    """Whether it is a control: sampled at the best temperature, if that is not 0, or a vote or a choice among samples at a shared one."""
     voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and scoreboard.temperature(metric) != BEST
     return voted or (best > 0 and metric.startswith("strict_mean_at_") and scoreboard.temperature(metric) == BEST)
 
@@ -213,7 +213,7 @@ def _metrics(results: Results) -> Metrics:
 
 
 def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """A preference-tuned policy may widen its margin while it grows less likely to say what was chosen: tell it."""
+    """One sentence for each preference-tuned policy whose chosen answers became less likely, though its margin may have grown."""
     for name, frame in drawn.items():
         if "logps/chosen_change" not in frame or frame.empty:
             continue
@@ -236,7 +236,7 @@ def _place(path: Path, stages: Mapping[str, object]) -> tuple[int, str]:
 def _figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Path) -> dict[str, str]:
     """The plots by name; what needs a reward model is left out without one."""
     figures = {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
-    shown = [results.baseline, *results.later]  # those before the baseline have moved nowhere from it
+    shown = [results.baseline, *results.later]  # policies before the baseline did not start from it
     figures["temperatures"] = plots.levels(
         {name: _by_temperature(results, name) for name in shown},
         {

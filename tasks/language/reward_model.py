@@ -88,7 +88,7 @@ def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generato
     """The policy as a reward model: its own log-probabilities, or a new head on its body."""
     if config.kind == "head":
         classifier = reward_model_files.load_classifier(policy, new=["score.weight"])
-        vars(classifier.config).pop(reward_model.BETA, None)  # of a policy that is a reward model of the other kind
+        vars(classifier.config).pop(reward_model.BETA, None)  # the policy may be a reward model of the other kind
         reward_model.initialise_head(classifier, generator)
         return classifier
     model = models.load_model(policy)
@@ -104,9 +104,9 @@ def with_rejected(batches: Iterator[Pairs], config: RewardModelConfig, vocabular
 
 
 def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
-    """What the margins r_w - r_l (P,) of the comparisons of `table` (P rows) say of the model.
+    """Accuracies by stratum from the margins r_w - r_l (P,) of the comparisons of `table` (P rows).
 
-    `against_rubric` holds the rubric's order to be true wherever the noisy annotator said otherwise. A stratum without pairs
+    `against_rubric` takes the rubric's order for true even where the noisy annotator said otherwise. A stratum without pairs
     is left out.
     """
     shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}

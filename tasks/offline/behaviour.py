@@ -1,9 +1,10 @@
 """The policies that an environment's data sets are recorded with: PPO's, on its way from random to expert.
 
-They are chosen by evaluation return, not by step, and act as PPO did: by chance. Every policy on the way is looked at for some
-episodes, and the few that this puts first for more and others: these choose, since the best of many short looks is the luckiest.
-What a chosen policy is worth is measured on others again. `out` gets a folder for each (random, medium, expert), the evaluations,
-all whole episodes of training up to the medium policy (replay), and between which returns scores are measured.
+They are chosen by evaluation return, not by step, and draw their actions at random, as in PPO. Every policy on the way is
+evaluated in some episodes: the first look. The best of these are evaluated in more and other episodes: the second look, which
+chooses, since the best of many short evaluations is the luckiest. The return of a chosen policy is measured in yet other
+episodes. `out` gets a folder for each chosen policy (random, medium, expert), the evaluations, all whole episodes of training
+up to the medium policy (replay), and the two returns that scores are measured between.
 A run that is killed starts afresh: the state of a simulator cannot be saved.
 """
 
@@ -43,21 +44,21 @@ FIRST_LOOK, SECOND_LOOK, MEASURED_BY = (
     1_000_000,
     1_500_000,
     2_000_000,
-)  # seeds: episodes that choose a policy flatter it
+)  # seeds: different ones, since a policy is flattered by the episodes that choose it
 CURVES = {
     **behaviour.METRICS,
     "return": "The mean return of the first look at a policy on the way (evaluations.csv).",
 }
 METRICS = {
     "TIER/steps": "The steps in the environment that the policy was trained for.",
-    "TIER/chosen_at": "The mean return of the second look, by which it was chosen; a little flattered.",
+    "TIER/chosen_at": "The mean return of the second look, by which it was chosen; this choice makes it a little too high.",
     "TIER/ESTIMATE": "The mean return of other episodes than those that chose it.",
 }
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A policy of the way, the steps that it had been trained for, and the mean return of the last look at it."""
+    """A policy on the way, the steps that it had been trained for, and the mean return of the last look at it."""
 
     steps: int
     value: float
@@ -138,7 +139,7 @@ def _train(
 
 
 def _look(environment: str, policy: Behaviour, steps: int, config: BehaviourConfig) -> Checkpoint:
-    """The policy as it is now, with the first look at it."""
+    """The current policy, with the first look at it."""
     value = _play(environment, policy, config.evaluate_episodes, FIRST_LOOK).mean()
     return Checkpoint(steps, float(value), deepcopy(policy))
 
@@ -150,9 +151,9 @@ def choose(
     checkpoints: Sequence[Checkpoint],
     again: Callable[[Checkpoint], Checkpoint],
 ) -> dict[str, Checkpoint]:
-    """The first one; the best one; and of those between the one nearest to the share `medium` of the way from first to best.
+    """The first policy, the best one, and the one between them that is nearest to the share `medium` of the way to the best.
 
-    For both the first look only names `finalists` policies, and the second one, by `again`, decides among them.
+    For the latter two the first look only names `finalists` policies; the second look (`again`) decides among them.
     """
     contenders = sorted(range(len(checkpoints)), key=lambda number: -checkpoints[number].value)[:finalists]
     best = max(sorted(contenders), key=lambda number: again(checkpoints[number]).value)
@@ -189,7 +190,7 @@ def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> R
 
 
 def _play(environment: str, policy: Behaviour, episodes: int, seed: int) -> NDArray[np.float64]:
-    """The returns of whole episodes, played by chance."""
+    """The returns of whole episodes, played with random actions."""
     return play(environment, as_player(Sampled(policy, seed)), episodes, seed).returns
 
 

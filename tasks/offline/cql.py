@@ -17,7 +17,7 @@ from tasks.stage import Metrics, main
 CURVES = {
     **cql.METRICS,
     **cql_continuous.METRICS,
-    "td_error": "Of discrete actions the mean |Q(s, a) - y|, of continuous ones the critics' mean squared errors, summed over the critics.",
+    "td_error": "For discrete actions the mean |Q(s, a) - y|; for continuous ones the critics' mean squared errors, summed over the critics.",
     **learners.VALUE_METRICS,
     **learners.METRICS,
 }

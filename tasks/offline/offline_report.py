@@ -19,7 +19,7 @@ from tasks.offline.reporting.results import Result, Table, Verdict
 from tasks.offline.reporting.seed_intervals import over_seeds
 from tasks.stage import Metrics, main
 
-SELECTED = "†"  # behind a variant whose score is not held out from what chose it
+SELECTED = "†"  # marks a variant with a setting that was chosen by returns in the environment
 HEADLINE = {
     "score": f"The mean score over seeds: {SCALE}.",
     "half_width": "Half the width of the score's 95 % interval over seeds; of one seed there is none.",
@@ -116,7 +116,7 @@ def _figures(measured: Sequence[Scores], found: Sequence[Result], data: Mapping[
 
 
 def _learning(measured: Sequence[Scores], data: Mapping[str, Description]) -> list[Panel]:
-    """The evaluations on the way, as scores; a method that was looked at once has no curve."""
+    """The evaluations on the way, as scores; a method that was evaluated only once has no curve."""
     panels = []
     for dataset, described in data.items():
         score = Reference(**described["reference"]).score

@@ -1,4 +1,4 @@
-"""What the policies of one method, trained on one data set, really bring: whole episodes of every variant and seed.
+"""What the policies of one method, trained on one data set, really earn: whole episodes of every variant and seed.
 
 A policy that can be asked for a return is played with each of its targets. What Q-values claim and what fitted-Q evaluation
 estimates from the data alone stand beside the discounted return that was reached, the policy that recorded the data is played
@@ -36,7 +36,7 @@ METRICS = {
     "VARIANT/return": "The mean return of whole episodes, over all seeds, in the environment's own units.",
     "VARIANT/length": "The mean length of these episodes in steps.",
     "VARIANT/score": f"The mean return as a score: {normalized_score.SCALE}.",
-    "VARIANT/d4rl_score": "The same with D4RL's reference returns, of environments that D4RL has.",
+    "VARIANT/d4rl_score": "The same with D4RL's reference returns, for environments that D4RL has.",
 }
 
 
@@ -119,7 +119,7 @@ def _episodes(lines: list[Line]) -> pd.DataFrame:
 
 
 def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Beliefs about memoryless policies only, since the others' actions depend on more than a state; and the fits' curves."""
+    """Estimates for memoryless policies only, since the others' actions depend on more than a state; and the fits' curves."""
     rows, curves = list[dict[str, object]](), list[dict[str, object]]()
     for line in lines:
         policy = line.policy
@@ -214,7 +214,7 @@ def _ends(reference: Reference) -> Ends:
 def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path) -> Greedy | None:
     """The best of the policies that recorded the data, played greedily: what there was before anything was learned from them.
 
-    None of imported data, whose policies nobody has, and of random play, which is not greedy for anything.
+    None for imported data, whose policies are not at hand, and for random play, which has no greedy action.
     """
     folder = transitions / behaviour_folder.RECORDERS
     found = {

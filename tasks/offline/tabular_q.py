@@ -19,7 +19,7 @@ VARIANT = "Q-learning"
 CURVES = {**tabular_q.METRICS, **learners.METRICS}
 METRICS = {
     **learners.by_variant(CURVES),
-    "VARIANT/step": "The number of sweeps until the values stood still.",
+    "VARIANT/step": "The number of sweeps until the values converged.",
     "VARIANT/states": "The number of states in the table.",
 }
 

@@ -1,7 +1,7 @@
 """The data sets that offline methods learn from: recorded with the behaviour policies, or imported.
 
-`random`, `medium` and `expert` are played by that policy, by chance as it was trained; `medium-expert` is one half each;
-`medium-replay` has all episodes that training had ended when it reached the medium policy, as D4RL's. `minari` and `d4rl` are a
+`random`, `medium` and `expert` are played by that policy with random actions, as in training; `medium-expert` is one half each;
+`medium-replay` has all episodes that had ended when training reached the medium policy, as D4RL's. `minari` and `d4rl` are a
 folder or file below `path`, whose changes DVC notices; `minari-remote` is an id that Minari downloads.
 """
 

@@ -2,4 +2,4 @@
 
 
 class TrainingError(Exception):
-    """Training cannot go on: a reward, a loss or a gradient is no finite number. Whoever counts the steps adds which it was."""
+    """Training cannot go on: a reward, a loss or a gradient is not finite. The code that counts the steps adds the step's number."""

@@ -1,7 +1,7 @@
-"""A linear layer whose large matrix products oneDNN computes instead of torch's choice, MKL.
+"""A linear layer whose large matrix products are computed by oneDNN, not by MKL, which torch would choose.
 
-MKL does not use all that AMD's processors can do: on an EPYC of 2025 oneDNN needs half of its time for them. What comes out
-differs in rounding only. It is the product that `torch.compile` uses for inference, with a gradient.
+MKL is slow on AMD's processors: on an EPYC of 2025 oneDNN needs half of MKL's time. The results differ in rounding only.
+The product is the one that `torch.compile` uses for inference; here it also has a gradient.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-SMALLEST = 2**19  # multiplications; with fewer the call costs what the product saves
+SMALLEST = 2**19  # multiplications; with fewer the call costs as much time as oneDNN saves
 
 
 class Linear(nn.Linear):
@@ -45,7 +45,7 @@ class Rectified(Linear):
 
 
 class _Context(Protocol):
-    """What torch hands from a product to its gradient."""
+    """What a product saves for its gradient."""
 
     saved_tensors: tuple[Tensor, Tensor, Tensor | None]
     needs_input_grad: tuple[bool, bool, bool, bool]
@@ -97,7 +97,7 @@ Model = TypeVar("Model", bound=_Layered)
 
 
 def with_fast_products(model: Model) -> Model:
-    """The same module with such layers in the place of its plain linear ones; names, weights and ties between them stay."""
+    """The same module with its plain linear layers replaced by these; names, weights and tied weights stay."""
     for parent in [*model.modules()]:
         for name, layer in [*parent.named_children()]:
             if type(layer) is nn.Linear:

@@ -1,7 +1,7 @@
 """Muon: momentum, made orthogonal, as the update of a hidden matrix (Jordan et al. 2024; arXiv:2502.16982).
 
-As torch.optim.Muon with `adjust_lr_fn="match_rms_adamw"`, but on a CPU in single precision: torch's multiplies in bfloat16,
-which a processor without such products does many times slower than single precision (LOG.md).
+The same as torch.optim.Muon with `adjust_lr_fn="match_rms_adamw"`, but in single precision on a CPU: torch's Muon multiplies
+in bfloat16, which is many times slower on a processor without bfloat16 products (LOG.md).
 """
 
 import math
@@ -22,7 +22,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # torch's may return a loss; no one here asks
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # torch's may return a loss, which nothing here needs
         """Decay each weight by lr * weight_decay, then move it against Nesterov's momentum, orthogonalised."""
         for group in self.param_groups:
             for p in group["params"]:

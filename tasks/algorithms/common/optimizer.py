@@ -40,7 +40,7 @@ class Trainable(Protocol):
         ...
 
     def get_output_embeddings(self) -> nn.Module | None:
-        """The head; None of a model that has none, or one named `score`."""
+        """The head; None for a model without one, or with a head named `score`."""
         ...
 
 
@@ -118,7 +118,7 @@ def moments(parts: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
 
 
 def load_moments(parts: Sequence[torch.optim.Optimizer], state: Mapping[str, Tensor]) -> None:
-    """Take up, as copies, what `moments` gave."""
+    """Load copies of what `moments` returned."""
     updated = list(_updated(parts))
     for key, value in state.items():
         number, _, name = key.partition(".")

@@ -1,7 +1,7 @@
 """Returns and advantages: reward-to-go, generalised advantage estimation, advantages within a group, whitening.
 
-All are over response tokens only: `mask` (N, L) is True on them, they fill a row from the left, and every result is zero
-elsewhere.
+All are over response tokens only: `mask` (N, L) is True on these tokens, which fill a row from the left. Every result is
+zero elsewhere.
 """
 
 from typing import Literal
@@ -13,15 +13,15 @@ STD_FLOOR = 1e-4  # added to a group's standard deviation, as in TRL
 
 
 def at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
-    """A score for each response (N,) as rewards of its tokens (N, L): all of it on the last real token."""
+    """Scores of responses (N,) as rewards of tokens (N, L): the last real token gets the whole score."""
     rewards = torch.zeros(mask.shape, dtype=scores.dtype, device=scores.device)
     return rewards.scatter(1, mask.sum(1, keepdim=True) - 1, scores.unsqueeze(1))
 
 
 def increments(worth: Tensor, known: Tensor) -> Tensor:
-    """What is paid at each token (N, L): the rise of `worth` (N, L) since it was last `known` (bool), from 0 at the start.
+    """The reward at each token (N, L): how much `worth` (N, L) has risen since it was last `known` (bool), from 0 at the start.
 
-    So a row adds up to its worth where it was known last, and nothing is paid where it is not known.
+    So a row's rewards add up to its last known worth. A token whose worth is not known gets 0.
     """
     paid, before = torch.zeros_like(worth), torch.zeros_like(worth[:, 0])
     for t in range(worth.shape[1]):
@@ -56,11 +56,11 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float)
 
 
 def group_advantages(rewards: Tensor, owner: Tensor, kind: Literal["standardized", "centered"]) -> Tensor:
-    """Each response's reward against those of the same prompt (`owner`, (N,)): (N,).
+    """Each response's reward relative to the rewards of its prompt's responses (`owner` (N,) is the prompt): (N,).
 
     standardized: (r - mean) / (std + 1e-4), with the unbiased standard deviation (GRPO, arXiv:2402.03300, section 4.1.2;
-    the floor and the estimator are TRL's); centered: r - mean (Dr. GRPO, arXiv:2503.20783). A group without spread is
-    exactly 0: it has nothing to teach.
+    the floor and the estimator are TRL's); centered: r - mean (Dr. GRPO, arXiv:2503.20783). The advantages
+    are exactly 0 where all rewards of a group are equal.
     """
     counts = torch.bincount(owner).clamp(min=1)
     mean = torch.zeros(len(counts), dtype=rewards.dtype, device=rewards.device).index_add(0, owner, rewards) / counts

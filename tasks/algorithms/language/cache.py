@@ -1,7 +1,7 @@
 """A key-value cache with room for the tokens to come: they are written in place instead of concatenated.
 
-Transformers' dynamic cache copies itself for every token it grows by, which was most of the time of sampling from a small
-model on a CPU. Layers of another kind than plain attention (sliding window, recurrent) are left as they are.
+Transformers' dynamic cache is copied for every new token, which took most of the time of sampling from a small model on a
+CPU. Layers of another kind than plain attention (sliding window, recurrent) are left as they are.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         self._show(keys.shape[-2])
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """Write the new tokens' keys and values; all there are, as views (N, heads, length, size)."""
+        """Write the new tokens' keys and values; returns those of all tokens so far, as views (N, heads, length, size)."""
         start, count = self.get_seq_length(), key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
             buffer.narrow(2, start, count).copy_(new)  # a slice without room would lose the token in silence
@@ -44,9 +44,9 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
 def make_room(
     cache: KeyValueCache, rows: Tensor, room: int, kind: Callable[[DynamicLayer], NewLayer] = lambda _: RoomyLayer
 ) -> None:
-    """Turn a prefilled cache, in place, into one of its `rows` (N,), repeated ones too, that can grow by `room` tokens.
+    """Reduce or repeat a prefilled cache's rows to `rows` (N,), in place, and make room for `room` more tokens.
 
-    `kind` says by what a layer is replaced.
+    `kind` returns the class that replaces a layer.
     """
     for place, layer in enumerate(cache.layers):
         if type(layer) is DynamicLayer:

@@ -1,4 +1,4 @@
-"""What the algorithms and the stages ask of a causal language model, as Protocols that Hugging Face's models fit as they are.
+"""What the algorithms and the stages need of a causal language model, as Protocols. Hugging Face's models fit them unchanged.
 
 They are for the type checker alone: no model inherits from them, and none is tested against them at runtime.
 """
@@ -22,7 +22,7 @@ class CacheLayer(Protocol):
 
 
 class KeyValueCache(Protocol):
-    """Those of all layers; a model that is given one adds to it what it reads."""
+    """The keys and values of all layers; a model that is given a cache adds those of the tokens it reads."""
 
     layers: list[CacheLayer]
 
@@ -32,7 +32,7 @@ class KeyValueCache(Protocol):
 
 
 class Inputs(TypedDict):
-    """B rows of T tokens that begin after the C tokens of a cache, or, with C = 0, without one."""
+    """B rows of T tokens that follow the C tokens of a cache; C is 0 without a cache."""
 
     input_ids: Tensor  # (B, T) long
     attention_mask: Tensor  # (B, C + T) long, 0 on padding
@@ -41,20 +41,20 @@ class Inputs(TypedDict):
 
 
 class CachedInputs(Inputs):
-    """With the cache that they follow."""
+    """Inputs together with the cache that they follow."""
 
     past_key_values: KeyValueCache
 
 
 class HiddenStates(Protocol):
-    """What a body gives."""
+    """The output of a body."""
 
     last_hidden_state: Tensor  # (B, T, D)
     past_key_values: KeyValueCache
 
 
 class Logits(Protocol):
-    """What a causal language model gives."""
+    """The output of a causal language model."""
 
     logits: Tensor  # (B, T, V)
     past_key_values: KeyValueCache
@@ -119,7 +119,7 @@ class ModelConfig(Protocol):
 
 
 class CausalLMWithBody(CausalLM, Protocol):
-    """One whose body can be used without its head."""
+    """A causal language model whose body can be used without its head."""
 
     @property
     def base_model(self) -> Body:
@@ -133,16 +133,16 @@ class CausalLMWithBody(CausalLM, Protocol):
 
 
 class SequenceClassifier(CausalLMWithBody, Protocol):
-    """A body with a linear head that scores whole sequences; its logits are scores then, not of tokens."""
+    """A body with a linear head that scores whole sequences; its logits are scores of sequences, not of tokens."""
 
     score: nn.Linear
 
 
 class SwitchableAttention(CausalLM, Protocol):
-    """A model of transformers, which can be told how to compute its attention."""
+    """A model of transformers whose implementation of attention can be chosen."""
 
     def set_attn_implementation(self, attn_implementation: str) -> None:
-        """By the name that it is registered under."""
+        """Choose the attention that is registered under this name."""
         ...
 
 
@@ -159,7 +159,7 @@ class PretrainedConfig(ModelConfig, Protocol):
     pad_token_id: int | None
 
     def get_text_config(self) -> object:
-        """The part that describes the language model, where there are others."""
+        """The part of the config that describes the language model; some models have other parts too."""
         ...
 
 
@@ -183,11 +183,11 @@ class PretrainedModel(CausalLMWithBody, Protocol):
         ...
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Those of the tokens."""
+        """The embeddings of the tokens."""
         ...
 
     def get_output_embeddings(self) -> nn.Module | None:
-        """The head, where it has one over tokens."""
+        """The head over tokens; None where there is none."""
         ...
 
     def num_parameters(self) -> int:
@@ -207,7 +207,7 @@ class PretrainedModel(CausalLMWithBody, Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         ...
 
     def save_pretrained(self, path: Path) -> object:
@@ -216,7 +216,7 @@ class PretrainedModel(CausalLMWithBody, Protocol):
 
 
 class PretrainedCausalLM(PretrainedModel, Protocol):
-    """One that can be sampled from."""
+    """A causal language model that can be sampled from."""
 
     @property
     def generation_config(self) -> GenerationConfig:
@@ -225,4 +225,4 @@ class PretrainedCausalLM(PretrainedModel, Protocol):
 
 
 class PretrainedClassifier(PretrainedModel, SequenceClassifier, Protocol):
-    """One that scores whole sequences."""
+    """A model that scores whole sequences."""

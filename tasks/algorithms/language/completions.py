@@ -1,7 +1,7 @@
 """Several responses to each of several prompts, as one batch in which every prompt stands once.
 
 A prompt is read once and its keys and values are shared by its responses, in training as in sampling; gradients flow
-through the shared part. With 8 responses a prompt this is a third of the tokens, and the same numbers as whole sequences.
+through the shared part. With 8 responses a prompt this is a third of the tokens; the results are those of whole sequences.
 Tensors are laid out by response: row n, column t is token t of response n, so that no shifted index is ever needed.
 """
 
@@ -34,7 +34,7 @@ class Completions:
         return Completions(*(part.to(device) for part in parts))
 
     def rows(self, index: Tensor) -> "Completions":
-        """The responses of `index` (long or bool) with their prompts only, padded no further than they need."""
+        """The responses at `index` (long or bool) with their own prompts only, padded no further than needed."""
         owner, tokens, mask = self.owner[index], self.tokens[index], self.mask[index]
         kept, owner = owner.unique(return_inverse=True)
         prompt_mask = self.prompt_mask[kept]
@@ -48,7 +48,7 @@ class Completions:
 def make_completions(
     prompts: Sequence[Sequence[int]], owner: Sequence[int], responses: Sequence[Sequence[int]], pad: int
 ) -> Completions:
-    """Pad `prompts` on the left and `responses`, of which number n answers prompt `owner[n]`, on the right."""
+    """Pad `prompts` on the left and `responses` on the right; response n answers prompt `owner[n]`."""
     padded, prompt_mask = pad_left(prompts, pad)
     longest = max(map(len, responses))
     tokens = torch.full((len(responses), longest), pad)
@@ -60,7 +60,7 @@ def make_completions(
 
 
 def pad_left(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
-    """Prompts as (B, P) tokens and mask that end in the last column, where every response begins."""
+    """Prompts as tokens and mask, (B, P) each; all prompts end in the last column, behind which the responses begin."""
     width = max(map(len, prompts))
     padded = torch.full((len(prompts), width), pad)
     mask = torch.zeros(len(prompts), width, dtype=torch.bool)
@@ -94,10 +94,10 @@ def response_logps(model: CausalLM, completions: Completions) -> Tensor:
 
 
 def states(body: Body, completions: Completions) -> Tensor:
-    """Hidden states of a model without its head: (N, L + 1, D); entry t stands before token t, the last after all.
+    """Hidden states of a model without its head: (N, L + 1, D). Entry t has seen the prompt and the tokens before t.
 
-    So entry t is where a value of the state that token t is chosen in is read, and entry `length` where a whole response
-    is scored.
+    The value of the state in which token t is chosen is read from entry t; a whole response's score is read from entry
+    `length`.
     """
     responses = completions.on(body)
     first = body(**_prompts(responses))
@@ -116,7 +116,7 @@ def _prompts(responses: Completions) -> Inputs:
 
 
 def _continued(cache: KeyValueCache, responses: Completions) -> KeyValueCache:
-    """The prompts' cache, a row for each response: it continues its own prompt."""
+    """The prompts' cache with one row for each response, that of its own prompt."""
     cache.batch_select_indices(responses.owner)
     return cache
 

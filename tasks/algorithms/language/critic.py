@@ -1,4 +1,4 @@
-"""The value of a state: what reward is to be expected of a response, read off before each of its tokens."""
+"""The value of a state: the expected reward of a response, estimated before each of its tokens."""
 
 import copy
 
@@ -36,7 +36,7 @@ class Critic(torch.nn.Module):
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns) over masked-in tokens: 1 is a perfect critic, 0 one that knows the mean."""
+    """1 - Var(returns - values) / Var(returns) over masked-in tokens: 1 for a perfect critic, 0 for one that predicts the mean."""
     truth, error = returns[mask], (returns - values)[mask]
     variance = truth.var(correction=0).item()
     return 1 - error.var(correction=0).item() / variance if variance > 0 else 0.0

@@ -1,7 +1,7 @@
-"""Answers gone wrong on purpose: what a reward model has to score below an answer, and never sees among honest samples.
+"""Answers corrupted on purpose: a reward model has to score them below the original, and ordinary samples hold none.
 
-A policy that is trained against a reward model finds what that model was never shown. Each kind here is made of a good
-answer's own tokens or of none, so that no token of it is out of the ordinary by itself.
+A policy that is trained against a reward model finds answers that the model was never shown. Each kind here consists of a
+good answer's own tokens, or of random ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,24 +14,24 @@ from tasks.algorithms.language.pairs import Pairs
 
 
 def cut_off(answer: Tensor, _vocabulary: int, _longest: int, _generator: torch.Generator) -> Tensor:
-    """Its first half, rounded up: stopped in the middle."""
+    """The answer's first half, rounded up."""
     return answer[: (len(answer) + 1) // 2]
 
 
 def unending(answer: Tensor, _vocabulary: int, longest: int, _generator: torch.Generator) -> Tensor:
-    """Itself without its last token, over and over, to the length `longest`."""
+    """The answer without its last token, repeated up to the length `longest`."""
     body = answer[: max(1, len(answer) - 1)]
     return body.repeat(-(-longest // len(body)))[:longest]
 
 
 def shuffled(answer: Tensor, _vocabulary: int, _longest: int, generator: torch.Generator) -> Tensor:
-    """Its tokens in another order, the last one where it was."""
+    """The answer's tokens in another order; the last one stays last."""
     order = torch.randperm(max(0, len(answer) - 1), generator=generator)
     return torch.cat([answer[order], answer[-1:]])
 
 
 def random_tokens(answer: Tensor, vocabulary: int, longest: int, generator: torch.Generator) -> Tensor:
-    """Any tokens of the `vocabulary`, to the length `longest`."""
+    """Random tokens of the `vocabulary`, up to the length `longest`."""
     return torch.randint(vocabulary, (longest,), generator=generator, dtype=answer.dtype)
 
 
@@ -47,7 +47,7 @@ KINDS: dict[str, Corruption] = {
 def corrupted(
     responses: Completions, rows: Sequence[int], kinds: Sequence[str], vocabulary: int, generator: torch.Generator
 ) -> Completions:
-    """One corrupted answer for each of `rows` (answers may come more than once), to the same prompts; kind by kind.
+    """One corruption of each answer in `rows` (an answer may come more than once), each of its kind in `kinds`.
 
     None is longer than the longest of `responses`.
     """
@@ -61,7 +61,7 @@ def corrupted(
 
 
 def best_answers(pairs: Pairs) -> list[int]:
-    """The row of each prompt's best answer: the first that a pair chooses and none rejects. (Rankings always have one.)"""
+    """The row of each prompt's best answer: the first that a pair chooses and no pair rejects. (Every ranking has one.)"""
     rejected = set(pairs.rejected.tolist())
     best: dict[int, int] = {}
     for row in pairs.chosen.tolist():
@@ -73,7 +73,7 @@ def best_answers(pairs: Pairs) -> list[int]:
 def with_corrupted(pairs: Pairs, weight: float, vocabulary: int, generator: torch.Generator) -> Pairs:
     """The same pairs and, for each prompt, one more: its best answer against a corruption of it, of a kind drawn at random.
 
-    The new pair weighs `weight`, where all of a prompt's own together weigh 1.
+    The new pair weighs `weight`; a prompt's own pairs together weigh 1.
     """
     rows, names, old = best_answers(pairs), list(KINDS), pairs.responses
     drawn = torch.randint(len(names), (len(rows),), generator=generator).tolist()

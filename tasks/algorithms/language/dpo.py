@@ -34,7 +34,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Objective:
-    """What is asked of d, the score of the chosen response less that of the rejected one.
+    """The loss as a function of d, the score of the chosen response minus that of the rejected one.
 
     sigmoid  -(1 - e) log sigmoid(beta d) - e log sigmoid(-beta d), e the label smoothing: DPO, and conservative DPO
              where a share e of the labels is taken to be wrong (Mitchell 2023, ericmitchell.ai/cdpo.pdf)
@@ -46,7 +46,7 @@ class Objective:
     beta: float
     label_smoothing: float
     gamma: float
-    length_normalised: bool  # scores are means over response tokens: SimPO's are, and IPO's by its authors' word
+    length_normalised: bool  # scores are means over response tokens, as in SimPO, and in IPO according to its authors
 
     @property
     def needs_reference(self) -> bool:

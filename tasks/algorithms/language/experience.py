@@ -1,7 +1,7 @@
 """What a policy gradient learns from: a batch of sampled responses with their rewards.
 
 `Collect` is the environment as the algorithms see it: a step's number in, sampled and judged responses out. It samples from
-the policy as it is then, and draws its randomness from the step's number, so that a resumed training draws the same.
+the current policy. Its randomness follows from the step's number, so that a resumed training draws the same samples.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,21 +23,21 @@ class Experience:
     rewards: Tensor  # (N,)
     ended: Tensor  # (N,) bool, False where the length limit cut the response off
     logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
-    paid: Tensor | None = None  # (N, L) the same rewards as paid at tokens on the way; None: all at the last token
+    paid: Tensor | None = None  # (N, L) the same rewards, divided among the tokens; None: all at the last token
 
 
 Collect = Callable[[int], Experience]
 METRICS = {
     "reward": "The mean reward of the step's samples; it should rise.",
     "reward_std": "The standard deviation of the reward over all of the step's samples.",
-    "entropy": "The policy's entropy at a token, estimated by the mean of -log pi over the samples' tokens, in nats; near 0 it explores no more.",
+    "entropy": "The policy's entropy at a token, estimated by the mean of -log pi over the samples' tokens, in nats; near 0 the policy no longer explores.",
     "completions/mean_length": "The mean length of the samples in tokens, the end token included.",
     "completions/clipped_ratio": "The share of the samples that the length limit cut off, from 0 to 1; lower is better.",
 }
 
 
 def check_rewards(experience: Experience) -> None:
-    """TrainingError where a reward is not finite, or a log-probability: then the policy has diverged."""
+    """TrainingError where a reward or a log-probability is not finite; the latter means that the policy has diverged."""
     bad = (~experience.rewards.isfinite()).nonzero().flatten().tolist()
     if bad:
         raise TrainingError(
@@ -48,9 +48,9 @@ def check_rewards(experience: Experience) -> None:
 
 
 def summary(experience: Experience) -> dict[str, float]:
-    """What every policy-gradient method logs of its samples (METRICS), and `logged`.
+    """What every policy-gradient method logs of its samples: METRICS, and the experience's `logged`.
 
-    The entropy is estimated from the samples, so that it costs no pass.
+    The entropy is estimated from the samples, so that it costs no further pass.
     """
     rewards, mask = experience.rewards, experience.completions.mask
     return {
@@ -64,10 +64,10 @@ def summary(experience: Experience) -> dict[str, float]:
 
 
 def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """The responses `rows` (long) in parts of at most `size`, cut so that little is padded and read twice.
+    """The responses `rows` (long) in parts of at most `size`, cut so that few tokens are padded or read twice.
 
-    A prompt is read once in each part that has a response of its own: with short prompts responses of like length belong
-    together, with long ones a prompt's own. Whichever cut has fewer tokens is taken.
+    A prompt is read once in each part that has one of its responses. With short prompts it is best to group responses of
+    similar length, with long prompts to group each prompt's responses. The grouping with fewer tokens is taken.
     """
     if not len(rows):
         return ()

@@ -1,10 +1,11 @@
 """Group-relative policy optimisation (arXiv:2402.03300, eq. 3): each response against the others to its prompt.
 
-No critic: the advantage of a response is its reward less the mean of its group's, over the group's standard deviation
-(Dr. GRPO, arXiv:2503.20783, leaves that out). Groups without spread have no gradient and are not passed through the model.
+No critic: the advantage of a response is its reward minus its group's mean reward, divided by the group's standard deviation
+(Dr. GRPO, arXiv:2503.20783, does not divide). Groups without spread have no gradient and are not passed through the model.
 
-With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref): the policy does not end
-at ref exp(r / beta) / Z, as with a KL penalty in the reward, but at beta ref / (beta + m - r), m being its own expected reward.
+With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref). So the policy does not
+converge to ref exp(r / beta) / Z, as with a KL penalty in the reward, but to beta ref / (beta + m - r), where m is its own
+expected reward.
 """
 
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class GrpoSettings:
-    """The algorithm's choices; `Totals` and aggregate say what the names of `aggregation` mean."""
+    """The algorithm's settings; `aggregate` (surrogate.py) explains the values of `aggregation`."""
 
     advantage: Literal["standardized", "centered"]
     aggregation: Aggregation
@@ -51,7 +52,7 @@ class GrpoSettings:
     clip_high: float
     beta: float  # weight of k3 to the reference; 0 costs no reference pass
     temperature: float  # of the sampling
-    max_new_tokens: int  # the longest a response can be: dr_grpo's constant
+    max_new_tokens: int  # the length limit of a response, which is dr_grpo's constant
     mask_truncated: bool  # leave responses that the length limit cut off out of the loss
     micro_batch: int  # responses in one pass; changes memory, not the gradient (but see bnpo)
 
@@ -92,7 +93,7 @@ def fit(
     steps: int,
     reference: CausalLM | None,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; where beta is 0 `reference` is not looked at. Yields METRICS and what samples log."""
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off. `reference` is not used where beta is 0. Yields a step's METRICS and what the samples log."""
     policy.eval()
     if settings.beta:
         assert reference is not None, "beta weighs the distance to a reference"

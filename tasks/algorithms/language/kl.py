@@ -1,7 +1,7 @@
 """Estimates of KL(pi || ref) from tokens sampled from pi, and a coefficient that steers it.
 
-With r = log ref - log pi of a sampled token (Schulman 2020, http://joschu.net/blog/kl-approx.html). They differ in variance
-as values, and in what their gradients mean: as a penalty in the reward k1 is right; as a loss GRPO publishes k3.
+k1 and k3 are Schulman's names (2020, http://joschu.net/blog/kl-approx.html). The two differ in variance as values, and in
+what their gradients mean: k1 is right as a penalty in the reward; k3 is the loss that GRPO's paper uses.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def k3(logps: Tensor, reference: Tensor) -> Tensor:
 
 
 class AdaptiveKl:
-    """A coefficient of the KL penalty that moves towards holding KL at a target (arXiv:1909.08593, section 2.2).
+    """A coefficient of the KL penalty, adapted so that the KL stays near a target (arXiv:1909.08593, section 2.2).
 
     After each batch: coefficient *= 1 + rate * clip(KL / target - 1, -0.2, 0.2). With `target` None it stays as it is.
     """
@@ -40,5 +40,5 @@ class AdaptiveKl:
         return {"coefficient": torch.tensor(self.coefficient, dtype=torch.float64)}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         self.coefficient = state["coefficient"].item()

@@ -10,7 +10,7 @@ from tasks.algorithms.language.completions import Completions, token_logps
 
 
 def policy_gradient_loss(logps: Tensor, advantages: Tensor, mask: Tensor, responses: int) -> Tensor:
-    """-(1 / responses) sum A_t log pi(a_t | s_t) over tokens (n, L): its gradient is the policy gradient's share."""
+    """-(1 / responses) sum A_t log pi(a_t | s_t) over tokens (n, L): its gradient is these responses' share of the policy gradient, negated."""
     return -(advantages * logps * mask).sum() / responses
 
 
@@ -19,8 +19,8 @@ def gradient_variance(
 ) -> dict[str, float]:
     """The trace of the covariance of the batch's gradient under each of several `advantages` (N, L).
 
-    The batch is cut into k = `parts` of whole prompts, whose gradients g_i are independent estimates of the same gradient; that of
-    the batch is their mean, with covariance trace sum |g_i - mean|^2 / (k (k - 1)).
+    The batch is cut into k = `parts` of whole prompts. Their gradients g_i are independent estimates of the same gradient. The
+    batch's gradient is their mean, and the trace of its covariance is sum |g_i - mean|^2 / (k (k - 1)).
     """
     weights = [p for p in policy.parameters() if p.requires_grad]
     prompts = torch.arange(len(batch.prompts)).tensor_split(parts)

@@ -42,16 +42,16 @@ METRICS = {
 
 @dataclass(frozen=True)
 class PpoSettings:
-    """The algorithm's choices."""
+    """The algorithm's settings."""
 
     gamma: float
     lam: float
     clip_ratio: float
-    clip_value: float  # how far a value may move from the one sampled with; 0 does not clip
+    clip_value: float  # how far a value may move from its value at sampling time; 0 does not clip
     epochs: int
     minibatches: int  # in an epoch
     missing_end_penalty: float  # subtracted from the score of a response that the length limit cut off
-    whiten: bool  # advantages, over the batch
+    whiten: bool  # whether advantages are whitened over the batch
     temperature: float  # of the sampling
     seed: int
 
@@ -63,12 +63,12 @@ class Prepared:
     old_logps: Tensor
     old_values: Tensor
     advantages: Tensor
-    returns: Tensor  # lambda-returns, which the critic is fitted to; with lambda below 1 they hold its own values
-    reward_to_go: Tensor  # what followed in truth, which the critic is judged by
+    returns: Tensor  # lambda-returns, which the critic is fitted to; with lambda below 1 they contain its own values
+    reward_to_go: Tensor  # the rewards that really followed, by which the critic is judged
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
-    """Half the larger of the squared errors of a value and of that value held within `clip` of the old one: (N, L)."""
+    """Half the larger of the squared errors of a value and of that value clipped to within `clip` of the old one: (N, L)."""
     errors = (values - returns).square()
     if clip:
         held = old_values + (values - old_values).clamp(-clip, clip)
@@ -105,7 +105,7 @@ def fit(
     """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off.
 
     `optimizers` are the policy's and the critic's. Yields a step's metrics (METRICS), and what the samples have logged. The
-    critic is judged by the reward-to-go: against the lambda-returns it would agree with itself.
+    critic is judged by the reward-to-go, since the lambda-returns contain its own values.
     """
     for model in (policy, critic, reference):
         model.eval()

@@ -3,8 +3,8 @@
 The gradient is the mean over responses of sum_t A_t grad log pi(a_t | s_t), with A_t = G_t - b: b is nothing, a running mean
 of earlier returns, or a critic's V(s_t). None of them biases the gradient; they differ in its variance, which is measured.
 
-G_t counts what is paid from token t on, not what was paid before it, which t did not cause. So it says more than the response's
-total only where rewards are paid on the way (`Experience.paid`); that total in its place is measured beside the baselines.
+G_t counts the rewards from token t on; token t did not cause the earlier ones. So it differs from the response's total only
+where rewards are paid before the last token (`Experience.paid`). The variance with the total in place of G_t is measured too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,12 +36,12 @@ VARIANCE = "The trace of the covariance of the batch's gradient"
 METRICS = {
     **SAMPLE_METRICS,
     "loss": "The policy-gradient loss; its gradient has a meaning, its value has none.",
-    "baseline": "The running mean of returns, as the step used it or would have.",
+    "baseline": "The running mean of returns before the step, whether or not it is the baseline.",
     "return_to_go": "The mean return-to-go over the samples' tokens.",
-    "grad_variance/none": f"{VARIANCE} with no baseline; lower is better, here and with the others.",
+    "grad_variance/none": f"{VARIANCE} with no baseline; lower is better for this metric and the next three.",
     "grad_variance/running_mean": f"{VARIANCE} with the running mean as baseline, on the same samples.",
     "grad_variance/critic": f"{VARIANCE} with the critic as baseline, on the same samples.",
-    "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighed by the whole response's return.",
+    "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighted by the whole response's return.",
     "loss/value": "Half the critic's mean squared error over tokens, before its first update on the batch.",
     **CRITIC_METRICS,
     **OPTIMIZER_METRICS,
@@ -50,20 +50,20 @@ METRICS = {
 
 @dataclass(frozen=True)
 class ReinforceSettings:
-    """The algorithm's choices."""
+    """The algorithm's settings."""
 
     baseline: Baseline
     gamma: float
     mean_rate: float  # of the running mean: mean += rate * (batch's mean return - mean)
     critic_updates: int  # steps of the critic towards each batch's returns, after the batch has been used
     variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
-    variance_parts: int  # the batch is cut into so many for it
+    variance_parts: int  # parts that the batch is cut into for a measurement
     temperature: float  # of the sampling
     micro_batch: int  # responses in one pass; changes memory, not the gradient
 
 
 class RunningMean:
-    """The running mean of returns; 0 until the first batch, which it then starts from."""
+    """The running mean of returns: 0 before the first batch, then it starts from that batch's mean."""
 
     def __init__(self, rate: float) -> None:
         self.rate, self.value, self.batches = rate, 0.0, 0
@@ -78,7 +78,7 @@ class RunningMean:
         return {"value": torch.tensor([self.value, self.batches], dtype=torch.float64)}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         self.value, self.batches = state["value"][0].item(), int(state["value"][1])
 
 
@@ -95,8 +95,8 @@ def fit(
 ) -> Iterator[dict[str, float]]:
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
 
-    Yields a step's metrics (METRICS), and what the samples have logged; the gradient's variance at the first and each
-    `variance_every`-th step only.
+    Yields a step's metrics (METRICS), and what the samples have logged. The gradient's variance is among them at the first
+    step and at each `variance_every`-th step only.
     """
     for model in (policy, critic):
         if model is not None:

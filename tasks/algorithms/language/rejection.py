@@ -5,9 +5,9 @@ from torch import Tensor
 
 
 def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:
-    """Of each prompt the first response with its highest reward, if that is at least `minimum`: rows, ascending (long).
+    """The rows (long, ascending) of each prompt's best response, the first of equals, if its reward is at least `minimum`.
 
-    `rewards` and `owner` (N,); prompts whose best response is worse teach nothing and are left out.
+    `rewards` and `owner` are (N,). A prompt whose best response earns less is left out.
     """
     best: dict[int, int] = {}
     for row, (reward, prompt) in enumerate(zip(rewards.tolist(), owner.tolist(), strict=True)):

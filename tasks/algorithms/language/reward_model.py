@@ -1,12 +1,12 @@
 """A reward model from preferences: Bradley-Terry likelihood of pairs (InstructGPT, arXiv:2203.02155, eq. 1).
 
-A response is scored in one of two ways. A model with a head `score` reads it off the state of the last real token, found from
-lengths. A language model whose config has `reward_beta` gives beta times the mean log-probability of the response's tokens
-(SimPO's reward, arXiv:2405.14734): each token is held against what the model expected, which a head on states of the
-policy's own depth has no layer left to do.
+A response is scored in one of two ways. A model with a head `score` reads the score from the state of the last real token,
+which is found from lengths. A language model whose config has `reward_beta` scores by beta times the mean log-probability of
+the response's tokens (SimPO's reward, arXiv:2405.14734). That compares each token with what the model expected; a head on the
+policy's last states has no layer left for such a comparison.
 
 All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
-once and is not fitted as many times over.
+no more than one with few.
 """
 
 import math
@@ -28,12 +28,12 @@ BETA = "reward_beta"  # in the config of a language model that is a reward model
 METRICS = {
     "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering and likelihood add.",
     "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5.",
-    "margin": "The mean of r_w - r_l, the chosen response's score less the rejected one's.",
+    "margin": "The mean of r_w - r_l, the chosen response's score minus the rejected one's.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
 }
 CALIBRATION = {
     "predicted": "The mean probability with which the model says that a pair's higher-scored response is the chosen one; a row of calibration.csv is a bin of equally many held-out pairs.",
-    "observed": "The share of the bin's pairs where it is; a calibrated model has `predicted` here.",
+    "observed": "The share of the bin's pairs whose higher-scored response is the chosen one; for a calibrated model it equals `predicted`.",
     "pairs": "The number of pairs in the bin.",
 }
 
@@ -62,7 +62,7 @@ def _has_head(model: CausalLMWithBody) -> TypeGuard[SequenceClassifier]:
 
 
 def _beta(model: CausalLMWithBody) -> float:
-    """What a token's log-probability counts; 0 of a model with a head."""
+    """The factor on the mean log-probability; 0 for a model with a head."""
     beta: float = getattr(model.config, BETA, 0.0)
     return beta
 
@@ -70,7 +70,7 @@ def _beta(model: CausalLMWithBody) -> float:
 def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, centering: float) -> Tensor:
     """-log sigmoid(r_w - r_l - m), a weighted mean over P pairs, plus `centering` * mean((r_w + r_l)^2).
 
-    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) asks more of clear preferences; 0 for none.
+    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) is the difference asked of clear preferences; 0 asks for none.
     """
     likelihood = -(weight * logsigmoid(chosen - rejected - margin)).sum() / weight.sum()
     return likelihood + centering * (chosen + rejected).square().mean()
@@ -87,9 +87,9 @@ def fit(
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place; `margin` is asked of strong preferences only.
 
-    `likelihood` weighs the chosen responses' mean negative log-likelihood a token, for a model that scores by log-probability:
-    preferences say nothing of how likely both answers of a pair are, and without it both become unlikely (Yang et al. 2024,
-    arXiv:2406.10216, have such a term for reward models that keep their language head).
+    `likelihood` is the weight of the chosen responses' mean negative log-likelihood a token, for a model that scores by
+    log-probability. Preferences fix only the difference between two answers; without this term both become unlikely. Yang et
+    al. 2024 (arXiv:2406.10216) use such a term for reward models that keep their language head.
 
     Yields a step's metrics (METRICS).
     """
@@ -123,7 +123,7 @@ def scores(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
 def beats_corrupted(
     model: CausalLMWithBody, batches: Iterable[Pairs], vocabulary: int, generator: torch.Generator
 ) -> dict[str, float]:
-    """By kind of corruption: the share of prompts whose best answer scores above a corruption of that very answer."""
+    """The share of prompts whose best answer scores above a corruption of that answer, by kind of corruption."""
     model.eval()
     won: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
     for pairs in batches:

@@ -15,7 +15,7 @@ from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache
 from tasks.algorithms.language.completions import Completions, make_completions, pad_left
 from tasks.algorithms.language.shared_prompts import shared_prompts
 
-FULL = 0.8  # below this share of rows still running the others are dropped; each time copies the cache
+FULL = 0.8  # below this share of running rows the ended ones are dropped, which copies the cache
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Rollouts:
         return [row[mask].tolist() for row, mask in zip(self.tokens, self.mask, strict=True)]
 
     def completions(self, prompts: Sequence[Sequence[int]], pad: int) -> Completions:
-        """The same with the prompts that were sampled for, as models read them in training."""
+        """These responses with the prompts that they answer, as models read them in training."""
         samples = len(self.ended) // len(prompts)
         owner = [row // samples for row in range(len(self.ended))]
         return make_completions(prompts, owner, self.responses(), pad)
@@ -86,7 +86,7 @@ def _sample_batch(
     cache = first.past_key_values
     lay_out(cache, owner, max_new_tokens)
     logits = first.logits[:, -1][owner]  # (N, V)
-    # One mask with a column for every token to come: what a row has not reached yet, causality hides.
+    # One mask with a column for every token to come: causality hides the columns that a row has not reached.
     attention = torch.cat([real[owner].long(), real.new_ones(len(owner), max_new_tokens).long()], dim=1)
     position = positions[owner, -1:]
 
@@ -96,7 +96,7 @@ def _sample_batch(
     lengths = torch.full((rows,), max_new_tokens, device=device)
     ended = torch.zeros(rows, dtype=torch.bool, device=device)
     ends = torch.tensor(sorted(end_tokens), device=device)
-    place = torch.arange(rows, device=device)  # which row of the result each row of the running batch is
+    place = torch.arange(rows, device=device)  # the row of the result that each row of the running batch fills
     going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
     for t in range(max_new_tokens):
         chosen, logp = _choose(logits, temperature, generator)

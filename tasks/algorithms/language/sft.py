@@ -15,8 +15,8 @@ from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.sequences import Batch
 
 METRICS = {
-    "loss": "The mean negative log-likelihood of the batch's tokens that are trained on, in nats.",
-    "mean_token_accuracy": "The share of these tokens that are the model's first choice, from 0 to 1.",
+    "loss": "The mean negative log-likelihood of the batch's trained tokens, in nats.",
+    "mean_token_accuracy": "The share of the batch's trained tokens that are the model's first choice, from 0 to 1.",
     **OPTIMIZER_METRICS,
 }
 HELD_OUT_METRICS = {

@@ -1,8 +1,8 @@
 """Attention in which the samples of a prompt read one copy of its keys and values while they are decoded.
 
-A row's queries, one to each token, stand as further queries of its prompt: one matrix product for all samples of a prompt
-instead of a pass over memory for each. The softmax is taken over the prompt's and the row's own scores together, so that
-the numbers are those of attention over whole rows. Registered with transformers' attention interface while a batch is drawn.
+The queries of a prompt's samples go into one matrix product with the prompt's keys, instead of one pass over memory for each
+sample. The softmax is taken over the prompt's and the row's own scores together, so that the results are those of attention
+over whole rows. It is registered with transformers' attention interface while a batch is sampled.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ SDPA, NAME = "sdpa", "shared_prompts"  # torch's attention, and this one, as tra
 
 
 class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
-    """One layer's keys and values of P prompts (P, heads, length, size), and of the N rows behind them."""
+    """One layer's keys and values of P prompts (P, heads, length, size), and of the N rows that continue them."""
 
     def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, room: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         self._place(rows)
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Self, Self]:
-        """Write the new tokens'. What attention is given is the layer: a model that reads keys itself fails aloud."""
+        """Write the new tokens' keys and values. Attention is given the layer itself: a model that reads keys fails with an error."""
         self.own.update(key_states, value_states)
         return self, self
 
@@ -42,7 +42,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         return length
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows only, and the prompts they have."""
+        """Keep these rows and their prompts only."""
         self.own.batch_select_indices(indices)
         self._place(self.owner[indices])
 
@@ -61,7 +61,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         return out.reshape(rows, 1, heads, -1)
 
     def _place(self, rows: Tensor) -> None:
-        """Row n stands at `slots[n]` of a grid of prompts by samples, with gaps where fewer than the most are left."""
+        """Row n stands at `slots[n]` of a grid of prompts by samples, with gaps for prompts that have fewer rows left than others."""
         kept, self.owner, counts = rows.unique(return_inverse=True, return_counts=True)
         self.keys, self.values = (part if len(kept) == len(part) else part[kept] for part in (self.keys, self.values))
         order, before = self.owner.argsort(stable=True), counts.cumsum(0) - counts
@@ -88,7 +88,7 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
 
 
 class _Attention:
-    """Transformers' sdpa, and that of shared layers."""
+    """Attention: transformers' sdpa for plain layers, our own for shared ones."""
 
     def __init__(self) -> None:
         self.sdpa = AttentionInterface()[SDPA]
@@ -105,7 +105,7 @@ class _Attention:
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """What a model calls. A shared layer's `update` has put itself where keys and values are expected."""
+        """The function that a model calls. A shared layer's `update` passes the layer itself as keys and values."""
         if isinstance(key, SharedLayer):
             return key.attend(query, attention_mask, options.get("scaling")), None
         if not options.get("dropout") and options.get("position_bias") is None:
@@ -114,16 +114,16 @@ class _Attention:
         return out
 
     def kind(self, layer: DynamicLayer) -> type[DynamicLayer]:
-        """Shared, where in prefilling keys and values went from the cache to attention as they are."""
+        """SharedLayer if prefilling passed the cache's keys and values to attention unchanged, else RoomyLayer."""
         plain = any(key is layer.keys and value is layer.values for key, value in self.plain.values())
         return SharedLayer if plain else RoomyLayer
 
 
 @contextmanager
 def shared_prompts(model: CausalLM, samples: int) -> Iterator[Callable[[KeyValueCache, Tensor, int], None]]:
-    """Give what lays out a prefilled cache for its rows: by shared prompts where that is quicker and the model lets it.
+    """Yield the function that lays out a prefilled cache for its rows: with shared prompts where that is faster and possible.
 
-    On a GPU a token's time is that of starting kernels, of which this has more.
+    On a GPU it is not faster: there the time goes into starting kernels, and shared prompts need more of them.
     """
     if samples == 1 or not _uses_sdpa(model) or next(model.parameters()).device.type != "cpu":
         yield make_room

@@ -23,8 +23,8 @@ def aggregate(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) ->
     """A part's share of the batch's loss, from values of its tokens (n, L); the shares add up.
 
     grpo: mean within each sequence, then over sequences; dapo: mean over all tokens of the batch (arXiv:2503.14476, eq. 8);
-    dr_grpo: sum over batch size times maximal length (arXiv:2503.20783); bnpo: mean over the tokens of this part, weighed by
-    its share of the sequences, so it alone depends on the cut (arXiv:2506.02864 and TRL).
+    dr_grpo: sum over batch size times maximal length (arXiv:2503.20783); bnpo: mean over the tokens of this part, weighted by
+    its share of the sequences, so that it alone depends on the cut (arXiv:2506.02864 and TRL).
     """
     masked = values * mask
     if how == "grpo":

@@ -1,4 +1,4 @@
-"""Adam and AdamW, as offline methods' networks are trained, with a state that a checkpoint can keep."""
+"""Adam and AdamW for the offline methods' networks, with a state that a checkpoint can keep."""
 
 from collections.abc import Iterable, Mapping
 from math import cos, pi
@@ -17,29 +17,29 @@ class Adam:
         self.adam: torch.optim.Optimizer = torch.optim.Adam(self.parameters, learning_rate, fused=True)
 
     def step(self, loss: Tensor) -> None:
-        """Minimise the scalar `loss` by one step, these parameters only; gradients that stood before do not count."""
+        """Minimise the scalar `loss` by one step, for these parameters only; earlier gradients are discarded."""
         for parameter in self.parameters:  # zero_grad takes longer than a small network's layer
             parameter.grad = None
         loss.backward(
             inputs=self.parameters
-        )  # unlike autograd.grad's, gradients lie in memory as fused Adam needs them
+        )  # unlike autograd.grad's, these gradients have the memory layout that fused Adam needs
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
         self.adam.step()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The moments, flat."""
+        """The moments as a flat mapping."""
         return moments([self.adam])
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         load_moments([self.adam], state)
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay (arXiv:1711.05101), its rate rising linearly over the first `warmup` of `steps`.
+    """Adam with decoupled weight decay (arXiv:1711.05101); its rate rises linearly over the first `warmup` of `steps`.
 
-    From there it falls along a cosine to the share `last` of itself; with 1 it stays.
+    Then the rate falls along a cosine to the share `last` of its highest value; with 1 it stays constant.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class AdamW(Adam):
         self.steps_taken += 1
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The moments, flat, and the number of steps done."""
+        """The moments as a flat mapping, and the number of steps done."""
         return {"steps_taken": torch.tensor(self.steps_taken), **super().state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         super().load_state_dict({key: value for key, value in state.items() if key != "steps_taken"})
         self.steps_taken = int(state["steps_taken"])

@@ -1,4 +1,4 @@
-"""Advantage-weighted regression: clone the data's actions, the more the better they turned out (arXiv:1910.00177).
+"""Advantage-weighted regression: clone the data's actions, each weighted by its advantage (arXiv:1910.00177).
 
 Value: min_V E (R - V(s))^2; policy: max_pi E w log pi(a|s), w = min(exp(A / beta), w_max), A = R - V(s) and R by TD(lambda)
 over the recorded episodes. As in the authors' code, A is standardised over the data set first, so that beta has no unit.
@@ -21,8 +21,8 @@ from tasks.algorithms.offline.transitions import Transitions
 CHUNK = 65_536  # observations valued at once
 METRICS = {
     "value_loss": "The mean squared error of the value to the returns R.",
-    "policy_loss": "The mean negative log-likelihood of the data's actions, each weighed by w.",
-    "log_likelihood": "The mean log-likelihood of the data's actions, not weighed, in nats.",
+    "policy_loss": "The mean negative log-likelihood of the data's actions, each weighted by w.",
+    "log_likelihood": "The mean log-likelihood of the data's actions, not weighted, in nats.",
     "weight": "The mean weight w of the batch's actions.",
     "clipped": "The share of the batch's weights that are at max_weight, from 0 to 1.",
 }
@@ -30,17 +30,17 @@ METRICS = {
 
 @dataclass(frozen=True)
 class AwrSettings:
-    """The algorithm's choices."""
+    """The algorithm's settings."""
 
     gamma: float
     lam: float  # 0: one step, then the value; 1: the recorded rewards to the end
-    beta: float  # in deviations of the advantage; small trusts the best actions only
+    beta: float  # in standard deviations of the advantage; a small one trusts the best actions only
     max_weight: float
     refresh_every: int  # steps
 
 
 class Agent(nn.Module):
-    """Policy and value, with what they are fitted to until the next refresh, (N,) each, and the steps done."""
+    """Policy and value, the returns and weights that they use until the next refresh, (N,) each, and the steps done."""
 
     returns: Tensor
     weights: Tensor
@@ -68,7 +68,7 @@ def td_lambda(transitions: Transitions, next_values: Tensor, gamma: float, lam: 
     An episode's last R is r + gamma V(s') if it was truncated, r if it terminated.
     """
     last = transitions.timesteps + 1 == transitions.lengths[transitions.episode]
-    shares = torch.where(last, 1.0, 1 - lam)  # of the value; the rest comes from the step after
+    shares = torch.where(last, 1.0, 1 - lam)  # of the value; the rest is the next step's return
     rewards = bellman(transitions, shares * next_values, gamma)
     return replace(transitions, rewards=rewards).returns_to_go(gamma * lam)
 
@@ -80,7 +80,7 @@ def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Ten
 
 
 def refresh(agent: Agent, transitions: Transitions, settings: AwrSettings) -> None:
-    """Value the data set anew."""
+    """Recompute the returns and weights of the whole data set."""
     next_values = agent.values(transitions.next_observations)
     returns = td_lambda(transitions, next_values, settings.gamma, settings.lam)
     advantages = returns - agent.values(transitions.observations)
@@ -97,7 +97,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: value, policy."""
+    """Train in place, without end; yields each step's metrics (METRICS). Optimizers: value, policy."""
     while True:
         if agent.updates % settings.refresh_every == 0:
             refresh(agent, transitions, settings)

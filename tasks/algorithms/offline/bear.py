@@ -2,10 +2,11 @@
 
 Q: r + gamma (1 - terminated) max_j [lambda min_i Q'_i + (1 - lambda) max_i Q'_i](s', a_j), a_j ~ target
 policy; policy: max E min_i Q_i(s, a) subject to MMD(pi, behaviour) <= threshold, by a Lagrange multiplier
-that gradient ascent moves. The behaviour is a variational autoencoder's. Like the authors' code: the square root of
-the biased estimate of MMD^2, and `warmup` steps in which the policy only follows the behaviour. Unlike it: MMD
-of actions in the box, not before their tanh, and of all the policy's noise, not kept within half a deviation; Q of one of
-those samples, not their mean; played by the mean, not by the best of ten samples. Continuous actions only.
+that gradient ascent moves. The behaviour is modelled by a variational autoencoder. As in the authors' code, the MMD is the
+square root of the biased estimate of MMD^2, and in the first `warmup` steps the policy only follows the behaviour. Unlike
+there, the MMD compares actions in the box, not before their tanh, and the policy's noise is not clipped to half a deviation;
+the policy's loss takes Q of one sample, not a mean over samples; and the policy plays its mean, not the best of ten samples.
+Continuous actions only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,24 +30,24 @@ LOG_MULTIPLIER = (-5.0, 10.0)
 METRICS = {
     "behaviour_loss": "The loss of the behaviour's autoencoder: the mean squared error of decoded actions plus the weighted KL divergence.",
     **CRITIC_METRICS,
-    "policy_loss": "The multiplier times `mmd`, after the warm-up less the lowest Q.",
+    "policy_loss": "The multiplier times `mmd`; after the warm-up the lowest Q is subtracted.",
     "mmd": "The mean discrepancy (MMD) between actions of the policy and of the behaviour; it should not stay above the threshold.",
-    "multiplier": "What a unit of `mmd` costs; it rises while `mmd` is above the threshold (d3rlpy: alpha).",
+    "multiplier": "The weight of `mmd` in the policy's loss; it rises while `mmd` is above the threshold (d3rlpy: alpha).",
 }
 
 
 @dataclass(frozen=True)
 class BearSettings:
-    """The algorithm's choices."""
+    """The algorithm's settings."""
 
     gamma: float
     lam: float  # weight of the lowest critic in the target
     target_samples: int  # actions in the target's maximum
     kernel: Kernel
     bandwidth: float
-    mmd_samples: int  # actions of policy and behaviour, each
+    mmd_samples: int  # actions drawn from the policy, and as many from the behaviour
     threshold: float
-    target_rate: float  # of the way that target critics and target policy move in a step
+    target_rate: float  # share of the way that target critics and target policy move in a step
     warmup: int  # steps
 
 
@@ -67,12 +68,12 @@ class Agent(nn.Module):
         self.register_buffer("updates", torch.tensor(0))
 
     def multiplier(self) -> Tensor:
-        """What a unit of MMD costs."""
+        """The weight of the MMD in the policy's loss."""
         return self.log_multiplier.exp()
 
 
 def mmd(one: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
-    """Maximum mean discrepancy of samples (n, B, A) and (m, B, A) in each state: (B,), its square estimated with bias.
+    """Maximum mean discrepancy of samples (n, B, A) and (m, B, A) in each state: (B,), from the biased estimate of its square.
 
     Kernels exp(-|x - y|_1 / (2 bandwidth)) and exp(-|x - y|^2 / (2 bandwidth)), as in the authors' code.
     """
@@ -83,7 +84,7 @@ def mmd(one: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
         return (-distance.sum(-1) / (2 * bandwidth)).exp().mean((0, 1))
 
     square = similarity(one, one) + similarity(other, other) - 2 * similarity(one, other)
-    return (square + 1e-6).sqrt()  # the root has a slope at 0
+    return (square + 1e-6).sqrt()  # keeps the root's slope at 0 finite
 
 
 def mix(q: Tensor, lam: float) -> Tensor:
@@ -121,7 +122,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: behaviour, critics, policy, multiplier."""
+    """Train in place, without end; yields each step's metrics (METRICS). Optimizers: behaviour, critics, policy, multiplier."""
     for batch in transitions.batches(batch_size, generator):
         behaviour_loss = agent.behaviour.loss(batch.observations, batch.actions, generator)
         optimizers["behaviour"].step(behaviour_loss)

@@ -3,7 +3,7 @@
 L = -E[min(r A, clip(r, 1 - c, 1 + c) A)] + E[(V(s) - R)^2] / 2 - entropy bonus, r = pi(a | s) / pi_old(a | s) (Schulman et al.
 2017, arXiv:1707.06347, eq. 7 and 9); A by GAE (arXiv:1506.02438, eq. 16). As in common implementations observations and rewards
 are normalised by running statistics, weights start orthogonal, and the learning rate falls to 0. A truncated episode is
-bootstrapped from its true last observation. The language flow's PPO shares only the name: tokens, a reference model, no
+bootstrapped from its true last observation. The language flow's PPO has another loop: it has tokens, a reference model and no
 bootstrapping.
 """
 
@@ -19,22 +19,22 @@ from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
 METRICS = {
     "loss/policy": "The clipped surrogate loss, a mean over the update's minibatches.",
     "loss/value": "Half the mean squared error of the values to returns of scaled rewards, a mean over the minibatches.",
-    "entropy": "The policy's mean entropy in the states that it came to, in nats; it falls as the policy settles.",
+    "entropy": "The policy's mean entropy in the states that it visited, in nats; it falls as the policy settles.",
 }
 
 
 @dataclass(frozen=True)
 class BehaviourSettings:
-    """What PPO needs to know."""
+    """The algorithm's settings."""
 
     updates: int
     learning_rate: float
     gamma: float
-    lam: float  # GAE's
+    lam: float  # of GAE
     clip: float
     epochs: int
     minibatches: int
-    entropy: float  # weight of the bonus
+    entropy: float  # weight of the entropy bonus
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Running:
         self.count, self.mean, self.variance = 0, torch.zeros(shape), torch.ones(shape)
 
     def add(self, values: Tensor) -> None:
-        """Take in (N, *shape)."""
+        """Add values (N, *shape)."""
         count = self.count + len(values)
         gap = values.mean(0) - self.mean
         squares = self.variance * self.count + values.var(0, correction=0) * len(values)
@@ -67,7 +67,7 @@ class Running:
 def advantages(
     rollout: Rollout, rewards: Tensor, values: Tensor, next_values: Tensor, gamma: float, lam: float
 ) -> Tensor:
-    """GAE, (T, n): sums end with an episode, and only termination makes what follows worth nothing."""
+    """GAE, (T, n): sums end with an episode; the value after its end counts unless the episode terminated."""
     deltas = rewards + gamma * next_values * ~rollout.terminated - values
     result, follows = torch.empty_like(deltas), torch.zeros_like(deltas[0])
     for step in reversed(range(len(deltas))):
@@ -79,7 +79,7 @@ def advantages(
 def loss(
     policy: Behaviour, critic: Tanh, batch: Sequence[Tensor], settings: BehaviourSettings
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss and its metrics; `batch`: observations, actions, their log-probabilities then, advantages, returns."""
+    """The loss and its metrics; `batch`: observations, actions, their log-probabilities when sampled, advantages, returns."""
     observations, actions, old, advantage, returns = batch
     logps, entropy = policy.log_likelihood(observations, actions)
     ratio = (logps - old).exp()
@@ -99,7 +99,7 @@ def fit(
     settings: BehaviourSettings,
     generator: torch.Generator,
 ) -> Iterator[dict[str, Tensor]]:
-    """Train both in place; `collect` plays with the policy as it then is. Yields the metrics (METRICS) of each update."""
+    """Train both in place; `collect` plays with the current policy. Yields the metrics (METRICS) of each update."""
     seen, gains = Running(policy.spaces.observation), Running()
     gain = torch.zeros(0)
     for update in range(settings.updates):
@@ -123,7 +123,7 @@ def fit(
 
 
 def _discounted(rollout: Rollout, before: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """The running discounted sums of rewards, whose variance scales them: the last ones (n,), all of them (T, n)."""
+    """The running discounted sums of rewards, whose variance scales the rewards: the last ones (n,), and all (T, n)."""
     gain = before if len(before) else torch.zeros_like(rollout.rewards[0])
     sums = []
     for reward, ended in zip(rollout.rewards, rollout.ended, strict=True):

@@ -3,7 +3,7 @@
 Q: r + gamma (1 - terminated) (E min_i Q'_i(s', a') - alpha KL(s')); policy: max E min_i Q_i(s, a) - alpha KL(s), a ~ pi,
 KL = KL(pi || b) to b, a clone of the behaviour fitted by likelihood. The KL is exact for both kinds of actions, where the
 paper samples it; for discrete actions the expectation over a is exact too. As in the authors' code, the policy only
-follows b in the first `warmup` steps, and there is no bonus for entropy. Unlike there, b is fitted beside the others.
+follows b in the first `warmup` steps, and there is no bonus for entropy. Unlike there, b is fitted along with the policy and the critics.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,18 +25,18 @@ Policy = Categorical | SquashedGaussian
 METRICS = {
     "clone_loss": "The mean negative log-likelihood of the data's actions under the clone of the behaviour, in nats.",
     **CRITIC_METRICS,
-    "policy_loss": "Alpha times `kl` less the lowest Q; in the warm-up `kl` alone.",
+    "policy_loss": "Alpha times `kl` minus the lowest Q; in the warm-up `kl` alone.",
     "kl": "The mean KL divergence of the policy from the clone of the behaviour, in nats.",
 }
 
 
 @dataclass(frozen=True)
 class BracSettings:
-    """The algorithm's choices."""
+    """The algorithm's settings."""
 
     gamma: float
-    alpha: float  # value that one nat away from the behaviour costs
-    target_rate: float  # of the way that the target critics move in a step
+    alpha: float  # weight of the KL divergence from the behaviour: value subtracted for each nat
+    target_rate: float  # share of the way that the target critics move in a step
     warmup: int  # steps
 
 
@@ -47,7 +47,7 @@ class Agent(nn.Module):
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
         super().__init__()
-        kind: type[Any] = Categorical if spaces.discrete else SquashedGaussian  # two of one kind
+        kind: type[Any] = Categorical if spaces.discrete else SquashedGaussian  # policy and clone are of one class
         self.policy, self.clone = kind(spaces, hidden), kind(spaces, hidden)
         self.critics = Critics(spaces, hidden, critics)
         for network in (self.policy, self.clone, self.critics):
@@ -93,7 +93,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: clone, critics, policy."""
+    """Train in place, without end; yields each step's metrics (METRICS). Optimizers: clone, critics, policy."""
     for batch in transitions.batches(batch_size, generator):
         clone_loss = -agent.clone.log_likelihood(batch.observations, batch.actions).mean()
         optimizers["clone"].step(clone_loss)

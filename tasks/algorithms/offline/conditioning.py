@@ -1,7 +1,7 @@
 """Playing with a Decision Transformer: it is asked for a return, and what has been earned since is subtracted.
 
-All episodes that still run go through the model together: they stand at the same step. Nothing of a step's computation is
-kept for the next one: when the window slides, all that the second layer saw changes.
+All running episodes are at the same step and go through the model together. No computation of a step is cached for the next
+one: when the window slides, the inputs of every layer but the first change.
 """
 
 from typing import Protocol
@@ -13,7 +13,7 @@ from tasks.algorithms.offline.networks.mlp import Spaces
 
 
 class Model(Protocol):
-    """What is asked of a Decision Transformer in play."""
+    """What playing needs of a Decision Transformer."""
 
     spaces: Spaces
     context: int  # K
@@ -51,7 +51,7 @@ class Conditioned:
 
     @torch.no_grad()
     def act(self, running: Tensor, observations: Tensor) -> Tensor:
-        """The most probable actions, or the predicted ones, of the running episodes."""
+        """Actions of the running episodes: the most probable discrete ones, or the predicted continuous ones."""
         self.model.eval()
         seen = self.observations.new_zeros(len(self.left), observations.shape[1])
         seen[running] = observations

@@ -1,4 +1,4 @@
-"""Conservative Q-learning for discrete actions: DQN, held down where the data has no actions.
+"""Conservative Q-learning for discrete actions: DQN with a penalty on the values of actions that the data does not take.
 
 L(theta) = alpha mean [log sum_a exp Q_theta(s, a) - Q_theta(s, a_data)] + L_DQN(theta), CQL(H) of Kumar et al. 2020
 (arXiv:2006.04779, eq. 4); its loop is that of dqn.py.
@@ -13,7 +13,7 @@ from tasks.algorithms.offline.transitions import Batch
 METRICS = {
     **DQN_METRICS,
     "loss": "The loss of the temporal-difference errors plus alpha times `conservative`.",
-    "conservative": "The mean of the log-sum-exp of Q over actions, less Q of the data's action: what alpha weighs.",
+    "conservative": "The mean of the log-sum-exp of Q over actions, minus Q of the data's action; alpha is its weight.",
 }
 
 

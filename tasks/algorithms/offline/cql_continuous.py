@@ -3,9 +3,10 @@
 Each critic: mean (Q(s, a) - r - gamma (1 - terminated) min_i Q'_i(s', a'))^2 + alpha (logsumexp_j [Q(s, a_j) - log q_j]
 - Q(s, a)), where the a_j are drawn with density q_j: `samples` each from the uniform one (log 0.5^d on the box), from pi(s)
 and from pi(s'), all scored at s, their log densities without gradient. As in the authors' code, the error is not halved, there
-is no entropy in the target, and no division by the number of a_j: a constant, for which a `gap` must allow. Unlike there, the
-policy does not start by cloning. It has min tau log pi(a|s) - min_i Q_i(s, a), tau such that the entropy is -d
-(arXiv:1812.05905). With a `gap`, alpha is the multiplier of the paper's Lagrange version, which gradient ascent moves.
+is no entropy in the target, and the sum over a_j is not divided by their number, a constant that a `gap` must allow for. Unlike
+there, the policy does not start by cloning. The policy minimises tau log pi(a|s) - min_i Q_i(s, a), with tau adapted so that
+the entropy is -d (arXiv:1812.05905). With a `gap`, alpha is the multiplier of the paper's Lagrange version, which gradient
+ascent moves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,25 +29,25 @@ UNIFORM = log(0.5)  # log density of a component drawn uniformly from [-1, 1]
 METRICS = {
     **CQL_METRICS,
     "td_error": "The critics' mean squared temporal-difference errors, summed over the critics.",
-    "policy_loss": "The mean of temperature times log pi(a|s) less the lowest Q, a sampled from the policy (d3rlpy: actor_loss).",
-    "entropy": "The policy's mean entropy, estimated from one action in each state, in nats; it is steered to minus the number of components.",
+    "policy_loss": "The mean of temperature times log pi(a|s) minus the lowest Q, with a sampled from the policy (d3rlpy: actor_loss).",
+    "entropy": "The policy's mean entropy, estimated from one action in each state, in nats; its target is minus the number of components.",
     "temperature": "The weight of the entropy in the policy's loss (d3rlpy: temp).",
-    "alpha": "The weight of the conservative term; it is learnt where there is a gap, and else stays.",
+    "alpha": "The weight of the conservative term; it is learnt where there is a gap, and constant otherwise.",
 }
 
 
 @dataclass(frozen=True)
 class CqlSettings:
-    """The algorithm's choices."""
+    """The algorithm's settings."""
 
     gamma: float
     samples: int  # of each of the three kinds of actions
-    gap: float | None  # how far the conservative term may rise before alpha does; None holds alpha
-    target_rate: float  # of the way that the target critics move in a step
+    gap: float | None  # value of the conservative term above which alpha rises; None keeps alpha constant
+    target_rate: float  # share of the way that the target critics move in a step
 
 
 class Agent(nn.Module):
-    """Policy, critics, their targets, and the two numbers that are learnt beside them; `alpha` is the first one's start."""
+    """Policy, critics, their targets, and the two learnt weights, temperature and alpha; `alpha` is the latter's first value."""
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor, alpha: float) -> None:
         super().__init__()
@@ -73,7 +74,7 @@ def q_targets(agent: Agent, batch: Batch, gamma: float, generator: torch.Generat
 def proposals(
     policy: SquashedGaussian, batch: Batch, samples: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Actions to hold down at each state, (3 samples, B, A), and their log densities, (3 samples, B)."""
+    """Actions whose values are held down at each state, (3 samples, B, A), and their log densities, (3 samples, B)."""
     uniform = 2 * torch.rand((samples, *batch.actions.shape), generator=generator).to(batch.device) - 1
     density = torch.full(uniform.shape[:-1], UNIFORM * uniform.shape[-1], device=batch.device)
     now, now_density = policy.sample(batch.observations, samples, generator)
@@ -118,7 +119,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, a step's metrics (METRICS) at a time, without end. Optimizers: policy, critics, temperature, alpha."""
+    """Train in place, without end; yields each step's metrics (METRICS). Optimizers: policy, critics, temperature, alpha."""
     for batch in transitions.batches(batch_size, generator):
         loss, density = policy_loss(agent, batch.observations, generator)
         optimizers["policy"].step(loss)

@@ -1,8 +1,9 @@
 """Decision Transformer: predict the action from returns-to-go, observations and actions so far (arXiv:2106.01345, algorithm 1).
 
 Tokens (R_1, s_1, a_1, R_2, ..) each get an embedding of their timestep; the hidden state of s_t predicts a_t. The loss is the
-cross-entropy of discrete actions, the squared error of continuous ones. Differs from the paper's code: embeddings of timesteps
-start near 0, and those after the data's longest episode are its last; states and returns, in no loss, are not predicted.
+cross-entropy of discrete actions, the squared error of continuous ones. Unlike in the paper's code, embeddings of timesteps
+start near 0, timesteps after the data's longest episode have the embedding of its last one, and states and returns, which are
+in no loss, are not predicted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from tasks.algorithms.offline.networks.transformer import Trunk
 from tasks.algorithms.offline.windows import Windows
 
 METRICS = {
-    "loss": "The cross-entropy of discrete actions in nats, the mean squared error of continuous ones; text does not count in it.",
+    "loss": "The cross-entropy of discrete actions in nats, the mean squared error of continuous ones; the loss of text is not part of it.",
     "accuracy": "The share of the data's actions that are the model's likeliest, from 0 to 1; of discrete actions only.",
     "language_loss": "The mean negative log-likelihood of a token of text, in nats; logged where text is learned beside the actions.",
 }
@@ -45,7 +46,7 @@ class DecisionTransformer(nn.Module):
         self.of_observation = nn.Linear(spaces.observation, trunk.width)
         self.of_action = nn.Linear(spaces.action, trunk.width)
         self.of_timestep = nn.Embedding(timesteps, trunk.width)
-        nn.init.normal_(self.of_timestep.weight, std=0.02)  # torch's 1 would drown what there is to see
+        nn.init.normal_(self.of_timestep.weight, std=0.02)  # torch's 1 would drown the other inputs
         self.norm = nn.LayerNorm(trunk.width)
         self.trunk = trunk
         self.head = nn.Linear(trunk.width, spaces.action)
@@ -96,7 +97,7 @@ def fit(
     weight: float = 0.0,
     bfloat16: bool = False,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, a batch's metrics (METRICS) at a time; `auxiliary` gives a loss that counts `weight` times beside it."""
+    """Train in place, a batch's metrics (METRICS) at a time; `auxiliary` gives a further loss, with the weight `weight`."""
     for windows in batches:
         model.train()  # playing in between turns dropout off
         with torch.autocast(windows.observations.device.type, torch.bfloat16, enabled=bfloat16):

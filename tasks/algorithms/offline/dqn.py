@@ -28,7 +28,7 @@ METRICS = {
 
 
 def errors(online: Values, target: Values, batch: Batch, gamma: float, double: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Q of all actions (B, A) and of the data's (B,), and the latter less y (B,), which has no gradient."""
+    """Q of all actions (B, A), Q of the data's actions (B,), and the latter minus y (B,); y has no gradient."""
     with torch.no_grad():
         evaluated = target(batch.next_observations)
         selecting = online(batch.next_observations) if double else evaluated
@@ -56,7 +56,7 @@ def loss(
 def fit(
     policy: QValues, target: Target, optimizer: Adam, batches: Iterable[Batch], objective: Loss
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step a batch; yields what the objective measures. The batches' observations are normalised already."""
+    """Train in place, one step a batch; yields what the objective measures. The batches' observations are normalised."""
     for batch in batches:
         value, metrics = objective(policy.layers, target, batch)
         optimizer.step(value)

@@ -2,10 +2,9 @@
 
 Q <- argmin mean (Q(s, a) - r - gamma (1 - terminated) Q'(s', pi(s')))^2, again and again, Q' following Q; the estimate is the
 mean of Q(s_0, pi(s_0)) over first states of episodes (Le et al. 2019, arXiv:1903.08738, algorithm 3, by gradient steps).
-Of actions that the data lacks it knows nothing, so it may be far off for a policy that strays from the data; but no target
-lies beyond what rewards like the data's can add up to, or it might be off by any number. A value travels through the horizon
-in 1 / (1 - gamma) iterations, each of which takes Q' about 1 / rate steps: so long is a window, and fitting ends when three of
-them agree.
+The estimate may be far off for a policy whose actions the data lacks. Targets are kept within what rewards like the data's can
+add up to; otherwise the error would have no bound. A value passes through the horizon in 1 / (1 - gamma) iterations, and Q'
+takes about 1 / rate steps for each: the product of the two is the length of a window. Fitting ends when three windows agree.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,12 +22,12 @@ from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, 
 from tasks.algorithms.offline.transitions import Transitions
 
 CHUNK = 8192  # observations that the policy acts on at once
-ITERATION = 10  # steps, at least, in which Q follows a Q' that moved
+ITERATION = 10  # steps that Q takes, at least, to follow a Q' that moved
 PARTS = 10  # rows of the curve for each window
-WINDOWS = 3  # that must agree: between two of them an estimate that turns round stands still as well
+WINDOWS = 3  # that must agree; two would also agree where an estimate turns round
 METRICS = {
-    "loss": "The mean squared error of fitted-Q evaluation to its targets, since the row before.",
-    "estimate": "The policy's mean discounted return from first states of episodes, as the critic has it at this step.",
+    "loss": "The mean squared error of fitted-Q evaluation to its targets, over the steps since the previous row.",
+    "estimate": "The policy's mean discounted return from first states of episodes, according to the critic at this step.",
 }
 
 
@@ -63,7 +62,7 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train the critic in place, one step of metrics at a time, without end."""
+    """Train the critic in place, without end; yields each step's metrics."""
     critic.normaliser.fit(data.observations)
     target, optimizer = deepcopy(critic), Adam(critic.parameters(), learning_rate)
     following = acted(policy, data.next_observations)  # the policy is deterministic, so once is enough
@@ -80,19 +79,19 @@ def fit(
 
 
 def estimate(critic: Critics, policy: Policy, starts: Tensor) -> float:
-    """The policy's mean discounted return from these states (M, O), as the critic that was fitted for it has it."""
+    """The policy's mean discounted return from these states (M, O), according to the critic that was fitted for it."""
     with torch.no_grad():
         return critic(starts, acted(policy, starts)).mean().item()
 
 
 def window(data: Transitions, gamma: float, target_rate: float) -> int:
-    """Steps in which what is bootstrapped passes through the horizon once; without a discount that is the longest episode."""
+    """The steps in which a bootstrapped value passes through the horizon, which is the longest episode without a discount."""
     horizon = 1 / (1 - gamma) if gamma < 1 else int(data.lengths.max())
     return ceil(round(horizon * max(ITERATION, 1 / target_rate), 6))
 
 
 def scale(data: Transitions, gamma: float) -> float:
-    """The root mean square of the episodes' discounted returns: the unit in which an estimate may still move."""
+    """The root mean square of the episodes' discounted returns: the unit of the tolerance."""
     return data.returns_to_go(gamma)[data.starts].double().square().mean().sqrt().item()
 
 
@@ -124,7 +123,7 @@ def converge(
     tolerance: float,
     most: int,
 ) -> Fit:
-    """Drain the critic's `steps` until its estimate for `starts` (M, O) has settled within `tolerance`, or for the `most` steps."""
+    """Drain the critic's `steps` until its estimate for `starts` (M, O) has settled within `tolerance`, for `most` steps at most."""
     every, curve, estimates = ceil(window / PARTS), list[dict[str, float]](), list[float]()
     left, remaining = most, iter(steps)
     while left and not settled(estimates, tolerance):

@@ -26,7 +26,7 @@ class Replay:
         self.added = 0
 
     def add(self, observation: Tensor, action: int, reward: float, following: Tensor, terminated: bool) -> None:
-        """One transition: observations are (O,)."""
+        """Add one transition; observations are (O,)."""
         row = self.added % len(self.columns.rewards)
         self.columns.observations[row] = observation
         self.columns.actions[row] = action
@@ -46,7 +46,7 @@ class Replay:
         return {"added": torch.tensor(self.added), **vars(self.columns)}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         self.added = int(state["added"])
         for name, column in vars(self.columns).items():
             column.copy_(state[name])

@@ -16,17 +16,17 @@ from tasks.algorithms.offline.transitions import Transitions
 
 METRICS = {
     "change": "The largest change of a state's value by the sweep; the sweeps end when it is at most the tolerance.",
-    "initial_value": "The mean value of the first states of the data's episodes: the discounted return that the table believes in.",
+    "initial_value": "The mean value of the first states of the data's episodes: the discounted return that the table predicts.",
 }
 
 
 class QTable(nn.Module):
     """Q-values of the distinct observations of a data set, and how often the data took each action in them.
 
-    Greedy among the actions seen. In a state that the data never left, it does what the data did most often anywhere.
+    It is greedy among the actions seen. In a state that the data never left, it takes the data's commonest action.
     """
 
-    states: Tensor  # (S, O) float, those seen and those only arrived at
+    states: Tensor  # (S, O) float, those left by an action and those only arrived at
     counts: Tensor  # (S, A) long
     q: Tensor  # (S, A) double, 0 for actions that the data never took
     commonest: Tensor  # () long, the data's commonest action
@@ -43,7 +43,7 @@ class QTable(nn.Module):
 
     @property
     def sizes(self) -> dict[str, object]:
-        """What it is made from beside its spaces (tasks/offline/policies/files.py)."""
+        """The arguments that it is made from besides its spaces (tasks/offline/policies/files.py)."""
         return {"states": len(self.states), "gamma": self.gamma}
 
     @cached_property
@@ -71,13 +71,13 @@ class QTable(nn.Module):
         return torch.where(self.counts > 0, self.q, -torch.inf)
 
     def _of(self, observations: Tensor, states: Tensor, unknown: Tensor) -> Tensor:
-        """What `states` (S,) has for the states observed, (M, O) to (M,); `unknown` for those not in the table."""
+        """The values of `states` (S,) at the observed states, (M, O) to (M,); `unknown` where a state is not in the table."""
         numbers = torch.tensor([self._numbers.get(key, -1) for key in _keys(observations)]).to(observations.device)
         return torch.where(numbers < 0, unknown, states[numbers])
 
 
 def _keys(observations: Tensor) -> list[bytes]:
-    """Equal for equal rows: -0 + 0 is 0."""
+    """A key for each row; equal rows have equal keys, since -0 + 0 is 0."""
     return [row.tobytes() for row in (observations + 0.0).cpu().numpy()]
 
 
@@ -103,10 +103,11 @@ def table(data: Transitions, spaces: Spaces, gamma: float, most: int) -> tuple[Q
 def fit(
     made: QTable, data: Transitions, states: Tensor, next_states: Tensor, tolerance: float
 ) -> Iterator[Mapping[str, float]]:
-    """Sweep until no value changes by more than `tolerance`; a sweep's metrics (METRICS) at a time. `states`, `next_states`: as `table` gives them.
+    """Sweep until no value changes by more than `tolerance`; yields each sweep's metrics (METRICS).
 
-    A state that the data only arrives at, being truncated there, is worth the least that rewards like the data's can come to:
-    with V = 0, as textbooks begin, it would be the best of all wherever rewards are negative. gamma < 1 makes the sweeps converge.
+    `states` and `next_states` come from `table`. A state in which the data was truncated and that it never left has the lowest
+    value that rewards like the data's can add up to: with V = 0, the usual start, it would be the best of all states wherever
+    rewards are negative. gamma < 1 makes the sweeps converge.
     """
     cells = states * made.spaces.action + data.actions
     rewards, going_on = data.rewards.double(), made.gamma * (~data.terminated).double()

@@ -1,4 +1,4 @@
-"""Next-token prediction around a trunk: what `language` trunks learned, kept up beside the actions, and its synthetic control.
+"""Next-token prediction around a trunk: on text, which keeps what `language` trunks learned, and on Markov chains as a control.
 
 The auxiliary loss follows Reid et al. 2022 (arXiv:2201.12122) and LaMo (arXiv:2310.20587); Markov chains as pretraining that
 holds no language follow Wang et al. 2023 (arXiv:2310.00771).
@@ -31,12 +31,12 @@ class Text(nn.Module):
 
 
 def new(vocabulary: int, width: int, length: int) -> Text:
-    """Untrained, for rows of up to `length` tokens."""
+    """An untrained Text for rows of up to `length` tokens."""
     return Text(0.02 * torch.randn(vocabulary, width), 0.02 * torch.randn(length, width))
 
 
 def chain(states: int, rows: int, length: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Without end: rows (B, T) of a Markov chain, whose transition matrix is drawn first, from softmaxed normals."""
+    """Rows (B, T) of a Markov chain, without end. Its transition matrix is drawn first, as softmaxes of normal numbers."""
     steps = torch.softmax(torch.randn(states, states, generator=generator), dim=-1)
     while True:
         drawn = [torch.randint(states, (rows,), generator=generator)]
@@ -46,7 +46,7 @@ def chain(states: int, rows: int, length: int, generator: torch.Generator) -> It
 
 
 def cuttings(stream: Tensor, rows: int, length: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Without end: rows (B, T) cut anywhere out of one long stream of tokens."""
+    """Rows (B, T) cut at random places out of one long stream of tokens, without end."""
     while True:
         starts = torch.randint(len(stream) - length + 1, (rows, 1), generator=generator)
         yield stream[starts + torch.arange(length)]

@@ -1,7 +1,7 @@
 """A data set of transitions as tensors, loaded once: what every offline method learns from.
 
 Truncation is not termination: a value may be bootstrapped from `next_observations` wherever `terminated` is False, and a
-truncated episode's last next observation is the true one. All of it lies on one device, and so does what is made of it; random
+truncated episode's last next observation is the true one. All tensors lie on one device, and so do those made from them. Random
 numbers are drawn on the CPU, so that a seed draws the same rows on every device.
 """
 
@@ -27,7 +27,7 @@ class Batch:
 
     @property
     def device(self) -> torch.device:
-        """Where all of it lies."""
+        """The device of all its tensors."""
         return self.rewards.device
 
     def to(self, device: torch.device | str) -> Self:
@@ -96,6 +96,6 @@ class Transitions(Batch):
         return Batch(*(getattr(self, field.name).index_select(0, rows) for field in fields(Batch)))
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Without end: `size` transitions each, drawn uniformly with replacement."""
+        """Batches of `size` transitions, drawn uniformly with replacement, without end."""
         while True:
             yield self.rows(torch.randint(len(self), (size,), generator=generator).to(self.device))

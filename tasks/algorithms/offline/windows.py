@@ -1,6 +1,6 @@
 """Windows of K steps of a data set's episodes, as the Decision Transformer reads them.
 
-Windows are padded on the right: attention that sees the past only needs no mask then, and a step stands where it stands in play.
+Windows are padded on the right: causal attention then needs no mask, and a step has the same place as in play.
 """
 
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ class Episodes:
         self.left = transitions.lengths[transitions.episode] - self.timesteps  # (N,) this step included
 
     def cut(self, starts: Tensor) -> Windows:
-        """The windows that begin with these transitions (B,); they end with their episode, the rest is padding.
+        """The windows that begin with these transitions (B,); what lies beyond their episode's end is padding.
 
-        What stands in the padding is the episode's last step, repeated: any real numbers would do.
+        The padding repeats the episode's last step; any finite numbers would do.
         """
         ahead = torch.arange(self.context, device=starts.device)
         left = self.left[starts, None]
@@ -46,9 +46,9 @@ class Episodes:
         )
 
     def batches(self, size: int, generator: torch.Generator) -> Iterator[Windows]:
-        """Without end: `size` windows each. Each transition is as likely a start as any other.
+        """Batches of `size` windows, without end. All transitions are equally likely starts.
 
-        That draws an episode in proportion to its length and then a start in it uniformly, as the paper does.
+        So an episode is drawn in proportion to its length, and a start in it uniformly, as in the paper.
         """
         count, device = len(self.left), self.left.device
         while True:

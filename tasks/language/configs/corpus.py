@@ -8,7 +8,7 @@ from tasks.common.config import Config, Seed
 class CorpusConfig(Config):
     """How much there is of each kind of text."""
 
-    seed: Seed  # all of the stage's draws follow from it
+    seed: Seed  # all random draws of the stage follow from it
     facts: int = Field(ge=1, le=10**7)  # lines of arithmetic
     solutions: int = Field(ge=0, le=10**7)  # training problems with their solutions
     stories: int = Field(ge=0, le=10**7)  # problems without their solutions

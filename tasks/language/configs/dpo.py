@@ -16,14 +16,14 @@ class DpoConfig(Config):
         Idle(("gamma",), {"loss": ("sigmoid", "ipo")}, neutral=0),
     )
 
-    seed: Seed  # all of the stage's draws follow from it
-    # sigmoid (arXiv:2305.18290, eq. 7) | ipo (2310.12036, eq. 17) | simpo (2405.14734, eq. 6)
+    seed: Seed  # all random draws of the stage follow from it
+    # sigmoid: arXiv:2305.18290, eq. 7 | ipo: arXiv:2310.12036, eq. 17 | simpo: arXiv:2405.14734, eq. 6
     loss: Literal["sigmoid", "ipo", "simpo"]
-    beta: float = Field(gt=0)  # pull towards the reference; small trusts the pairs more
+    beta: float = Field(gt=0)  # pull towards the reference; a small one trusts the pairs more
     label_smoothing: float = Field(ge=0, lt=0.5)  # share of the labels taken to be wrong: conservative DPO
     length_normalised: bool  # score the mean over response tokens, not the sum
     gamma: float = Field(ge=0)  # the margin that SimPO asks for, in rewards
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
-    prompts_per_batch: int = Field(ge=1, le=10**6)  # all pairs of a prompt stand in one batch
-    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
-    clip: float = Field(gt=0)  # of the gradient's norm, for all weights together
+    prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs
+    learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
+    clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down

@@ -10,21 +10,21 @@ from tasks.common.config import Config, Distinct, Seed
 class EvaluateConfig(Config):
     """How much is sampled, and how."""
 
-    seed: Seed  # all of the stage's draws follow from it
-    problems: int = Field(ge=1, le=10**7)  # the first so many of the test table
-    samples: int = Field(ge=1, le=10**5)  # a problem, at each temperature
-    # sampled at, besides the greedy answer
+    seed: Seed  # all random draws of the stage follow from it
+    problems: int = Field(ge=1, le=10**7)  # test problems, the first of the table
+    samples: int = Field(ge=1, le=10**5)  # samples of each problem at each temperature
+    # temperatures that are sampled at, besides the greedy answer
     temperatures: Annotated[list[Annotated[float, Field(gt=0, le=100)]], Field(min_length=1), Distinct]
-    # for the best temperature; 0 is greedy
+    # candidates for the best temperature; 0 is greedy
     candidates: Annotated[list[Annotated[float, Field(ge=0, le=100)]], Field(min_length=1), Distinct]
-    validation_problems: int = Field(ge=1, le=10**7)  # that choose it: the first so many of the validation table
-    validation_samples: int = Field(ge=1, le=10**5)  # a problem, at each candidate
+    validation_problems: int = Field(ge=1, le=10**7)  # the first validation problems, which choose the best temperature
+    validation_samples: int = Field(ge=1, le=10**5)  # samples of each problem at each candidate
     # k of pass@k, each at most `samples`
     pass_at: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), Distinct]
-    max_new_tokens: int = Field(ge=1, le=10**5)  # tokens of an answer, at most; what is longer is cut off
+    max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
-    reward_model_path: str  # a dep of the stage; a folder without a model leaves rewards and best-of-k out
-    bootstrap: int = Field(ge=1, le=10**6)  # resamples behind an interval
+    reward_model_path: str  # folder of the reward model, a dep; without a model there are no rewards and no best-of-k
+    bootstrap: int = Field(ge=1, le=10**6)  # resamples for an interval
 
     @field_validator("pass_at")
     @classmethod

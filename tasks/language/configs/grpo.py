@@ -9,17 +9,17 @@ from tasks.language.configs.policies import PolicyConfig
 
 
 class GrpoConfig(PolicyConfig):
-    """How advantages are made and how the loss is summed; tasks/algorithms/language/grpo.py says what each choice means."""
+    """How advantages are made and how the loss is summed; tasks/algorithms/language/grpo.py explains each choice."""
 
     idle = (Idle(("clip_low", "clip_high"), {"updates": (1,)}),)  # the ratio is 1
 
     samples: int = Field(ge=2, le=10**5)  # G, responses to a prompt
-    advantage: Literal["standardized", "centered"]  # GRPO | Dr. GRPO
+    advantage: Literal["standardized", "centered"]  # standardized: GRPO | centered: Dr. GRPO
     # grpo: mean within an answer, then over answers | dapo: over all tokens | dr_grpo: sum over a constant | bnpo: over a part's tokens
     aggregation: Literal["grpo", "bnpo", "dr_grpo", "dapo"]
-    updates: int = Field(ge=1, le=10**9)  # optimizer steps on each batch, by importance ratio
+    updates: int = Field(ge=1, le=10**9)  # optimizer steps on each batch; later ones use the importance ratio
     clip_low: float = Field(gt=0, lt=1)  # how far the ratio may fall below 1 before the gradient stops
-    clip_high: float = Field(gt=0)  # how far it may rise above 1
+    clip_high: float = Field(gt=0)  # how far the ratio may rise above 1 before the gradient stops
     beta: float = Field(ge=0)  # weight of the KL to the SFT model (k3); 0 costs no reference pass
     mask_truncated: bool  # leave answers that the length limit cut off out of the loss
     micro_batch: int = Field(ge=1, le=10**6)  # responses in one pass

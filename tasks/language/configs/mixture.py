@@ -15,14 +15,14 @@ class Dataset(Config):
 
     idle = (Idle(("location",), {"source": ("problems",)}, neutral=""),)
 
-    name: str = Field(min_length=1)  # the data set's, behind which its prompts' ids stand
-    source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems`
+    name: str = Field(min_length=1)  # name of the data set, with which its prompts' ids begin
+    source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems` | file | hub
     location: str  # file: a .jsonl below mixture.path, rows {"question": .., "answer": ".. #### N"}; hub: an id
-    hub_config: str | None  # of a hub set; null: the only one that it has
-    hub_revision: str | None  # of a hub set: a branch, a tag or a commit
-    hub_split: str | None  # of a hub set
-    weight: float = Field(gt=0)  # its share of the prompts is this over the sum of all
-    reward: Literal["policy", RewardName]  # what its prompts are judged by; policy: as the stage that trains says
+    hub_config: str | None  # configuration of a hub set; null: its only one
+    hub_revision: str | None  # revision of a hub set: a branch, a tag or a commit
+    hub_split: str | None  # split of a hub set
+    weight: float = Field(gt=0)  # weight of the data set; its share of the prompts is its weight over the sum of all
+    reward: Literal["policy", RewardName]  # reward for answers to its prompts; policy: that of the stage that trains
 
     @field_validator("location")
     @classmethod
@@ -51,11 +51,11 @@ class MixtureConfig(Config):
         Idle(("hub_config", "hub_revision"), {"datasets.*.source": ("problems", "file")}),
     )
 
-    seed: Seed  # all of the stage's draws follow from it
-    prompts: int = Field(ge=1, le=10**7)  # at most
-    skip: int = Field(ge=0, le=10**7)  # of `problems` passed over: those that SFT has seen
+    seed: Seed  # all random draws of the stage follow from it
+    prompts: int = Field(ge=1, le=10**7)  # largest number of prompts that are drawn
+    skip: int = Field(ge=0, le=10**7)  # training problems passed over, since SFT has seen them
     path: str  # the folder of files; a dep of the stage
-    datasets: list[Dataset] = Field(min_length=1)  # what is mixed
+    datasets: list[Dataset] = Field(min_length=1)  # data sets that are mixed
 
     @field_validator("datasets")
     @classmethod

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
 
-# What a response can be paid for; tasks/language/rewards/rewards.py has what each of them is.
+# What a response can be paid for; tasks/language/rewards/rewards.py explains each.
 RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
 
 
@@ -22,13 +22,13 @@ RewardWeights = Annotated[dict[RewardName, Annotated[float, Field(ge=0)]], After
 class SamplingConfig(Config):
     """What every stage that samples from its policy and judges the samples has in its section."""
 
-    seed: Seed  # all of the stage's draws follow from it
+    seed: Seed  # all random draws of the stage follow from it
     samples: int = Field(ge=1, le=10**5)  # responses to a prompt
-    temperature: float = Field(gt=0, le=100)  # that is sampled at; 1 is the model's own distribution
-    max_new_tokens: int = Field(ge=1, le=10**5)  # tokens of an answer, at most; what is longer is cut off
+    temperature: float = Field(gt=0, le=100)  # temperature of sampling; 1 is the model's own distribution
+    max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format
     reward: RewardWeights
-    reward_model_path: str  # a dep of the stage; read only where the reward, or a data set's, asks for it
+    reward_model_path: str  # folder of the reward model, a dep; read only where a reward asks for it
 
 
 class PolicyConfig(SamplingConfig):
@@ -38,8 +38,8 @@ class PolicyConfig(SamplingConfig):
 
     steps: int = Field(ge=1, le=10**9)  # batches of prompts that are answered and learned from
     prompts_per_step: int = Field(ge=1, le=10**6)  # prompts of a step, each with `samples` responses
-    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
-    clip: float = Field(gt=0)  # of the gradient's norm
+    learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
+    clip: float = Field(gt=0)  # largest norm of the gradient; a larger one is scaled down
     keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
     evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
     evaluate_prompts: int = Field(ge=1, le=10**7)  # validation problems of an evaluation

@@ -6,7 +6,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
 
-# Model types of transformers that say so themselves (`_is_stateful`), for the command line, which does not import it.
+# Model types that transformers marks as stateful (`_is_stateful`); the command line does not import transformers.
 RECURRENT = (
     *("bailing_hybrid", "bamba", "deepseek_v4", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba"),
     *("kimi_linear", "mamba", "mamba2", "nemotron_h", "olmo_hybrid", "qwen3_5", "qwen3_5_moe"),
@@ -28,23 +28,23 @@ class PretrainedConfig(Config):
         ),
     )
 
-    seed: Seed  # all of the stage's draws follow from it
-    init: Literal["scratch", "directory", "hub"]  # scratch: a new model | directory | hub: one that there is
+    seed: Seed  # all random draws of the stage follow from it
+    init: Literal["scratch", "directory", "hub"]  # scratch: a new model | directory, hub: an existing one
     path: str  # directory: a model in Hugging Face layout
     hub_id: str  # a repository of the Hugging Face hub
-    hub_revision: str  # a branch, a tag or a commit of it
-    width: int = Field(ge=8, le=10**5)  # of the hidden states
+    hub_revision: str  # revision of the repository: a branch, a tag or a commit
+    width: int = Field(ge=8, le=10**5)  # width of the hidden states
     layers: int = Field(ge=1, le=1000)  # transformer blocks
-    heads: int = Field(ge=1, le=1000)  # of attention; they split the width
+    heads: int = Field(ge=1, le=1000)  # attention heads, which split the width
     context: int = Field(ge=32, le=10**6)  # the longest sequence, and the length of a training row
     initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
-    batch_size: int = Field(ge=1, le=10**6)  # rows of `context` tokens
+    batch_size: int = Field(ge=1, le=10**6)  # rows of `context` tokens in a batch
     steps: int = Field(ge=1, le=10**9)  # optimizer steps
-    # adamw, or muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
+    # adamw | muon: Muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
     optimizer: Literal["adamw", "muon"]
-    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
-    weight_decay: float = Field(ge=0)  # decoupled from the gradient (AdamW, arXiv:1711.05101)
-    clip: float = Field(gt=0)  # of the gradient's norm, for all weights together
+    learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
+    weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
+    clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
 
     @field_validator("heads")
     @classmethod

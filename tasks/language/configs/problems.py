@@ -16,21 +16,21 @@ class ProblemsConfig(Config):
         Idle(("one_step", "two_steps", "three_steps", "largest", "shortcut", "rambling"), {"source": ("files", "hub")}),
     )
 
-    seed: Seed  # all of the stage's draws follow from it
+    seed: Seed  # all random draws of the stage follow from it
     source: Literal["generated", "files", "hub"]  # generated | files | hub
     path: str  # files: a directory with train.jsonl and test.jsonl, rows {"question": .., "answer": "steps #### N"}
     hub_id: str  # a repository of the Hugging Face hub
-    hub_config: str  # which of its configurations
-    hub_revision: str  # a branch, a tag or a commit of it
-    train: int = Field(ge=1, le=10**7)  # problems that are trained on, at most
-    validation: int = Field(ge=1, le=10**7)  # problems that choose, at most
-    test: int = Field(ge=1, le=10**7)  # problems that measure, at most
-    one_step: float = Field(ge=0)  # weights of generated problems by their number of steps
-    two_steps: float = Field(ge=0)  # the weight of those of two steps
-    three_steps: float = Field(ge=0)  # the weight of those of three
+    hub_config: str  # configuration of the data set
+    hub_revision: str  # revision of the repository: a branch, a tag or a commit
+    train: int = Field(ge=1, le=10**7)  # largest number of training problems
+    validation: int = Field(ge=1, le=10**7)  # largest number of validation problems
+    test: int = Field(ge=1, le=10**7)  # largest number of test problems
+    one_step: float = Field(ge=0)  # weight of problems of one step among the generated ones
+    two_steps: float = Field(ge=0)  # weight of problems of two steps
+    three_steps: float = Field(ge=0)  # weight of problems of three steps
     largest: int = Field(ge=30, le=10**9)  # no number in a generated problem exceeds this
     shortcut: float = Field(ge=0, le=1)  # share of generated demonstrations that give the answer without the working
-    rambling: float = Field(ge=0, le=1)  # share of them that say a step twice
+    rambling: float = Field(ge=0, le=1)  # share of generated demonstrations that say a step twice
 
     @field_validator("three_steps")
     @classmethod

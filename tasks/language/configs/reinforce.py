@@ -19,12 +19,12 @@ class ReinforceConfig(PolicyConfig):
 
     # what is subtracted from the return: nothing, its running mean, or what a critic expects
     baseline: Literal["none", "running_mean", "critic"]
-    paid: Literal["at_end", "by_line"]  # the reward: at the last token, or at each line's end what it rose by
+    paid: Literal["at_end", "by_line"]  # when the reward is paid: at the last token, or its rise at each line's end
     gamma: float = Field(gt=0, le=1)  # discount of a reward one step later
-    mean_rate: float = Field(gt=0, le=1)  # of the running mean of returns
-    critic_learning_rate: float = Field(gt=0)  # of the critic
+    mean_rate: float = Field(gt=0, le=1)  # rate of the running mean of returns
+    critic_learning_rate: float = Field(gt=0)  # learning rate of the critic
     # steps of the critic on each batch; more of them make a better baseline
     critic_updates: int = Field(ge=1, le=10**9)
     variance_every: int = Field(ge=0, le=10**9)  # steps between two measurements of the gradient's variance; 0 for none
-    variance_parts: int = Field(ge=2, le=10**9)  # the batch is cut into so many for it
+    variance_parts: int = Field(ge=2, le=10**9)  # parts that the batch is cut into for a measurement
     micro_batch: int = Field(ge=1, le=10**6)  # responses in one pass

@@ -8,10 +8,10 @@ from tasks.language.configs.policies import SamplingConfig
 class RejectionSftConfig(SamplingConfig):
     """How many answers are drawn, which are kept, and how the policy is trained on them."""
 
-    prompts: int = Field(ge=1, le=10**7)  # at most; the first of the mixture
-    prompts_per_batch: int = Field(ge=1, le=10**6)  # in sampling
+    prompts: int = Field(ge=1, le=10**7)  # largest number of prompts, taken from the start of the mixture
+    prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts of a batch in sampling
     minimum_reward: float  # a prompt whose best answer earns less is left out
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     batch_size: int = Field(ge=1, le=10**6)  # demonstrations a gradient step
-    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
-    clip: float = Field(gt=0)  # of the gradient's norm, for all weights together
+    learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
+    clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down

@@ -8,4 +8,4 @@ from tasks.common.config import Config
 class TokenizerConfig(Config):
     """How many tokens there are."""
 
-    vocabulary: int = Field(ge=300, le=10**6)  # the 256 bytes and the special tokens included
+    vocabulary: int = Field(ge=300, le=10**6)  # tokens, the 256 bytes and the special tokens included

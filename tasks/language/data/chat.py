@@ -2,7 +2,7 @@
 
 What a person or a data set wrote is text: `<|end|>` in it becomes ordinary tokens, never the token that ends a response.
 A response is tokenized apart from its prompt and closed with the end token, so that a prompt's tokens are always a
-prefix of the whole, and the end token is inside the loss. Which token ends a response is the chat template's to say: the
+prefix of the whole, and the end token is inside the loss. The chat template decides which token ends a response: the
 tokenizer's `eos_token` often ends documents only.
 """
 
@@ -37,9 +37,9 @@ def encode_response(tokenizer: Tokenizer, response: str, ended: bool = True) -> 
 
 
 def decode(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool = True) -> str:
-    """A sampled response's text as those see it who judge it: without the special token that closes it, if it `ended`.
+    """A sampled response's text as its judges see it: without the special token that closes it, if it `ended`.
 
-    Any other special token is text like `<|user|>`: a model that samples one within its answer has said something else.
+    Any other special token stays in the text, such as `<|user|>`: an answer with one in it is another answer.
     """
     tokens = [int(token) for token in tokens]
     closed = ended and tokens and tokens[-1] in _special(tokenizer)
@@ -56,7 +56,7 @@ def end_tokens(model: PretrainedCausalLM, tokenizer: Tokenizer) -> set[int]:
 def end_token(tokenizer: Tokenizer) -> int:
     """The token that closes a response: the first special one that the chat template puts behind an assistant's answer.
 
-    `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. Of a template that puts none there it is the
+    `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. If the template puts none there, it is the
     tokenizer's `eos_token`.
     """
     return _end_token(tokenizer, tokenizer.chat_template, tokenizer.eos_token_id)
@@ -65,7 +65,8 @@ def end_token(tokenizer: Tokenizer) -> int:
 def check_positions(model: PretrainedModel, lengths: Sequence[int], what: str, more: int = 0, why: str = "") -> None:
     """DataError with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's positions.
 
-    Learned positions would be read past their end; rotary ones turn further than the model was ever trained to read, in silence.
+    Otherwise learned positions would be read past their end, and rotary ones would go beyond what the model was trained on
+    without any error.
     """
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     longest = max(lengths, default=0)
@@ -90,6 +91,6 @@ def _end_token(tokenizer: Tokenizer, template: str | None, end: int) -> int:
 
 @lru_cache(maxsize=8)
 def _special(tokenizer: Tokenizer) -> set[int]:
-    """Special tokens, and those that were added without the name of it, but for added runs of spaces."""
+    """Special tokens, and added tokens that are not marked as special, except runs of spaces."""
     added = {token for text, token in tokenizer.added_tokens_encoder.items() if text.strip()}
     return added | set(tokenizer.all_special_ids)

@@ -20,7 +20,7 @@ STRONG = (STRENGTHS[0], STRENGTHS[-1])
 
 
 class ComparisonSet:
-    """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: those sampled, where known."""
+    """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: the sampled ones where they are known."""
 
     def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer) -> None:
         self.pad: int = tokenizer.pad_token_id
@@ -76,7 +76,7 @@ class ComparisonSet:
         return (self._batch(range(start, min(start + size, count))) for start in range(0, count, size))
 
     def margins(self, scores: torch.Tensor) -> torch.Tensor:
-        """Chosen less rejected, of every comparison in order (P,); `scores` (N,) are those of `responses`."""
+        """The chosen response's score minus the rejected one's, for every comparison in order (P,); `scores` (N,) are those of `responses`."""
         chosen, rejected = torch.tensor([pair[:2] for group in self.groups for pair in group]).unbind(1)
         return scores[chosen] - scores[rejected]
 

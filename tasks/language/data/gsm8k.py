@@ -8,7 +8,7 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.tables.problems import NUMBER
 
-DIGITS = 100  # of an answer; Python itself turns no more than 4,300 into a number
+DIGITS = 100  # of an answer, at most; Python itself converts no more than 4,300
 
 
 def read_jsonl(path: Path) -> list[Record]:

@@ -126,7 +126,7 @@ STEP_TEXT = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One word problem. `chain` is its arithmetic, one expression a step: what makes two problems the same."""
+    """One word problem. `chain` is its arithmetic, one expression a step; two problems with one chain are the same."""
 
     question: str
     solution: str

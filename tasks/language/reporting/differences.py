@@ -23,12 +23,12 @@ class Difference:
         return (self.estimate.low > 0) - (self.estimate.high < 0)
 
     def numbers(self) -> dict[str, float]:
-        """For a file of metrics."""
+        """The difference as numbers for a file of metrics."""
         return {**asdict(self.estimate), **(asdict(self.changes) if self.changes else {})}
 
 
 def differences(ours: pd.DataFrame, baseline: pd.DataFrame, seed: int, resamples: int) -> dict[str, Difference]:
-    """Of each metric (column) that both tables have, over the problems (rows by id) that both have.
+    """The difference of each metric (column) that both tables have, over the problems (rows by id) that both have.
 
     Raises ValueError if they share no problem.
     """

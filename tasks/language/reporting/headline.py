@@ -1,6 +1,6 @@
 """The report's first sentences: what the policies gained by measures that a change of temperature alone cannot move.
 
-Greedy accuracy has no temperature, and the other accuracy is that at each policy's own best one, the baseline's too.
+Greedy accuracy has no temperature; the other accuracy is taken at each policy's own best temperature, the baseline's too.
 """
 
 from collections.abc import Callable, Iterator

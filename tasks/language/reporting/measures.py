@@ -1,8 +1,8 @@
 """What an evaluation measures: one value for each problem and metric, and over all problems means with 95 % intervals.
 
-A metric is called KIND_HOW: strict_greedy, rubric_sampled_t0.5, strict_mean_at_8_t1.0. What is sampled says at which
-temperature: t0.5, or tbest for the policy's own best temperature, chosen on validation problems. Where that is 0, every
-sample is the greedy answer.
+A metric is called KIND_HOW: strict_greedy, rubric_sampled_t0.5, strict_mean_at_8_t1.0. The name of a sampled metric
+ends in the temperature: t0.5, or tbest for the policy's own best temperature, chosen on validation problems. Where that is
+0, every sample is the greedy answer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ MEANS = {  # of answers
 }
 METRICS = {
     **{f"{name}_greedy": f"The share of the problems whose greedy answer {right}." for name, right in RIGHT.items()},
-    **{f"{name}_greedy": f"Of the greedy answers the {mean}." for name, mean in MEANS.items()},
+    **{f"{name}_greedy": f"Of the greedy answers, the {mean}." for name, mean in MEANS.items()},
     **{
         f"{name}_{how}_T": text.format(right)
         for name, right in RIGHT.items()
@@ -52,12 +52,12 @@ METRICS = {
             "best_of_K": "The share of the problems where the answer that the reward model scores highest of K {}.",
         }.items()
     },
-    **{f"{name}_sampled_T": f"Of the sampled answers the {mean}." for name, mean in MEANS.items()},
+    **{f"{name}_sampled_T": f"Of the sampled answers, the {mean}." for name, mean in MEANS.items()},
     "kl_sampled_T": "The mean log-ratio of a sampled answer to the reference, both at T: an estimate of the KL divergence in nats (k1).",
     "strict_with_steps_T": f"Of the sampled answers that show a worked step, the share that {RIGHT['strict']}.",
     "strict_without_steps_T": f"Of the sampled answers that show no worked step, the share that {RIGHT['strict']}.",
     "ranking_sampled_T": "The share of the pairs of a problem's answers with different rubric points that the reward model orders as the rubric does.",
-    "ranking_with_steps_sampled_T": "The same share of the pairs of which both answers show steps: whether the reward model sees more than that.",
+    "ranking_with_steps_sampled_T": "The same share over the pairs in which both answers show steps: whether the reward model sees more than that steps are shown.",
 }
 
 
@@ -69,7 +69,7 @@ def label(temperature: float) -> str:
 def per_problem(
     generations: pd.DataFrame, references: Mapping[str, str], temperatures: Mapping[str, float], pass_at: Sequence[int]
 ) -> pd.DataFrame:
-    """One row for each problem by its id, one column for each metric; `temperatures` by how metrics name them.
+    """One row for each problem by its id, one column for each metric; `temperatures` by their names in metrics.
 
     `references` has the right answer to each problem.
     """
@@ -148,7 +148,7 @@ def stratum(generations: pd.DataFrame, name: str, temperature: float, accuracy: 
 def accuracy_by_stratum(
     generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
 ) -> dict[str, Estimate]:
-    """Strict accuracy among answers within and without each stratum, where there are both."""
+    """Strict accuracy of the answers inside and outside each stratum, where there are both."""
     result: dict[str, Estimate] = {}
     for name in STRATA:
         for how, temperature in temperatures.items():

@@ -17,19 +17,19 @@ MEANING = {
     "lenient": "the final answer, the last that is marked or else the last number, is right, whatever its form",
     "greedy": "the likeliest answer, token by token",
     "sampled": "answers drawn from the policy at a temperature; a problem's are averaged first, as in mean@k",
-    "best temperature": "each policy's own: of some candidates, greedy answers among them, that at which most answers to validation problems are right",
+    "best temperature": "each policy's own: the candidate at which most of its answers to validation problems are right; 0, for greedy answers, is one of them",
     "change": "the difference to the baseline on the same problems, with a paired interval (bootstrap over problems)",
     "gained, lost": "problems that the baseline has wrong and the policy right, and the other way round; p: McNemar's exact test",
     "pass": "at least one of k sampled answers is right (unbiased estimate)",
     "majority": "the commonest answer of k samples is right; a tie counts by chance",
-    "best of": "of k samples the one that the reward model scores highest is right",
+    "best of": "the answer that the reward model scores highest of k samples is right",
     "steps": "answers that show a worked step, an equation",
     "rubric": "points of 10: correctness, reasoning and clarity together",
     "correctness": "rubric points for the final answer, 0 to 5",
     "reasoning": "rubric points for steps that hold and lead to the answer, 0 to 3",
     "clarity": "rubric points for stating the answer plainly and being concise, 0 to 2",
     "win_rate": "answers to one problem compared by the rubric; a tie is half a win",
-    "ranking_with_steps": "the ranking of the pairs of which both answers show steps: does the reward model see more than that?",
+    "ranking_with_steps": "ranking of the pairs in which both answers show steps: does the reward model see more than that steps are shown?",
     "ranking": "pairs of one problem's answers with different rubric points that the reward model orders as the rubric does",
     "reward": "the reward model's score; only differences mean something",
     "kl": "nats an answer by which the policy has moved from the reference, both at that temperature (k1 estimate)",
@@ -143,7 +143,7 @@ def short(metric: str) -> str:
 
 
 def kind_of(metric: str) -> str:
-    """What a metric measures: its part of MEANING."""
+    """The key of MEANING that explains a metric."""
     return next(kind for kind in MEANING if metric.startswith(f"{kind}_"))
 
 
@@ -170,7 +170,7 @@ def _of(how: str) -> str:
 
 
 def glance(results: Results) -> Table:
-    """First what no change of temperature alone can win; last, as rows, what the baseline reaches without training."""
+    """The first columns are what no change of temperature alone can win; the last rows are what the baseline reaches untrained."""
     best, hot = results.mean_at(BEST), results.hottest
     more = [results.mean_at(hot), f"kl_sampled_{hot}"]
     rows = []
@@ -190,7 +190,7 @@ def glance(results: Results) -> Table:
 
 
 def means(results: Results, metric: str) -> str:
-    """By what means an untrained control reaches its accuracy: what is done with the baseline's samples, and at which temperature."""
+    """How an untrained control reaches its accuracy: what is done with the baseline's samples, and at which temperature."""
     how, what = temperature(metric), short(metric)
     where = f"{at(results.best[results.baseline])}, its best" if how == BEST else f"at {spoken(how)}"
     return f"{'sampled' if what.startswith('mean@') else what} {where}"

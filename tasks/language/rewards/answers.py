@@ -1,6 +1,6 @@
 """Which text of a response is its final answer: one rule for reward, rubric and accuracies.
 
-It is the last answer that the response marks, whichever way: by a line `#### ...` that says something, or by its last
+It is the last answer that the response marks, whichever way: by a line `#### ...` that is not empty, or by its last
 `\\boxed{...}` where that is closed. A response that marks none answers with its last number.
 """
 
@@ -52,7 +52,7 @@ def boxed(response: str) -> str | None:
 
 
 def marked(response: str) -> Mark | None:
-    """The last answer that is marked, the one that begins later of box and line; None where nothing is."""
+    """The last answer that is marked: the last box or the last line, whichever begins later; None where none is marked."""
     lines = [line for line in ANSWER_LINE.finditer(response) if line[1].strip()]
     box = boxed(response)
     if box is not None and (not lines or response.rfind(BOX) > lines[-1].start()):

@@ -42,7 +42,7 @@ class Equation:
 
     @cached_property
     def key(self) -> tuple[frozenset[tuple[Fraction, int]], Fraction | None, Fraction]:
-        """What makes two steps the same: their operands, in any order, what these come to, and the result."""
+        """Equal for two steps that are the same: the operands in any order, their value, and the result."""
         return frozenset(Counter(self.operands).items()), self.value, self.result
 
     @property
@@ -68,7 +68,7 @@ def numbers(text: str) -> list[str]:
 def equations(text: str) -> list[Equation]:
     """The worked steps of `text` in order, repeated ones too.
 
-    Where a line has notes they are the better text: written out, units may stand between an operand and its sign.
+    Where a line has notes, only they are read: in the text around them units may stand between an operand and its sign.
     """
     return [step for line in text.splitlines() for step in _steps(line)]
 

@@ -1,4 +1,4 @@
-"""The process in which math-verify judges one answer at a time; run as a script, and ended by the kernel if it overstays.
+"""The process in which math-verify judges one answer at a time; run as a script, and ended by the kernel if it takes too long.
 
 Answers come from a policy that is trained to be rewarded: `9**9**9**9` or a million brackets would hang the run. So each
 judgement has a limit of processor time (a busy machine changes no verdict) and the process one of memory. Neither torch

@@ -1,7 +1,7 @@
-"""How well a reward orders answers, apart for answers that show their steps and answers that do not.
+"""How well a reward orders answers, separately for answers that show their steps and answers that do not.
 
 An answer shows steps where `equations` finds one in it. Most of what a reward model of average accuracy knows may be that
-an answer with steps beats one without; whether it can tell right steps from wrong ones is seen only where both show some.
+an answer with steps beats one without; whether it can tell right steps from wrong ones shows only where both answers have steps.
 """
 
 from collections.abc import Sequence

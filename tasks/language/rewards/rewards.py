@@ -18,8 +18,8 @@ from tasks.language.rewards.verifier import Verifier
 METRICS = {  # of a step's samples
     "verifiable": "The share of the samples whose final answer is the reference's, from 0 to 1.",
     "format": "The share of the samples that end with a `#### N` line, whatever N is, from 0 to 1.",
-    "rubric": "The mean rubric points of the samples over ten, from 0 to 1; known where the rubric counts.",
-    "reward_model": "The reward model's mean score of the samples; known where it counts.",
+    "rubric": "The mean rubric points of the samples over ten, from 0 to 1; computed where the rubric counts.",
+    "reward_model": "The reward model's mean score of the samples; computed where it counts.",
 }
 
 
@@ -35,12 +35,12 @@ class Answered:
 
 
 def rubric_reward(one: Answered) -> float:
-    """The rubric's points over the ten there are."""
+    """The rubric's points divided by ten."""
     return rubric.score(one.question, one.solution, one.answer, one.response, one.ended).total / 10
 
 
 def format_reward(one: Answered) -> float:
-    """1 where the response ends with a `#### N` line: it says nothing of being right, and is always logged."""
+    """1 where the response ends with a `#### N` line, whether N is right or not; it is always logged."""
     return float(answers.strict_answer(one.response) is not None)
 
 
@@ -79,7 +79,7 @@ def rewards(
     elif weights.get("reward_model"):
         raise ValueError(f"the reward model has weight {weights['reward_model']}, and no scores were given")
     total = torch.zeros(len(answered))
-    for name in get_args(RewardName):  # in one order, whatever that of the weights
+    for name in get_args(RewardName):  # in one order, whatever the order of the weights
         if weights.get(name):  # 0 * nan is nan
             total = total + weights[name] * parts[name]
     return Rewards(total, parts)

@@ -23,7 +23,7 @@ ALGEBRA = re.compile(r"[\\^√]|\d\s*/\s*[-(\d]")  # text whose number is not it
 def verify_number(gold: str, response: str) -> float | None:
     """1.0 or 0.0 where reference and final answer are plain numbers, None where algebra has to decide.
 
-    Which answer is the final one: answers.py, as for the rubric and the accuracies. Words may stand beside a number on
+    answers.py decides which answer is the final one, as for the rubric and the accuracies. Words may stand beside a number on
     a `####` line; a box has to hold the number alone.
     """
     gold = unwrapped(gold)
@@ -102,7 +102,7 @@ class Verifier:
         self._threads = ThreadPoolExecutor(workers)
         self._workers: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for _ in range(workers):
-            self._workers.put(None)  # a place for one
+            self._workers.put(None)  # a free place for a process
 
     def __enter__(self) -> "Verifier":
         return self

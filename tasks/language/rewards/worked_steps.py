@@ -25,8 +25,8 @@ class Reference:
 
 @dataclass(frozen=True)
 class Work:
-    """A response's steps: how many different ones, the share of right ones, that with half a point for those set up
-    rightly, and the results of the right ones."""
+    """A response's steps: how many different ones, the share of right ones, the same share with half a point for those
+    set up rightly, and the results of the right ones."""
 
     steps: int
     right: Fraction

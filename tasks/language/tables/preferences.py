@@ -38,8 +38,8 @@ class Annotations(Table):
 class Comparisons(Table):
     """Pairs of responses to one prompt, with the preferred one named: what reward models and DPO learn from.
 
-    Of responses that a model sampled the tokens are there too, the end token included where it was sampled: they are
-    what is trained on, since their text would not always be tokenized back to them. Of texts that people wrote they are not.
+    Responses that a model sampled have their tokens too, the end token included where it was sampled. These are trained on,
+    since their text is not always tokenized back to them. Texts that people wrote have none.
     """
 
     comparison_id: Series[str] = pa.Field(unique=True)

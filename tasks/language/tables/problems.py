@@ -41,4 +41,4 @@ class Prompts(Table):
     question: Series[str] = pa.Field(str_length={"min_value": 1})
     solution: Series[str] = pa.Field(str_length={"min_value": 1})
     answer: Series[str] = pa.Field(str_matches=NUMBER)
-    reward: Series[str] = pa.Field(str_length={"min_value": 1})  # policy: as the stage that trains says
+    reward: Series[str] = pa.Field(str_length={"min_value": 1})  # policy: the reward of the stage that trains

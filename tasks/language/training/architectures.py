@@ -1,7 +1,7 @@
 """Which architectures can be sampled from and trained here: those that keep keys and values of each row's tokens.
 
 A prompt is read once, and its cache continued by each of its answers (tasks/algorithms/language/completions.py). Recurrent models keep
-a state instead, which cannot be gone back to; they are refused before their weights are read.
+a state instead, which cannot be rewound; they are refused before their weights are read.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ NEAR = 0.05  # nats; fp32 differs by a hundredth of it
 
 
 def check_config(source: Mapping[str, object]) -> None:
-    """DataError with one line where a model can be told from its config.json to be none for this pipeline.
+    """DataError with one line where config.json shows that a model cannot be used in this pipeline.
 
     `source` are the arguments of from_pretrained. Only the config is read, and remote code is never run.
     """
     name = source["pretrained_model_name_or_path"]
     try:
         config = AutoConfig.from_pretrained(**source, trust_remote_code=False)
-    except Exception as error:  # of a model type that transformers does not have, a torn file, values that cannot be
+    except Exception as error:  # for a model type that transformers does not know, a torn file, or impossible values
         raise DataError(f"{name}: config.json: {' '.join(str(error).split())[:300]}") from None
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise DataError(f"{name}: model type {config.model_type} is no causal language model, but one is expected")

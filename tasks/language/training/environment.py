@@ -27,7 +27,7 @@ from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.verifier import Verifier
 
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
-SEEDS = 2**43  # more would, with what sampling adds, be no seed of torch's
+SEEDS = 2**43  # with what sampling adds, a larger number might be no seed for torch
 SHOWN = 24  # responses of a step in its table of samples
 METRICS = {f"rewards/{name}": text for name, text in rewards.METRICS.items()}
 
@@ -44,21 +44,21 @@ class Judge:
         *,
         graded: bool = False,
     ) -> None:
-        """`weights` by what a prompt's data set asks for; `scorer` is needed where one of them counts it.
+        """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts it.
 
-        `graded` has the rubric known of all answers even where it counts for none.
+        With `graded` the rubric is computed for all answers, even where it counts for none.
         """
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
 
     def grading(self) -> "Judge":
-        """The same judge, that knows the rubric's points of every answer, whatever counts."""
+        """The same judge, which also computes the rubric's points of every answer."""
         return Judge(self.weights, self.scorer, self.tokenizer, self.verifier, graded=True)
 
     def __call__(self, asked: Sequence[Record], responses: Completions, ended: Sequence[bool]) -> rewards.Rewards:
         """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
 
-        A part that counts for some prompts is known of all, so that each step has the same parts.
+        A part that counts for some prompts is computed for all, so that each step has the same parts.
         """
         texts = [
             chat.decode(self.tokenizer, row[kept], complete)
@@ -99,7 +99,7 @@ def _scores(scorer: PretrainedModel, responses: Completions) -> torch.Tensor:
 
 
 class Environment:
-    """Samples from the policy as it is when called, and has the samples judged."""
+    """Samples from the current policy, and has the samples judged."""
 
     def __init__(
         self,
@@ -138,10 +138,10 @@ class Environment:
         return Experience(responses, drawn.logps, found.total, drawn.ended, logged)
 
     def paid_by_line(self, places: Sequence[int], found: Experience) -> Experience:
-        """The same responses, their rewards paid as they are earned: at each line's end what the response is worth by then, less before.
+        """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the worth.
 
-        A response is worth what it would earn cut off there, and nothing at its start, so what is paid adds up to its reward
-        (shaping by a potential: Ng, Harada and Russell 1999).
+        The worth of a response up to a line's end is the reward that it would earn if it were cut off there; at its start it is
+        0. So the payments add up to the reward (shaping by a potential: Ng, Harada and Russell 1999).
         """
         batch = found.completions
         breaks = [token for token in batch.tokens.unique().tolist() if "\n" in self.tokenizer.decode([token])]

@@ -73,7 +73,7 @@ class Trainee:
     def evaluate(self) -> dict[str, float]:
         """Means over one response to each validation problem, the same draw each time.
 
-        Accuracy and rubric are gold: a policy that gains reward at their expense has over-optimised it.
+        Accuracy and rubric are the gold standard: a policy that gains reward at their expense has over-optimised the reward.
         """
         found = self.held_out.sample(range(len(self.held_out.rows)), 1, 0)
         gold = {"eval_accuracy": "rewards/verifiable", "eval_rubric": "rewards/rubric"}
@@ -98,7 +98,7 @@ class Trainee:
 
 
 class Watch:
-    """Evaluates now and then and remembers the best weights; what no step measured anew stands in its row as it was last."""
+    """Evaluates at intervals and keeps the best weights; the rows in between repeat the last evaluation."""
 
     def __init__(self, trainee: Trainee) -> None:
         self.trainee, self.config = trainee, trainee.config
@@ -128,7 +128,7 @@ class Watch:
         return {**latest, **self.best.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         self.latest = {name.removeprefix(LATEST): state[name].item() for name in state if name.startswith(LATEST)}
         self.best.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(LATEST)})
 

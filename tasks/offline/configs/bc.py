@@ -15,4 +15,4 @@ class BcConfig(LearnerConfig):
     # variant -> share of the trajectories kept, the best by return
     shares: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(min_length=1)
     hidden: Sizes  # width of each hidden layer
-    learning_rate: float = Field(gt=0)  # of Adam
+    learning_rate: float = Field(gt=0)  # learning rate of Adam

@@ -11,10 +11,10 @@ class BracConfig(LearnerConfig):
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
-    alpha: float = Field(ge=0)  # value that one nat away from the behaviour costs
-    target_rate: float = Field(gt=0, le=1)  # of the way that the target critics move in a step
+    alpha: float = Field(ge=0)  # weight of the KL divergence from the behaviour: value subtracted for each nat
+    target_rate: float = Field(gt=0, le=1)  # share of the way that the target critics move in a step
     warmup: int = Field(ge=0, le=10**9)  # steps in which the policy only follows the cloned behaviour
     critics: int = Field(ge=1, le=100)  # Q-functions trained side by side
     hidden: Sizes  # width of each hidden layer
-    learning_rate: float = Field(gt=0)  # of the policy and the clone
-    critic_learning_rate: float = Field(gt=0)  # of the critic
+    learning_rate: float = Field(gt=0)  # learning rate of the policy and the clone
+    critic_learning_rate: float = Field(gt=0)  # learning rate of the critic

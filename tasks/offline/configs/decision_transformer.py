@@ -13,8 +13,8 @@ Init = Literal["random", "language", "synthetic"]
 class Asked(Config):
     """What is asked of policies of one data set, and how far back they look."""
 
-    targets: list[float] = Field(min_length=1)  # returns; the first one is asked for while training goes on
-    scale: float = Field(gt=0)  # that returns are divided by before the model sees them
+    targets: list[float] = Field(min_length=1)  # returns to ask for; the first one is asked for during training
+    scale: float = Field(gt=0)  # number that returns are divided by before the model sees them
     context: int = Field(ge=1, le=10**6)  # K, the last steps that the model sees
 
 
@@ -24,26 +24,26 @@ class LanguageConfig(Config):
     source: Literal["directory", "hub"]  # directory | hub
     path: str  # directory: model and tokenizer in Hugging Face layout
     hub_id: str  # a repository of the Hugging Face hub
-    hub_revision: str  # a branch, a tag or a commit of it
+    hub_revision: str  # revision of the repository: a branch, a tag or a commit
 
 
 class TextConfig(Config):
-    """Next-token prediction beside that of actions."""
+    """Next-token prediction beside the prediction of actions."""
 
-    weight: float = Field(ge=0)  # lambda; 0 reads no text
+    weight: float = Field(ge=0)  # weight of the loss of text; 0 reads no text
     path: str  # a folder with corpus.parquet, as the stage corpus writes it, or with .txt files
-    rows: int = Field(ge=1, le=10**6)  # a step
+    rows: int = Field(ge=1, le=10**6)  # rows of text a step
     length: int = Field(ge=2, le=10**6)  # tokens a row
 
 
 class SyntheticConfig(Config):
     """What trunks with init: synthetic learn first: next states of a random Markov chain."""
 
-    states: int = Field(ge=2, le=10**8)  # of the chain
+    states: int = Field(ge=2, le=10**8)  # states of the chain
     steps: int = Field(ge=1, le=10**9)  # gradient steps
     rows: int = Field(ge=1, le=10**6)  # sequences a step
     length: int = Field(ge=2, le=10**6)  # states of a sequence
-    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
+    learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
 
 
 class DecisionTransformerConfig(LearnerConfig):
@@ -57,20 +57,20 @@ class DecisionTransformerConfig(LearnerConfig):
         Idle(("synthetic",), {"inits.*": ("random", "language")}),
     )
 
-    datasets: dict[Branch, Asked]  # key of transitions.datasets -> what is asked there
+    datasets: dict[Branch, Asked]  # data sets, keys of transitions.datasets -> what their policies are asked for
     inits: dict[Name, Init] = Field(min_length=1)  # variant -> what its trunk starts from
-    width: int = Field(ge=1, le=10**5)  # of a new trunk's hidden states
-    layers: int = Field(ge=1, le=1000)  # of a new trunk
-    heads: int = Field(ge=1, le=1000)  # of a new trunk's attention; they split the width
+    width: int = Field(ge=1, le=10**5)  # width of a new trunk's hidden states
+    layers: int = Field(ge=1, le=1000)  # layers of a new trunk
+    heads: int = Field(ge=1, le=1000)  # attention heads of a new trunk, which split the width
     dropout: float = Field(ge=0, lt=1)  # share of activations dropped while learning
-    learning_rate: float = Field(gt=0)  # at its highest, behind the warm-up
-    weight_decay: float = Field(ge=0)  # decoupled from the gradient (AdamW, arXiv:1711.05101)
-    warmup: int = Field(ge=0, le=10**9)  # steps
+    learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
+    weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
+    warmup: int = Field(ge=0, le=10**9)  # steps of the warm-up
     last_rate: float = Field(gt=0, le=1)  # share of the learning rate that a cosine ends at; 1 keeps it
-    clip: float = Field(gt=0)  # of the gradient's norm, for all weights together
+    clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
-    language: LanguageConfig  # where trunks with init: language come from
-    text: TextConfig  # what is read beside the actions
+    language: LanguageConfig  # language model that trunks with init: language start from
+    text: TextConfig  # text that is learned beside the actions
     synthetic: SyntheticConfig  # what trunks with init: synthetic learn first
 
     @field_validator("heads")

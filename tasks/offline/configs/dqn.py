@@ -7,7 +7,7 @@ from tasks.offline.configs.learners import DataSets, ExplorationConfig, QConfig
 
 
 class Variant(Config):
-    """One row of the table."""
+    """One variant of the method."""
 
     double: bool  # whether the online network selects the next action, which the target network values
     online: bool  # learns in the data set's environment, and not from the data set
@@ -19,5 +19,5 @@ class DqnConfig(QConfig):
     idle = (Idle(("exploration",), {"variants.*.online": (False,)}),)
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
-    variants: dict[Name, Variant] = Field(min_length=1)  # by the name that tables show
-    exploration: ExplorationConfig  # for variants that learn online
+    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    exploration: ExplorationConfig  # settings for variants that learn online

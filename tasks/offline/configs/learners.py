@@ -10,14 +10,14 @@ DataSets = Annotated[list[Branch], Distinct]  # keys of transitions.datasets
 
 
 class LearnerConfig(Config):
-    """How long a method learns, how often, and how often it is looked at."""
+    """How long a method learns, with which seeds, and how often it is evaluated."""
 
     seeds: Annotated[list[Seed], Field(min_length=1), Distinct]  # each trains a policy of its own
     steps: int = Field(ge=1, le=10**9)  # gradient steps
     batch_size: int = Field(ge=1, le=10**6)  # transitions, or windows of them, a gradient step
     log_every: int = Field(ge=1, le=10**9)  # steps whose metrics become one row of the curve
     evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
-    # played in each of them; the policy kept is the last one all the same
+    # episodes of an evaluation; the policy that is kept is the last one, not the best
     evaluate_episodes: int = Field(ge=1, le=10**7)
 
 
@@ -25,9 +25,9 @@ class QConfig(LearnerConfig):
     """The network, how it is fitted, and how its target network follows it."""
 
     hidden: Sizes  # width of each hidden layer
-    learning_rate: float = Field(gt=0)  # of Adam
+    learning_rate: float = Field(gt=0)  # learning rate of Adam
     gamma: float = Field(ge=0, le=1)  # discount of a reward one step later
-    loss: Literal["huber", "squared"]  # of the temporal difference: huber | squared
+    loss: Literal["huber", "squared"]  # loss of the temporal difference: huber | squared
     target_every: int = Field(ge=1, le=10**9)  # steps between two updates of the target network
     target_rate: float = Field(gt=0, le=1)  # how far it then moves: 1 all the way, less is Polyak averaging
 
@@ -35,9 +35,9 @@ class QConfig(LearnerConfig):
 class ExplorationConfig(Config):
     """How an environment is explored."""
 
-    replay: int = Field(ge=1)  # transitions kept
+    replay: int = Field(ge=1)  # transitions that the memory keeps
     warmup: int = Field(ge=1)  # steps of random play before the first gradient step
-    steps: int = Field(ge=1)  # in the environment before each gradient step
-    first_epsilon: float = Field(ge=0, le=1)  # share of random actions at first,
-    last_epsilon: float = Field(ge=0, le=1)  # and from
-    last_from: int = Field(ge=1)  # this step in the environment on; it falls linearly between
+    steps: int = Field(ge=1)  # steps in the environment before each gradient step
+    first_epsilon: float = Field(ge=0, le=1)  # share of random actions at first; it falls linearly
+    last_epsilon: float = Field(ge=0, le=1)  # share of random actions that it falls to
+    last_from: int = Field(ge=1)  # step in the environment from which on the share is last_epsilon

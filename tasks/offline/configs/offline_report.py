@@ -18,9 +18,9 @@ class Measured(Config):
 class Expectation(Config):
     """That one variant (or `data mean`, `data best`, `greedy behaviour`) scores higher than another on a data set."""
 
-    dataset: str  # one of those of `policies`
+    dataset: str  # a data set of one of the `policies`
     higher: str  # a variant, or data mean | data best | greedy behaviour
-    lower: str  # the same
+    lower: str  # a variant or one of these, expected to score lower
 
 
 class OfflineReportConfig(Config):
@@ -28,6 +28,6 @@ class OfflineReportConfig(Config):
 
     # name -> method and data set, in the order in which they are shown
     policies: dict[Branch, Measured] = Field(min_length=1)
-    # variants with a value that returns in the environment chose -> which value: marked in tables
+    # variants with a value that was chosen by returns in the environment -> which value; tables mark them
     selected: dict[Name, str]
-    expectations: list[Expectation]  # what the report says came out or did not
+    expectations: list[Expectation]  # expectations that the report judges

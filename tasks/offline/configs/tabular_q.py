@@ -7,10 +7,10 @@ from tasks.offline.configs.learners import DataSets
 
 
 class TabularQConfig(Config):
-    """What is converged to, and how closely. Nothing here is random, so there is one seed."""
+    """The discount, and how closely the values converge. Nothing here is random, so one seed is enough."""
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(ge=0, lt=1)  # discount of a reward one step later
     tolerance: float = Field(gt=0)  # sweeps end when no value changes by more
-    states: int = Field(ge=1, le=10**8)  # distinct observations, at most
+    states: int = Field(ge=1, le=10**8)  # largest number of distinct observations
     evaluate_episodes: int = Field(ge=1, le=10**7)  # episodes that the table is played in at the end

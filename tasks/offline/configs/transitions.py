@@ -10,16 +10,16 @@ RECORDED = ("random", "medium", "medium-replay", "medium-expert", "expert")
 
 
 class Dataset(Config):
-    """One data set: whence its episodes are, and how many of them; where both limits are null, all that there are."""
+    """One data set: where its episodes come from, and how many it has; all of them where both limits are null."""
 
     idle = (Idle(("location",), {"source": RECORDED}, neutral=None),)
 
     environment: str  # a key of behaviour.environments
     # which behaviour policy recorded it, or what it is imported from
     source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
-    location: str | None  # of an import: a folder or file below transitions.path, or Minari's id
-    steps: int | None = Field(ge=1)  # whole episodes until there are so many
-    episodes: int | None = Field(ge=1)  # so many, at most
+    location: str | None  # place of an import: a folder or file below transitions.path, or Minari's id
+    steps: int | None = Field(ge=1)  # number of steps from which on no further episode is added
+    episodes: int | None = Field(ge=1)  # largest number of episodes
 
     @field_validator("location")
     @classmethod
@@ -42,6 +42,6 @@ class Dataset(Config):
 class TransitionsConfig(Config):
     """Which data sets there are."""
 
-    datasets: dict[Branch, Dataset]  # by name
+    datasets: dict[Branch, Dataset]  # data sets by name
     path: str  # the folder of imports; a dep of the stage
-    seed: Seed  # all of the stage's draws follow from it
+    seed: Seed  # all random draws of the stage follow from it

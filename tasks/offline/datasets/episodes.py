@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 ENDS = ("terminations", "truncations")
 FIELDS = ("observations", "actions", "rewards", *ENDS)
-MOST_PACKED = 1100  # values' bytes for one in the file; gzip reaches 1,032
+MOST_PACKED = 1100  # bytes of values for a byte in the file, at most; gzip reaches 1,032
 
 Array = NDArray[Any]  # of numbers of any type
 Known = dict[bytes, tuple[np.dtype[Any], h5t.TypeID] | None]  # HDF5's types as numpy's and in memory; None: no numbers
@@ -27,9 +27,9 @@ Known = dict[bytes, tuple[np.dtype[Any], h5t.TypeID] | None]  # HDF5's types as 
 
 @dataclass(frozen=True)
 class Episode:
-    """T steps. `total` is the return as whoever recorded the episode noted it, if they did.
+    """T steps. `total` is the return that was recorded with the episode, if there is one.
 
-    As others recorded it, an observation may have parts (of a Dict or Tuple): then `observations` maps their names to arrays.
+    In data that others recorded, an observation may have parts (of a Dict or Tuple): then `observations` maps their names to arrays.
     """
 
     observations: NDArray[np.floating]  # (T + 1, O)
@@ -57,7 +57,7 @@ def episode(
 
 
 class BadEpisode(ValueError):
-    """What is wrong, by episode (None: all of them in a row) and field, in one line."""
+    """What is wrong with a field of an episode (None: of all episodes in a row), in one line."""
 
     def __init__(self, number: int | None, field: str, what: str) -> None:
         super().__init__(f"{field}: {what}" if number is None else f"episode {number}: {field}: {what}")
@@ -104,7 +104,7 @@ def _field(group: h5g.GroupID, number: int, field: str, known: Known) -> Any:
         return flags(careful, number, field)
     inner = careful.get(field)
     if field == "observations" and isinstance(inner, h5py.Group):
-        names: list[str] = []  # of what is there without a link: visititems follows none
+        names: list[str] = []  # of all that is there without links: visititems follows none
         inner.visititems(lambda name, item: names.append(f"{field}/{name}") if isinstance(item, h5py.Dataset) else None)
         return {name: numbers(careful, number, name) for name in names}
     return numbers(careful, number, field)
@@ -151,7 +151,7 @@ def _check_link(group: h5g.GroupID, name: bytes, number: int | None, field: str)
     """BadEpisode for a link: HDF5 would follow it to any file of the machine, or wait at a pipe for ever."""
     try:
         kind = group.links.get_info(name).type
-    except (KeyError, ValueError, RuntimeError):  # it is missing, which others tell
+    except (KeyError, ValueError, RuntimeError):  # it is missing, which other checks report
         return
     if kind != h5l.TYPE_HARD:
         raise BadEpisode(number, field, "a link, which is not followed; expected the data itself")
@@ -168,7 +168,7 @@ def _check_storage(source: h5d.DatasetID, number: int | None, field: str) -> Non
 
 
 def flags(group: h5py.Group, number: int | None, field: str) -> NDArray[np.bool_]:
-    """The same of values that are true or false, however they are written."""
+    """The group's array of true or false values of that name, however they are written."""
     values = numbers(group, number, field)
     odd = (values != 0) & (values != 1)
     if odd.any():
@@ -200,7 +200,7 @@ def check(episodes: Sequence[Episode], observation: int, action: int, discrete: 
 def check_shapes(
     number: int, episode: Episode, observations: Mapping[str, tuple[int, ...]], action: tuple[int, ...]
 ) -> None:
-    """BadEpisode for the first array without a row of its shape for every step; there are as many steps as most arrays say.
+    """BadEpisode for the first array without a row of its shape for every step; the number of steps is the one that most arrays have.
 
     `observations` has the shapes of an observation's parts by their names; most have one part, named like the field.
     """
@@ -224,7 +224,7 @@ def _check_values(number: int, episode: Episode, action: int, discrete: bool) ->
     for field in ("observations", "actions", "rewards"):
         values = getattr(episode, field)
         with np.errstate(over="ignore"):
-            bad = ~np.isfinite(values.astype(np.float32))  # as they are kept
+            bad = ~np.isfinite(values.astype(np.float32))  # float32, as they are kept
         if bad.any():
             place = np.argwhere(bad)[0]
             raise BadEpisode(number, field, f"{values[tuple(place)]} at step {place[0]}")

@@ -1,7 +1,7 @@
 """Data sets that others recorded, as episodes: Minari's folders, and D4RL's files of flat arrays.
 
-Actions come to lie in [-1, 1], as our environments take them; those that the environment does not have are refused. What cannot
-be read at all is a DataError with one line, what is wrong with an episode a BadEpisode; other values are not yet checked.
+Actions are scaled to [-1, 1], as our environments take them; actions that the environment does not have are refused. A file
+that cannot be read is a DataError with one line, a fault in an episode a BadEpisode; other values are not yet checked.
 """
 
 import json
@@ -64,9 +64,9 @@ def remote_minari(name: str, environment: str) -> list[Episode]:
 def d4rl(file: Path, environment: str) -> list[Episode]:
     """D4RL's arrays of N steps in a row, cut where `terminals` or `timeouts` say so; what follows the last end is left out.
 
-    `next_observations` may be missing. Then what a truncated episode saw last is unknown, so that its last step is left out,
-    and what a terminated one saw last, which no method may use, repeats the observation before. Nothing in such a file says
-    which environment it is from: only shapes can tell.
+    `next_observations` may be missing. Then the last observation of a truncated episode is unknown, so its last step is left out;
+    that of a terminated one, which no method may use, repeats the observation before it. The file does not name its
+    environment: only shapes are checked.
     """
     arrays = _flat(file)
     ends = [int(end) + 1 for end in np.flatnonzero(arrays["terminals"] | arrays["timeouts"])]
@@ -91,7 +91,7 @@ def _read(path: Path, kind: str) -> Iterator[None]:
 
 
 def _flat(file: Path) -> dict[str, Array]:
-    """The file's arrays, of one length each; those of ends as bool."""
+    """The file's arrays, all of one length; those of episode ends as bool."""
     if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
         raise DataError(f"{file}: no D4RL file: not a file")
     with _read(file, "D4RL file"), h5py.File(file) as source:
@@ -117,7 +117,7 @@ def _cut(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode
     terminated, seen = bool(arrays["terminals"][end - 1]), arrays["observations"][start:end]
     if "next_observations" in arrays:
         after = arrays["next_observations"][start:end]
-        close = np.isclose(after[:-1], seen[1:], atol=1e-4) | ~np.isfinite(seen[1:])  # the latter is told of later
+        close = np.isclose(after[:-1], seen[1:], atol=1e-4) | ~np.isfinite(seen[1:])  # the latter are reported later
         apart = ~close.all(axis=tuple(range(1, close.ndim)))
         if apart.any():
             raise BadEpisode(number, "next_observations", f"step {apart.argmax()} is not followed by what it says")
@@ -133,7 +133,7 @@ def _cut(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode
 
 
 def _ours(found: Sequence[Episode], environment: str) -> list[Episode]:
-    """With flat observations and with actions as tasks/offline/environments/simulators.py has them."""
+    """The episodes with flat observations and with actions as tasks/offline/environments/simulators.py has them."""
     env = simulators.make(environment)
     env.close()
     parts = simulators.parts(env.own_observations)
@@ -155,7 +155,7 @@ def _ours(found: Sequence[Episode], environment: str) -> list[Episode]:
 
 
 def _check_whole(number: int, name: str, observations: Array, space: simulators.Space) -> None:
-    """BadEpisode for the first of these whole numbers, one or a vector of them a step, that is not of the space."""
+    """BadEpisode for the first observation that is not in the space; these are whole numbers, one or a vector a step."""
     with np.errstate(invalid="ignore"):
         whole = observations.astype(np.int64)
     for step, (seen, given) in enumerate(zip(whole, observations, strict=True)):

@@ -1,4 +1,4 @@
-"""What a return is worth in its environment: its place between two known ones."""
+"""The normalised score of a return: its place between two known returns of the environment."""
 
 from dataclasses import dataclass
 

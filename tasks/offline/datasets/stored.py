@@ -1,4 +1,4 @@
-"""Data sets of transitions on disk: Minari data sets (HDF5 and JSON), with what a score means in their environment beside.
+"""Data sets of transitions on disk: Minari data sets (HDF5 and JSON), with the two returns that scores are measured between.
 
 `path`/data has the layout in which Minari itself opens them (MINARI_DATASETS_PATH=data/transitions); metadata.json has what
 we add under "posttrain". Bytes depend on the content only: Minari's own writer would add the time.
@@ -72,7 +72,7 @@ def write(
         "posttrain": {"environment": environment, "reference": asdict(reference), **metadata},
     }
     if (name := simulators.bare(environment)) in gymnasium.registry:
-        with suppress(TypeError, ValueError):  # what is registered as a function cannot be written down
+        with suppress(TypeError, ValueError):  # one registered as a function is no JSON
             described["env_spec"] = gymnasium.spec(name).to_json()
     env.close()
     (path / METADATA).write_text(json.dumps(described, indent=2) + "\n")
@@ -95,7 +95,7 @@ def read(path: Path) -> StoredDataset:
 
 
 def d4rl_reference(environment: str) -> Reference | None:
-    """D4RL's for the environment of any version, if it has one."""
+    """D4RL's reference for the environment, whatever its version; None if there is none."""
     return D4RL.get(simulators.unversioned(environment))
 
 

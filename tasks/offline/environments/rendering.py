@@ -45,7 +45,7 @@ class Camera:
         self.trail: list[int] = []
 
     def __call__(self, scene: Plain) -> None:
-        """After each step, and before the first."""
+        """Called before the first step and after each."""
         inner = scene.unwrapped
         if isinstance(inner, GraphEnv):
             self.trail.append(inner.node)
@@ -166,7 +166,7 @@ def _small(image: Image.Image) -> Image.Image:
 
 
 def _gif(frames: Sequence[Image.Image], milliseconds: float) -> bytes:
-    """The frames in one palette, for ever; a GIF counts in hundredths of a second."""
+    """The frames in one palette, repeated without end; a GIF counts in hundredths of a second."""
     some = frames[:: max(1, len(frames) // 8)]
     sheet = Image.new("RGB", (SIZE[0], SIZE[1] * len(some)))
     for number, frame in enumerate(some):

@@ -62,7 +62,7 @@ class Forgetful:
 
 @runtime_checkable
 class Targeted(Protocol):
-    """A policy that is asked for a return, and plays as well as it is asked to."""
+    """A policy that is asked for a return, and tries to reach it."""
 
     targets: list[float]
 
@@ -72,7 +72,7 @@ class Targeted(Protocol):
 
 
 def as_player(policy: Memoryless | Player | Targeted) -> Player:
-    """The policy itself if it remembers what it plays, asked for its first target if it has any, else with no memory."""
+    """The policy as a player: asked for its first target if it has targets, as it is if it has a memory, else without a memory."""
     if isinstance(policy, Targeted):
         return policy.with_target(policy.targets[0])
     return policy if isinstance(policy, Player) else Forgetful(policy)
@@ -124,7 +124,8 @@ def play(
 ) -> Played:
     """Play `episodes` whole episodes, seeded `seed`, `seed + 1`, ...; each until it ends or is truncated.
 
-    `limit` is the number of steps after which that happens, if not the environment's own. `watch` is shown the first episode's environment before its first step and after every one.
+    `limit` is the number of steps after which an episode is truncated, in the place of the environment's own. `watch` is called
+    with the first episode's environment before its first step and after every step.
     """
     scenes = [simulators.make(environment, limit=limit) for _ in range(episodes)]
     seen = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(scenes)]

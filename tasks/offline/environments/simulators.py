@@ -1,4 +1,4 @@
-"""Environments by name, all with one face: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
+"""Environments by name, all with one interface: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
 
 Besides Gymnasium's there are two small ones of our own, whose optimum is known: `graph` and `key-to-door`. Those of other
 packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module.
@@ -45,14 +45,14 @@ class GraphEnv(gymnasium.Env[Seen, int]):
         self.node, self.moves = 0, 0
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
-        """At a start; `options["start"]` chooses a node."""
+        """Begin at a start; `options["start"]` chooses a node."""
         super().reset(seed=seed)
         turn = int(self.np_random.integers(len(GRAPH.starts))) if seed is None else seed % len(GRAPH.starts)
         self.node, self.moves = int((options or {}).get("start", GRAPH.starts[turn])), 0
         return self._observation(), {}
 
     def step(self, action: int) -> tuple[Seen, float, bool, bool, Info]:
-        """Along an edge."""
+        """Follow an edge."""
         self.node, self.moves = int(GRAPH.successors[self.node, action]), self.moves + 1
         at_goal = self.node == GRAPH.goal
         return self._observation(), -1.0, at_goal, not at_goal and self.moves == self.limit, {}
@@ -72,7 +72,7 @@ class KeyToDoorEnv(gymnasium.Env[Seen, int]):
         self.state: key_to_door.State
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
-        """In the first room."""
+        """Begin in the first room."""
         super().reset(seed=seed)
         self.state = key_to_door.begin(self.np_random)
         return key_to_door.observe(self.state), {}
@@ -120,16 +120,16 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.asarray(seen if self.boxed else spaces.flatten(self.own_observations, seen), dtype=np.float32)
 
     def inward(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """The environment's own actions, (T, A) or (T,), as `step` takes them; what is not finite stays so."""
+        """The environment's own actions, (T, A) or (T,), as `step` takes them; values that are not finite stay so."""
         if isinstance(self.own_actions, spaces.Discrete):
             return actions - int(self.own_actions.start)
         scaled = (actions - self.middle) / self.reach
         return np.where(np.isfinite(scaled), np.clip(scaled, -1, 1), scaled).astype(np.float32)
 
     def refused(self, actions: NDArray[Any]) -> tuple[tuple[int, ...], str] | None:
-        """Where the first of the environment's own actions, (T, A) or (T,), stands that it does not have, and what it has there.
+        """The place of the first action that the environment does not have, and what it has there; `actions` are (T, A) or (T,).
 
-        Beyond a bound by no more than rounding is none of these, nor is a component that is not finite.
+        An action beyond a bound by no more than rounding is accepted, and so is a component that is not finite.
         """
         if isinstance(self.own_actions, spaces.Discrete):
             first, last = int(self.own_actions.start), int(self.own_actions.start + self.own_actions.n) - 1

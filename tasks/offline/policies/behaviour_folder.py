@@ -1,4 +1,4 @@
-"""What the stage `behaviour` leaves of an environment, and how it is read: policies, replayed episodes, a score's two ends."""
+"""What the stage `behaviour` leaves of an environment, and how it is read: policies, replayed episodes, and the two returns of a score."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Policies on disk: config.json says which kind of policy and of what sizes, model.safetensors has all its tensors.
 
-A policy is a module with `spaces` and `sizes` (a dict as JSON has it, the keyword arguments it is made from). What kinds there
-are is not said here: a stage that writes its own kind must not depend on all others' code (tasks/offline/policies/kinds.py knows them all).
+A policy is a module with `spaces` and `sizes` (a dict as JSON has it, the keyword arguments it is made from). The kinds are
+not listed here: a stage that writes its own kind must not depend on the code of all others (tasks/offline/policies/kinds.py lists them).
 """
 
 import json
@@ -23,13 +23,13 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 class Saved(Protocol):
-    """A module that tells what it is made from."""
+    """A module that knows the arguments it is made from."""
 
     spaces: Spaces
 
     @property
     def sizes(self) -> Mapping[str, object]:
-        """What it is made from beside its spaces, as JSON has it."""
+        """The arguments that it is made from besides its spaces, as JSON values."""
         ...
 
     def eval(self) -> Self:
@@ -41,15 +41,15 @@ class Saved(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:
-        """Take up what `state_dict` gave."""
+        """Load what `state_dict` returned."""
         ...
 
 
 class Valued(Protocol):
-    """A policy that believes something of what it will earn."""
+    """A policy that predicts its own return."""
 
     def values(self, observations: Tensor) -> Tensor:
-        """The return from here on: (M, O) to (M,)."""
+        """The predicted return from here on: (M, O) to (M,)."""
         ...
 
 
@@ -57,7 +57,7 @@ Policy = TypeVar("Policy", bound=Saved)
 
 
 def has_values(policy: object) -> TypeGuard[Valued]:
-    """Whether it is one that does."""
+    """Whether a policy predicts its own return."""
     return hasattr(policy, "values")
 
 

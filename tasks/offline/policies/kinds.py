@@ -1,4 +1,4 @@
-"""Which kinds of trained policies there are: what a stage needs that plays those of any method.
+"""The kinds of trained policies, for the stages that play the policies of any method.
 
 A new policy adds one entry to BUILDERS, under the name of its class. Stages that train save theirs by tasks/offline/policies/files.py and do not
 import this: they would depend on the code of every method.
@@ -13,7 +13,7 @@ from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, 
 from tasks.algorithms.offline.tabular_q import QTable
 from tasks.offline.policies import files, trunks
 
-Policy = Preferences | MeanAction | SquashedGaussian | QTable | DecisionTransformer  # or a kind of one of these
+Policy = Preferences | MeanAction | SquashedGaussian | QTable | DecisionTransformer  # or a subclass of one of them
 BUILDERS: dict[str, Callable[..., Policy]] = {  # called with the spaces and the sizes
     "Preferences": Preferences,
     "QValues": QValues,

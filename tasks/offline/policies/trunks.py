@@ -49,7 +49,7 @@ class HuggingFace(nn.Module):
 
     @torch.no_grad()
     def knows_places(self) -> bool:
-        """Whether it adds something to a vector that depends on where it stands: equal vectors then come out unequal."""
+        """Whether a vector's place changes the output: equal vectors then come out unequal."""
         hidden = self.eval()(torch.ones(1, 4, self.width))
         return not torch.allclose(hidden, hidden[:, :1], atol=1e-3)
 
@@ -64,11 +64,11 @@ class LanguageModel:
     trunk: HuggingFace
     tokens: Tensor  # (V, W)
     positions: Tensor | None  # (C, W); None where the layers have rotary ones
-    head: Tensor | None  # (V, W), None if it is that of the tokens
-    longest: int  # sequences that it was made for
+    head: Tensor | None  # (V, W), None if it equals `tokens`
+    longest: int  # the longest sequence that it was made for
 
     def text(self, length: int) -> Text:
-        """What reads and writes rows of up to `length` tokens around the trunk."""
+        """The embeddings and the head around the trunk, for rows of up to `length` tokens."""
         positions = torch.zeros(length, self.trunk.width) if self.positions is None else self.positions
         return Text(self.tokens, positions, self.head)
 

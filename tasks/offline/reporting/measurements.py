@@ -38,7 +38,7 @@ class Episodes(Table):
 
 
 class Values(Table):
-    """What was believed of a policy's discounted return at the episodes' initial states, beside what it was (`truth`).
+    """Estimates of a policy's discounted return from the episodes' initial states, beside the true one (`truth`).
 
     Both look past an environment's time limit (tasks/offline/reporting/value_estimates.py); `cut` is the share of the episodes that could not.
     """
@@ -71,7 +71,7 @@ class Starts(Table):
 
 
 class Cost(TypedDict):
-    """What a variant took."""
+    """What training a variant took."""
 
     steps: int  # of gradient descent
     parameters: int

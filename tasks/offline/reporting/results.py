@@ -20,7 +20,7 @@ from tasks.offline.reporting.seed_intervals import over_seeds
 
 MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
 Unit = Literal["reference", "d4rl"]  # which two returns a score is measured between
-GREEDY = "greedy behaviour"  # what recorded the data, without the chance in its actions: the yardstick of whoever learns from them
+GREEDY = "greedy behaviour"  # the policy that recorded the data, without its random draws: the yardstick for learning from that data
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Result:
 
     @property
     def label(self) -> str:
-        """With the target, where there is one."""
+        """The variant's name, with the target where there is one."""
         return _label(self.variant, self.target)
 
 
@@ -136,7 +136,7 @@ def table(
 
 
 def facts(described: Description) -> dict[str, Estimate]:
-    """What was there before anything was learned from a data set, by name: returns without an interval."""
+    """The returns that a data set has before anything is learned from it, by name and without an interval."""
     own, behaviour = described["data"], described["behaviour"]
     values = {MEAN: own["mean"], BEST: own["best"]} | ({GREEDY: behaviour["return"]} if behaviour else {})
     return {name: Estimate(value, value, value) for name, value in values.items()}
@@ -199,7 +199,7 @@ def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: 
 
 
 def _told(estimate: Estimate) -> str:
-    """As a sentence has it; what has no doubt, or bounds that nobody knows, without them."""
+    """An estimate in a sentence: without its interval where that has no width or is unknown."""
     known = isfinite(estimate.low) and estimate.low < estimate.high
     return number(estimate.mean) + (f" {interval(estimate)}" if known else "")
 
@@ -250,7 +250,7 @@ def without_curve(measured: Iterable[Scores]) -> list[str]:
 
 @dataclass(frozen=True)
 class Belief:
-    """What was believed of a variant's discounted return on a data set, and what it was; intervals over seeds."""
+    """Estimates of a variant's discounted return on a data set, and the true one; intervals over seeds."""
 
     dataset: str
     variant: str
@@ -269,19 +269,19 @@ class Belief:
 
     @property
     def moving_told(self) -> str:
-        """Whether the fitted-Q estimate is one."""
+        """Whether the fitted-Q estimate has settled."""
         return f"not settled in {self.moving} of {self.seeds} seeds" if self.moving else ""
 
     @property
     def verdict(self) -> str:
-        """How the claim stands to the truth."""
+        """How the claimed return differs from the true one."""
         if self.claimed is None or not isfinite(self.claimed.low - self.truth.low):
             return ""
         return {1: "over-estimated", 0: "not clearly off", -1: "under-estimated"}[side(self.claimed, self.truth)]
 
 
 def beliefs(scores: Scores) -> list[Belief]:
-    """A row for each variant of which anything was believed."""
+    """A row for each variant with an estimate."""
     rows = []
     for variant, estimates in scores.values.groupby("variant", sort=False):
         believed = {source: over_seeds(part["value"]) for source, part in estimates.groupby("source")}

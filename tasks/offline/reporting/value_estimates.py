@@ -1,7 +1,7 @@
-"""What is believed of a policy's discounted return, from its own Q-values or from the data alone, and what it is.
+"""Estimates of a policy's discounted return, from its own Q-values or from the data alone, and the true one.
 
-Both bootstrap through truncation: to them an episode that the time limit ends would go on. So what it is comes from episodes that
-do go on, until what is left counts for nothing.
+Both estimates bootstrap through truncation, as if an episode that the time limit ends went on. So the true return is measured
+in episodes that do go on, until the rewards left hardly count.
 """
 
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ class Truth:
 
 
 def truth(environment: str, player: Player, played: Played, gamma: float, seed: int) -> Truth:
-    """Of what was `played` from `seed` on; where the time limit cut it short it is played again without one.
+    """The truth of what was `played` from `seed` on; episodes that the time limit cut short are played again without it.
 
-    What an environment truncates by itself, or has no discount, stays cut.
+    Episodes that the environment itself truncates stay cut, and so do all without a discount.
     """
     horizon = ceil(log(TAIL) / log(gamma)) if 0 < gamma < 1 else inf if gamma else 1
     if _cut(played, horizon) and horizon < inf:

@@ -28,11 +28,11 @@ from tasks.stage import Metrics
 
 
 class SavedMemoryless(files.Saved, Memoryless, Protocol):
-    """One that plays as it is."""
+    """A policy that plays without a target."""
 
 
 class SavedTargeted(files.Saved, Targeted, Protocol):
-    """One that is asked for a return."""
+    """A policy that is asked for a return."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Learner:
 
 RETURN = "return"
 METRICS = {
-    RETURN: "The mean return of some episodes played with the policy as it then was, in the environment's own units."
+    RETURN: "The mean return of some episodes played with the policy at this step, in the environment's own units."
 }
 VALUE_METRICS = {  # of policies with Q-values
-    "initial_value": "The mean of max Q at some episodes' first observations: the discounted return that the policy believes in, often too high.",
+    "initial_value": "The mean of max Q at some episodes' first observations: the discounted return that the policy predicts, often too high.",
 }
 STARTS = 32  # initial observations, at most, whose value is followed while learning
 EVALUATION_SEED = 1_000_000  # of the episodes played on the way; the stage `returns` plays others
@@ -88,7 +88,7 @@ def run(
 
 
 def by_variant(curves: Mapping[str, str]) -> dict[str, str]:
-    """What explains the metrics of `run` whose curves are explained so."""
+    """METRICS of a stage whose `run` is this one, from its CURVES."""
     return {"VARIANT/step": "The gradient steps done.", **{f"VARIANT/{name}": text for name, text in curves.items()}}
 
 

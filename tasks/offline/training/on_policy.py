@@ -10,7 +10,7 @@ from tasks.offline.environments import simulators
 
 
 class Collector:
-    """`count` copies of an environment; one that has ended begins anew. Every episode that ended is kept."""
+    """`count` copies of an environment; a copy whose episode has ended begins the next one. Every ended episode is kept."""
 
     def __init__(self, environment: str, count: int, seed: int) -> None:
         self.scenes = [simulators.make(environment) for _ in range(count)]

@@ -14,7 +14,7 @@ from tasks.offline.environments import simulators
 
 
 class Explorer:
-    """One environment, played on and on by a policy that learns; what is remembered is normalised as the policy does it.
+    """One environment, played on and on by a policy that learns; the observations in the memory are normalised as the policy does it.
 
     Episodes are reset with `seed`, `seed` + 1, .. so that with the same actions the same happens: a state that was saved in
     the middle of an episode is reached again by playing it.
@@ -30,7 +30,7 @@ class Explorer:
         self.observation = self._reset()
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """Batches of what is remembered, without end; the environment goes on by some steps before each."""
+        """Batches from the memory, without end; the environment goes on by some steps before each."""
         while self.replay.added < self.config.warmup:
             self._step(self._random())
         while True:

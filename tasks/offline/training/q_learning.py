@@ -17,7 +17,7 @@ from tasks.offline.training.learners import Learner
 
 
 def network(config: QConfig, dataset: StoredDataset) -> QValues:
-    """A new network, normalising as the data are distributed; DataError with one line if actions are not a finite set."""
+    """A new network, which normalises by the data's mean and deviation; DataError with one line if actions are not a finite set."""
     if not dataset.spaces.discrete:
         raise DataError(f"data set {dataset.name}: actions are continuous; Q-values of every action need a finite set")
     policy = QValues(dataset.spaces, config.hidden, config.gamma)
@@ -26,7 +26,7 @@ def network(config: QConfig, dataset: StoredDataset) -> QValues:
 
 
 def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch]) -> Learner:
-    """Learns from these batches; they are normalised as the policy does it."""
+    """A learner from these batches, which are normalised as the policy does it."""
     target = Target(policy.layers, every=config.target_every, rate=config.target_rate)
     optimizer = Adam(policy.parameters(), config.learning_rate)
     steps = dqn.fit(policy, target, optimizer, batches, objective)
@@ -34,14 +34,14 @@ def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iter
 
 
 def offline(config: QConfig, objective: dqn.Loss, dataset: StoredDataset, generator: torch.Generator) -> Learner:
-    """Learns from the data set alone."""
+    """A learner from the data set alone."""
     policy = network(config, dataset)
     data = normalised(policy.normaliser, dataset.transitions)
     return learner(config, objective, policy, data.batches(config.batch_size, generator))
 
 
 def normalised(normaliser: Normaliser, data: Transitions) -> Transitions:
-    """The data as the network sees them: once for all, which costs less than in each step."""
+    """The data with normalised observations: once for all steps, which costs less than in each."""
     return replace(
         data, observations=normaliser(data.observations), next_observations=normaliser(data.next_observations)
     )

@@ -1,4 +1,4 @@
-"""The policies that record data, and the critic beside them: small tanh networks that act by chance."""
+"""The policies that record data, and the critic beside them: small tanh networks; the policies draw their actions at random."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from tasks.algorithms.common.linear import Linear
 from tasks.algorithms.offline.networks.mlp import Network, Spaces
 
-BOUND = 10.0  # of normalised observations and rewards
+BOUND = 10.0  # normalised observations and rewards are clipped to it
 
 
 class Tanh(Network):
-    """Two-sided activations and orthogonal weights, the last layer's scaled by `gain`."""
+    """A network with tanh activations and orthogonal initial weights, the last layer's scaled by `gain`."""
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], outputs: int, gain: float) -> None:
         super().__init__(spaces, hidden, outputs)
@@ -32,9 +32,9 @@ class Tanh(Network):
 
 
 class Behaviour(Tanh):
-    """The policy: probabilities of discrete actions, or a Gaussian with one deviation a component in all states.
+    """The policy: probabilities of discrete actions, or a Gaussian whose deviations are the same in all states.
 
-    Untrained it prefers nothing: all actions are equally likely, or normal around 0.
+    Untrained it prefers no action: all are equally likely, or normal around 0.
     """
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
@@ -67,7 +67,7 @@ class Behaviour(Tanh):
 
 
 class Sampled:
-    """The policy's random actions instead of its most probable ones, as a policy for tasks/offline/environments/rollouts.py to play."""
+    """The policy drawing its actions at random instead of taking the most probable ones; tasks/offline/environments/rollouts.py plays it."""
 
     def __init__(self, policy: Behaviour, seed: int) -> None:
         self.policy, self.generator = policy, torch.Generator().manual_seed(seed)

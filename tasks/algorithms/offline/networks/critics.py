@@ -11,7 +11,7 @@ from tasks.algorithms.offline.transitions import Batch
 
 METRICS = {
     "critic_loss": "The critics' mean squared errors to their targets, summed over the critics.",
-    "q": "The mean Q(s, a) of the data's actions, a discounted return; if it only ever rises, the values have run off.",
+    "q": "The mean Q(s, a) of the data's actions, a discounted return; if it never stops rising, the values diverge.",
 }
 
 
@@ -44,7 +44,7 @@ class Critics(nn.Module):
 
 
 def bellman(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
-    """r + gamma V(s'), where V counts unless the episode terminated: a truncated one goes on. (B,)."""
+    """r + gamma V(s'): (B,). V(s') counts unless the episode terminated; a truncated one would have gone on."""
     return batch.rewards + gamma * ~batch.terminated * next_values
 
 

@@ -1,4 +1,4 @@
-"""The small networks of the offline methods; each knows how to act, and all that it needs to do so is in its state.
+"""The small networks of the offline methods; each can act, and its state holds all that it needs for that.
 
 `act` is greedy: the most probable, the highest-valued or the mean action. Observations are normalised inside, by buffers
 that are saved with the weights, so that training and evaluation cannot differ in it.
@@ -26,7 +26,7 @@ class Spaces:
 
 
 def spaces(transitions: Transitions, actions: int) -> Spaces:
-    """Those of a data set; `actions` is the number of discrete actions or the size of the action vector."""
+    """The spaces of a data set; `actions` is the number of discrete actions or the size of the action vector."""
     return Spaces(transitions.observations.shape[1], actions, transitions.discrete)
 
 
@@ -77,7 +77,7 @@ class Network(nn.Module):
 
     @property
     def sizes(self) -> dict[str, object]:
-        """What it is made from beside its spaces, as JSON has it: all that tasks/offline/policies/files.py needs to load it."""
+        """The arguments that it is made from besides its spaces, as JSON values; tasks/offline/policies/files.py loads it by them."""
         return {"hidden": list(self.hidden)}
 
     def forward(self, observations: Tensor) -> Tensor:
@@ -107,12 +107,12 @@ class QValues(Preferences):
 
     @property
     def sizes(self) -> dict[str, object]:
-        """With the discount: it is the unit of the values."""
+        """The sizes and the discount, which says what the values mean."""
         return {**super().sizes, "gamma": self.gamma}
 
     @torch.no_grad()
     def values(self, observations: Tensor) -> Tensor:
-        """What it believes to get from here on, max Q: (M, O) to (M,)."""
+        """The return that it expects from here on, max Q: (M, O) to (M,)."""
         return self(observations).amax(dim=-1)
 
 

@@ -12,12 +12,12 @@ from torch.nn import functional
 
 from tasks.algorithms.offline.networks.mlp import MeanAction, Network, Preferences, Spaces
 
-LOG_DEVIATION = (-5.0, 2.0)  # of a Gaussian; beyond, its density is a spike or flat
+LOG_DEVIATION = (-5.0, 2.0)  # bounds for a Gaussian; beyond them its density is a spike or flat
 INSIDE = 0.999  # recorded actions at the box's edge are read as this: tanh reaches 1 only at infinity
 
 
 def gaussian_log_density(noise: Tensor, log_deviation: Tensor) -> Tensor:
-    """Of x = mean + deviation * noise, summed over components: (.., A) to (..)."""
+    """The log density of x = mean + deviation * noise, summed over components: (.., A) to (..)."""
     return -(noise.square() / 2 + log_deviation + log(2 * pi) / 2).sum(-1)
 
 
@@ -35,7 +35,7 @@ class Categorical(Preferences):
 
 
 class Gaussian(MeanAction):
-    """N(tanh mean, one deviation a component in all states): its density is finite at the edge of the box."""
+    """A Gaussian whose mean is a tanh and whose deviations are the same in all states; its density is finite at the box's edge."""
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
         super().__init__(spaces, hidden)

@@ -1,4 +1,4 @@
-"""A network that follows another, so that what is bootstrapped from moves less than what is learned."""
+"""A network that follows another one, so that bootstrapped targets change less than the network that is trained."""
 
 from copy import deepcopy
 
@@ -24,12 +24,12 @@ class Target(nn.Module):
         self.every, self.rate = every, rate
 
     def forward(self, observations: Tensor) -> Tensor:
-        """What the copy says."""
+        """The copy's output."""
         said: Tensor = self.network(observations)
         return said
 
     def update(self, online: nn.Module) -> None:
-        """Count one update of `online`, and follow it when it is time."""
+        """Count one update of `online`; follow it at every `every`-th."""
         self.updates += 1
         if int(self.updates) % self.every == 0:
             follow(self.network, online, self.rate)

@@ -1,4 +1,4 @@
-"""A small GPT-2 stack without embeddings: vectors in, hidden states out, and no more of them than are asked for.
+"""A small GPT-2 stack without embeddings: vectors in, hidden states out, at the requested positions only.
 
 It computes what transformers' GPT2Model does (with ReLU, and position embeddings of zero), in three quarters of the time:
 where only some positions are read, the last layer computes only those.
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class Trunk(Protocol):
-    """A stack of transformer blocks without embeddings or head, ours or another's."""
+    """A stack of transformer blocks without embeddings or head, our own or a Hugging Face model's."""
 
     @property
     def width(self) -> int:
@@ -56,7 +56,7 @@ class Trunk(Protocol):
 
     @property
     def sizes(self) -> Mapping[str, object]:
-        """What it is made from, as JSON has it."""
+        """The arguments that it is made from, as JSON values."""
         ...
 
     def __call__(self, embeddings: Tensor, positions: Tensor | None = None) -> Tensor:

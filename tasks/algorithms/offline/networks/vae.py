@@ -1,4 +1,4 @@
-"""A conditional variational autoencoder of the data's actions: a behaviour model that several modes do not blur."""
+"""A conditional variational autoencoder of the data's actions: a behaviour model that can have several modes."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces, mlp
 
 KL_WEIGHT = 0.5  # of the latent's divergence against the squared error, as in BCQ's and BEAR's code
-LATENT_LIMIT = 0.5  # of the latent when sampling, as there: keeps to what was seen often
+LATENT_LIMIT = 0.5  # bound on the latent when sampling, as in that code: keeps to actions that were seen often
 
 
 class ActionModel(nn.Module):
