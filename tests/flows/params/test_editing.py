@@ -294,6 +294,6 @@ def test_a_stage_that_the_running_code_does_not_have_is_one_line(tmp_path: Path)
     for folder in ("tasks/language", "tasks/language/configs"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "lengths.py").touch()
-    told = r"^tasks/language/configs/lengths.py: no LengthsConfig is known; it must be there, and posttrain runs the code in /"
+    told = r"^tasks/language/configs/lengths.py: no class LengthsConfig found; posttrain runs the code in /"
     with pytest.raises(ParameterError, match=told):
         checking.sections(tmp_path)

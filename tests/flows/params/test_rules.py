@@ -52,7 +52,7 @@ TOGETHER = {
         "mixture.datasets.0.location: data/raw/prompts/x.jsonl does not exist"
     ),
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: reward_model')}]": (
-        "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks it"
+        "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks for it"
     ),
     **{
         f"{name}.reward.reward_model=1.0": f"{name}.reward_model_path: expected a folder with a model, since "
