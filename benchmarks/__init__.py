@@ -1,1 +1,1 @@
-"""What is measured, against whom, by one command each."""
+"""Measurements and comparisons, each made by one command."""

@@ -1,19 +1,19 @@
-"""Numbers that people read against the results they come from: `python -m benchmarks.claims` is red on a difference.
+"""Checks the numbers of pages against the results that they come from: `python -m benchmarks.claims` fails on a difference.
 
-A benchmark writes what it measured to benchmarks/results/NAME.json, and benchmarks/NAME.md is `render` of that, to the
-byte. In README.md and LOG.md a comment behind a sentence says where a number of it comes from, and the sentence's number
-must be that one, rounded as it is written:
+A benchmark writes its measurements to benchmarks/results/NAME.json, and benchmarks/NAME.md is what `render` makes of that file, byte
+for byte. In README.md and LOG.md a comment after a sentence names the source of a number. The number in the sentence must be
+the source's, rounded as it is written:
 
     <!-- claim: 60.3 % = seeds.json: policies / grpo / 0 / strict_mean_at_8 / mean -->
     <!-- claim: 3.8 times = max rl.md: Rollouts, tokens a second * / * / times as fast -->
 
 A source is a file of benchmarks/results or benchmarks (a table's cell by heading, row and column; its first number counts),
-then keys, where `*` stands for anything; of several values min, max or mean is taken. A table between `<!-- made: NAME.FUNCTION -->`
+then keys, where `*` stands for anything; min, max or mean chooses among several values. A table between `<!-- made: NAME.FUNCTION -->`
 and `<!-- end -->` must be what FUNCTION makes of the result. In README.md and in the pages on algorithms every number with a
-unit of measurement needs a claim in its paragraph, or `<!-- given: 95 % -->` where it was set and not measured, or `<!-- logged:
-24 min 55 s -->` where LOG.md has it and no file of results. A table below `<!-- quoted: benchmarks/seeds.md -->` has that page's
-lines. A paragraph of LOG.md that cites a page of benchmarks has a claim, or names the commit that its numbers are of. `--write`
-renders anew.
+unit of measurement needs a claim in its paragraph, or `<!-- given: 95 % -->` if it was set and not measured, or `<!-- logged:
+24 min 55 s -->` if only LOG.md has it. The rows of a table below `<!-- quoted: benchmarks/seeds.md -->` must stand
+in that page. A paragraph of LOG.md that cites a page of benchmarks must have a claim, or name the commit of its numbers.
+`--write` renders the pages anew.
 """
 
 import argparse
@@ -43,7 +43,7 @@ PICK: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "mean
 
 
 def tables(markdown: str) -> dict[str, Any]:
-    """The tables of a page: heading, row and column to the cell's first number."""
+    """The tables of a page: (heading, row, column) -> the cell's first number."""
     found: dict[str, Any] = {}
     heading, columns = "", None
     for line in markdown.splitlines():
@@ -64,7 +64,7 @@ def tables(markdown: str) -> dict[str, Any]:
 
 
 def values(tree: Any, path: list[str]) -> Iterator[float]:
-    """The numbers at `path`, whose keys may hold `*`; a list has its places for keys."""
+    """The numbers at `path`, whose keys may hold `*`; the keys of a list are its indices."""
     if not path:
         if isinstance(tree, int | float):
             yield float(tree)
@@ -76,7 +76,7 @@ def values(tree: Any, path: list[str]) -> Iterator[float]:
 
 
 def measured(root: Path, of: str | None, file: str, path: str) -> float:
-    """What a source says; ValueError in one line where it is not there, or is several values and none is chosen."""
+    """The value of a source; ValueError in one line if there is none, or several and none is chosen."""
     place = root / "benchmarks" / ("results" if file.endswith(".json") else "") / file
     if not place.is_file():
         raise ValueError(f"{place.relative_to(root)} is not there")
@@ -88,7 +88,7 @@ def measured(root: Path, of: str | None, file: str, path: str) -> float:
 
 
 def agrees(text: str, value: float) -> bool:
-    """Whether `text`, such as `60.3 %`, `10 min 39 s` or `1,578`, is `value` as rounded there; minutes are of seconds."""
+    """Whether `text`, such as `60.3 %`, `10 min 39 s` or `1,578`, is `value` rounded to its digits; times have values in seconds."""
     parts = NUMBER.findall(text)
     if len(parts) == 2 and "min" in text:
         return int(parts[0]) * 60 + int(parts[1]) == round(value)
@@ -101,7 +101,7 @@ def agrees(text: str, value: float) -> bool:
 
 
 def wrong_claims(root: Path, page: str) -> Iterator[str]:
-    """A line for each claim of a page that its source or its sentence denies."""
+    """A line for each claim of a page that disagrees with its source or its sentence."""
     for paragraph in paragraphs(root, page):
         plain = COMMENT.sub("", paragraph)
         for claim in CLAIM.finditer(paragraph):
@@ -119,7 +119,7 @@ def wrong_claims(root: Path, page: str) -> Iterator[str]:
 
 
 def unbacked(root: Path, page: str) -> Iterator[str]:
-    """A line for each number with a unit that nothing in its paragraph backs."""
+    """A line for each number with a unit that has no claim or other source in its paragraph."""
     for paragraph in paragraphs(root, page):
         if QUOTED.match(paragraph):
             continue
@@ -131,7 +131,7 @@ def unbacked(root: Path, page: str) -> Iterator[str]:
 
 
 def misquoted(root: Path, page: str) -> Iterator[str]:
-    """A line for each quoted row, and each logged text, that its source or its own paragraph lacks."""
+    """A line for each quoted row or logged text that is missing in its source or its own paragraph."""
     for source, table in QUOTED.findall((root / page).read_text()):
         there = (root / source).read_text().splitlines() if (root / source).is_file() else []
         rows = [row for row in table.splitlines() if set(row) - {*"|- "} and row not in there]
@@ -147,7 +147,7 @@ def misquoted(root: Path, page: str) -> Iterator[str]:
 
 
 def uncertain(root: Path) -> Iterator[str]:
-    """A line for each paragraph of the log that cites a benchmark's page, which changes, and neither claim nor commit."""
+    """A line for each paragraph of the log that cites a benchmark's page but has neither claim nor commit; such pages change."""
     for paragraph in paragraphs(root, "LOG.md"):
         cited = re.search(r"benchmarks/\w+\.md", COMMENT.sub("", paragraph))
         if cited and not CLAIM.search(paragraph) and not re.search(r"commit [0-9a-f]{7}", paragraph):
@@ -155,12 +155,12 @@ def uncertain(root: Path) -> Iterator[str]:
 
 
 def paragraphs(root: Path, page: str) -> list[str]:
-    """A page's paragraphs, tables and items, without code and without what is made."""
+    """A page's paragraphs, tables and items, without code and rendered tables."""
     return re.split(r"\n\s*\n", MADE.sub("", FENCED.sub("", (root / page).read_text())))
 
 
 def rendered(root: Path) -> dict[Path, str]:
-    """Every page that is made of results, wholly or in part, as it should read."""
+    """Every page that is made of results, wholly or in part, with the text that it should have."""
     pages: dict[Path, str] = {}
     for result in sorted((root / "benchmarks/results").glob("*.json")):
         module = importlib.import_module(f"benchmarks.{result.stem}")
@@ -178,7 +178,7 @@ def rendered(root: Path) -> dict[Path, str]:
 
 
 def faults(root: Path) -> list[str]:
-    """Everything that is not as the results say, one line each."""
+    """One line for each difference from the results."""
     changed = [
         f"{page.relative_to(root)}: not what is made of its result"
         for page, text in rendered(root).items()
@@ -191,7 +191,7 @@ def faults(root: Path) -> list[str]:
 
 
 def main() -> None:
-    """Check, or with --write render anew first."""
+    """Check; with --write render anew first."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.claims", description=__doc__)
     parser.add_argument("--write", action="store_true", help="render the pages and tables that are made of results")
     if parser.parse_args().write:

@@ -1,7 +1,7 @@
 """The engine against plain `dvc repro`: `python -m benchmarks.engine` writes benchmarks/engine.md.
 
-Both run the same toy pipelines as whole processes, turn about, in repositories of their own under a temporary folder.
-`posttrain` does all that it does for a user: Prefect's server and flow, an MLflow run for each stage, checks.
+Both run the same toy pipelines as whole processes, in turn, in repositories of their own under a temporary folder.
+`posttrain` does all its work for a user: Prefect's server and flow, an MLflow run for each stage, checks.
 """
 
 import json
@@ -23,13 +23,13 @@ RESULT = Path(__file__).with_suffix(".md")
 ROUNDS, LARGE_ROUNDS = 5, 3
 STAGES, LARGE_STAGES, LARGE_MB = 15, 8, 200
 TOOLS = {"posttrain": ["flows.cli", "run", "last"], "dvc repro": ["dvc", "repro"]}
-# A megabyte that differs by stage and run, over and over: writing costs little, hashing what any out costs.
+# One random megabyte, written repeatedly: writing is cheap, and hashing costs as much as for any out.
 WRITE = "import os,sys;b=os.urandom(2**20);f=open(sys.argv[1],'wb');[f.write(b) for _ in range(int(sys.argv[2]))]"
 
 
 @dataclass
 class Case:
-    """One line of the table. `prepare` brings a repository to the state in which the command is timed."""
+    """One line of the table. `prepare` puts a repository into the state in which the command is timed."""
 
     name: str
     stages: dict[str, dict[str, object]]
@@ -47,7 +47,7 @@ def chain(length: int) -> dict[str, dict[str, object]]:
 
 
 def fan() -> dict[str, dict[str, object]]:
-    """Independent stages with large outs, and one that reads nothing of them but needs them all."""
+    """Independent stages with large outs, and a last stage that depends on all outs but reads none."""
     names = [f"large{index}" for index in range(LARGE_STAGES)]
     large: dict[str, dict[str, object]] = {
         name: {"cmd": f"python write.py {name} {LARGE_MB}", "deps": ["input"], "outs": [name]} for name in names
@@ -61,7 +61,7 @@ def change(root: Path) -> None:
 
 
 def empty(root: Path) -> None:
-    """New input, and nothing left of the large outs of the round before."""
+    """New input, and the large outs of the previous round deleted."""
     change(root)
     for path in [*root.glob("large*"), root / ".dvc/cache/files"]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -76,7 +76,7 @@ CASES = [
 
 
 def repository(root: Path, stages: dict[str, dict[str, object]]) -> Path:
-    """A repository with the stages, run once, so that MLflow's and Prefect's tables are there."""
+    """A repository with the stages, run once, so that MLflow's and Prefect's tables exist."""
     root.mkdir()
     subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
     subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
@@ -99,7 +99,7 @@ def seconds(tool: str, root: Path) -> float:
 
 
 def measure(case: Case, folder: Path) -> dict[str, list[float]]:
-    """The times of each tool, turn about, after one run each that does not count."""
+    """The times of each tool, in turn, after one warm-up run each."""
     roots = {tool: repository(folder / tool.replace(" ", "-"), case.stages) for tool in TOOLS}
     times: dict[str, list[float]] = {tool: [] for tool in TOOLS}
     for counted in [False] + [True] * case.rounds:
@@ -118,7 +118,7 @@ def row(name: str, ours: float, plain: float, spread: str = "") -> str:
 
 
 def machine(*packages: str) -> str:
-    """The machine, without its name, and the versions of Python and of these packages."""
+    """The machine, without its host name, and the versions of Python and of these packages."""
     info = Path("/proc/cpuinfo")
     models = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
     cpu = models[0] if models else platform.machine()

@@ -1,6 +1,6 @@
 """Reading a Minari data set against Minari's own reader: `python -m benchmarks.episodes` writes benchmarks/episodes.md.
 
-Both read the same file, which we wrote, and take turns. `--quick` measures nothing worth reading: it shows that all of it runs.
+Both read the same file, which our code wrote, and take turns. `--quick` only shows that everything runs; its times mean nothing.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ENVIRONMENT, SEEN, TAKEN = "Hopper-v5", 11, 3
 
 @dataclass(frozen=True)
 class Case:
-    """A line of the table: so many episodes of between `shortest` and `longest` steps."""
+    """A line of the table: a number of episodes of between `shortest` and `longest` steps."""
 
     name: str
     count: int
@@ -55,7 +55,7 @@ def made_up(case: Case, count: int) -> list[Episode]:
 
 
 def measure(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list[float]]:
-    """Seconds of the processor: Minari's reader, ours, and all that a stage does to have the data set, checked, as tensors."""
+    """Seconds of processor time: Minari's reader, our reader, and a stage's whole work to check the data set and load it as tensors."""
     path = folder / "made-up"
     stored.write(path, ENVIRONMENT, made_up(case, count), Reference(0.0, 1.0), {})
     storage = MinariStorage.read(path / "data")
@@ -82,7 +82,7 @@ def row(case: Case, seconds: dict[str, list[float]]) -> str:
 
 
 def introduction(rounds: int, load: float) -> list[str]:
-    """What was measured, on what, and how."""
+    """What was measured, on which machine, and how."""
     return [
         "# Reading a data set, against Minari's reader",
         "",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.fault_runs import ROOT, Toy, choose, mended
 
-LIMIT = 120.0  # seconds, for anything
+LIMIT = 120.0  # seconds, for any command
 
 
 @dataclass
@@ -20,11 +20,11 @@ class Command:
     """`posttrain run` on the pipeline, as a process of its own."""
 
     template: Path
-    seconds: float  # that an undisturbed run takes
+    seconds: float  # of an undisturbed run
 
     @classmethod
     def prepared(cls, folder: Path) -> "Command":
-        """Nothing has run; each stage takes a moment."""
+        """A pipeline in which nothing has run and each stage takes a moment."""
         toy = Toy.prepared(folder, "first")
         choose(toy.template, seconds=0.3)
         one = cls(toy.template, 0.0)
@@ -49,7 +49,7 @@ class Command:
             )
 
     def signalled(self, kind: str, moment: float, which: float) -> list[str]:
-        """A signal after this share of a run's time to one of its processes; then a plain run."""
+        """Send a signal to one process of a run after this share of its usual time; then make a plain run."""
         with Toy(self.template).copy() as root:
             run = self.start(root, "run", "d")
             time.sleep(moment * self.seconds)
@@ -65,7 +65,7 @@ class Command:
             return left + mended(root)
 
     def beside(self, other: str, later: float) -> list[str]:
-        """Another command on the same repository; then a plain run."""
+        """Run another command on the same repository at the same time; then make a plain run."""
         with Toy(self.template).copy() as root:
             run = self.start(root, "run", "d")
             time.sleep(later * self.seconds)
@@ -81,11 +81,11 @@ class Command:
             odd = [f"exit {code}" for code, fine in zip(ended, ({0, 1, 2}, codes), strict=True) if code not in fine]
             return odd + mended(
                 root, lineage=other != "repro"
-            )  # the stages here record nothing under plain dvc, as real ones do
+            )  # real stages record themselves under plain dvc, these do not
 
 
 def below(pid: int) -> list[int]:
-    """The processes that it started, and theirs."""
+    """All descendants of the process."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -99,7 +99,7 @@ def below(pid: int) -> list[int]:
 
 
 def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str]:
-    """Processes that work in the repository after the command has ended."""
+    """Processes that still work in the repository after the command has ended."""
     deadline = time.monotonic() + patience
     while True:
         alive = []

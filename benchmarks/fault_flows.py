@@ -1,8 +1,8 @@
-"""The real flows at preset tiny's size, which benchmarks/faults.py stops again and again until they have come to their end.
+"""The real flows at preset tiny's size, which benchmarks/faults.py stops repeatedly until they are complete.
 
-A trial is one signal. The next trial goes on with what the one before it left, so that every stage is hit in its turn; when a
-run reaches its end, or has been stopped `ROUND` times, a plain run must end well, with the outs of an undisturbed run, byte
-for byte. Then everything that was made is thrown away, and it begins again with the other flow.
+A trial is one signal. The next trial continues from what the previous one left, so that every stage is hit in turn. When a
+run is complete, or the flow has been stopped `ROUND` times, a plain run must succeed and leave the outs of an undisturbed run,
+byte for byte. Then all results are deleted, and a new round begins with the other flow.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ MADE = (
     "offline_report.html",
     "offline_report.md",
 )
-ROUND = 40  # signals, after which a plain run must do the rest
+ROUND = 40  # signals at most, before a plain run must do the rest
 LIMIT = 900.0  # seconds, for a whole run
 
 
 @dataclass
 class Flows:
-    """A copy of this repository, and what an undisturbed run of each flow makes."""
+    """A copy of this repository, and the outs of an undisturbed run of each flow."""
 
     root: Path
     hashes: dict[str, dict[str, str]]  # flow -> path -> md5
@@ -44,7 +44,7 @@ class Flows:
 
     @classmethod
     def prepared(cls, folder: Path) -> "Flows":
-        """Both flows have run once; nothing of it is left."""
+        """A copy in which both flows have run once and their results have been deleted."""
         root = folder / "posttrain"
         listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         for name in filter(lambda name: (ROOT / name).is_file(), listed.splitlines()):
@@ -54,7 +54,7 @@ class Flows:
         pipeline = (root / "dvc.yaml").read_text()
         (root / "dvc.yaml").write_text(
             pipeline.replace("{cpu: 2,", "{cpu: 1,").replace("--threads 2", "--threads 1")
-        )  # on two, stages this small take longer
+        )  # on two threads, stages this small take longer
         flows = cls(root, {})
         assert flows.start("preset", "tiny").wait(LIMIT) == 0
         for flow in FLOWS:
@@ -79,7 +79,7 @@ class Flows:
             )
 
     def said(self) -> str:
-        """What the last command printed."""
+        """The output of the last command."""
         return (self.root.parent / "command.log").read_text(errors="replace")
 
     def outs(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ class Flows:
         return {out["path"]: out["md5"] for stage in lock["stages"].values() for out in stage["outs"]}
 
     def clean(self) -> None:
-        """Away with all that runs made."""
+        """Delete all that runs made."""
         made = [self.root / name for name in MADE] + [
             path for path in (self.root / "data").iterdir() if path.name != "raw"
         ]
@@ -100,7 +100,7 @@ class Flows:
         self.stops = 0
 
     def signalled(self, flow: str, kind: str, seconds: float, which: float, last: bool) -> tuple[bool, list[str]]:
-        """A signal so long after the start, to one of the run's processes: whether the round is over, and what is wrong.
+        """Send a signal to one of the run's processes some seconds after its start; whether the round is over, and what is wrong.
 
         With `last` the round ends with it.
         """
@@ -127,7 +127,7 @@ class Flows:
         return True, found
 
     def mended(self, flow: str) -> list[str]:
-        """A plain run, and what is wrong after it."""
+        """Make a plain run; what is wrong after it."""
         if (ended := self.start("run", flow).wait(LIMIT)) != 0:
             return [f"the next run ends with exit {ended}: {self.said()[-500:]}"]
         found = [f"{path} differs" for path, md5 in self.outs().items() if self.hashes[flow].get(path) != md5]

@@ -1,4 +1,4 @@
-"""Values that no parameter may have, made from the schema: out of type, of range and of shape."""
+"""Invalid values of parameters, made from the schema: of the wrong type, out of range, or of the wrong shape."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
 SECTIONS = checking.sections(ROOT)
 PARAMS = YAML(typ="safe").load(ROOT / "params.yaml")
-OTHERS: dict[str, list[Any]] = {  # of each type what is none of it
+OTHERS: dict[str, list[Any]] = {  # type -> values that are not of that type
     "integer": ["three", 1.5, True, [1], {"a": 1}, None, 10**400],
     "number": ["three", True, [1.0], {"a": 1.0}, None, float("inf"), float("nan")],
     "boolean": ["maybe", 1, [True], None],
@@ -32,7 +32,7 @@ def bad_values() -> Iterator[tuple[str, Any]]:
 
 
 def refused(scratch: Path, key: str, value: Any) -> list[str]:
-    """What is wrong with how params.yaml with this value is met: by --set, and by the file itself."""
+    """What is wrong with the response to this value, given by --set and in params.yaml itself."""
     shutil.copy(ROOT / "params.yaml", scratch)
     before = (scratch / "params.yaml").read_bytes()
     found = []
@@ -84,7 +84,7 @@ def _of(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]
 
 
 def _fits(value: Any, types: set[str]) -> bool:
-    """Whether a value is of one of the types, as JSON has them."""
+    """Whether a value has one of these JSON types."""
     kinds = {
         "null": value is None,
         "boolean": isinstance(value, bool),

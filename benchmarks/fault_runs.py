@@ -1,4 +1,4 @@
-"""Runs of a small pipeline that benchmarks/faults.py stops: in a child of this process, or as the command that people type."""
+"""Runs of a small pipeline that benchmarks/faults.py stops: in a child of this process, or as the `posttrain` command."""
 
 import contextlib
 import errno
@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate"}
-LINES = ("PlanError: ", "OSError: ", "PermissionError: ")  # of which flows/cli.py makes one line
+LINES = ("PlanError: ", "OSError: ", "PermissionError: ")  # flows/cli.py turns them into one line
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 SITUATIONS = ("first", "again", "restored")
 GRAPH: dict[str, list[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
@@ -60,13 +60,13 @@ def make(root: Path) -> None:
 
 
 def choose(root: Path, seconds: float = 0.0, **values: int) -> None:
-    """Set the stages' values; 1 where none is given."""
+    """Set the stages' values; 1 for a stage without one."""
     sections = {name: {"value": values.get(name, 1), "seconds": seconds} for name in GRAPH}
     (root / "params.yaml").write_text(json.dumps(sections))
 
 
 def expected(root: Path) -> dict[str, str]:
-    """What each stage's text must be."""
+    """The text that each stage must have written."""
     sections = json.loads((root / "params.yaml").read_text())
     texts: dict[str, str] = {}
     for name, needs in GRAPH.items():
@@ -75,7 +75,7 @@ def expected(root: Path) -> dict[str, str]:
 
 
 def whole_run(root: Path) -> dict[str, str]:
-    """Plan and bring all up to date, recorded, as `posttrain run` does without Prefect; each stage's state and reason."""
+    """Plan and bring all stages up to date with MLflow, as `posttrain run` does, but without Prefect; each stage's state and reason."""
     from flows.engine.coordinator import Coordinator
     from flows.engine.execute import Execution
     from flows.engine.mlflow_recording import FlowRun
@@ -96,12 +96,12 @@ def whole_run(root: Path) -> dict[str, str]:
 
 
 def waiting(planned: Sequence[Any]) -> set[str]:
-    """The planned stages that run."""
+    """The planned stages that are to run."""
     return {stage.name for stage in planned if stage.reason}
 
 
 def problems(root: Path, lineage: bool) -> list[str]:
-    """What is wrong after a run that was to mend everything."""
+    """What is wrong after a run that should have mended everything."""
     from flows.engine.plan import plan
 
     found = []
@@ -122,7 +122,7 @@ def problems(root: Path, lineage: bool) -> list[str]:
 
 
 def unfinished(root: Path) -> list[str]:
-    """What no run at work may have left: runs in MLflow, and paths that are reserved in DVC."""
+    """What no ended run may leave: running runs in MLflow, and reserved paths in DVC."""
     with closing(sqlite3.connect(root / "mlruns/mlflow.db")) as records:
         left = records.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
     found = [f"the run of {name} is left as running" for (name,) in left]
@@ -133,7 +133,7 @@ def unfinished(root: Path) -> list[str]:
 
 
 def breaks(root: Path, stage: str) -> list[str]:
-    """Where the lineage of a stage's outs ends too early."""
+    """The places where the lineage of a stage's outs breaks."""
     from flows.engine.lineage import Link, chain
 
     def notes(link: Link) -> Iterator[str]:
@@ -153,7 +153,7 @@ def execute(root: Path, statement: str) -> None:
 
 
 def in_child(act: Callable[[], Any]) -> tuple[int, Any]:
-    """Do it in a forked child, which has all imports already: its exit status (below 0: the signal) and what it returned."""
+    """Call the function in a forked child, which has all imports; its exit status (below 0: the signal) and its result."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover
@@ -178,7 +178,7 @@ def in_child(act: Callable[[], Any]) -> tuple[int, Any]:
 
 
 def hook(root: Path, act: Callable[[int], None]) -> None:
-    """Call `act` with 1, 2, .. before each change of the file system below `root` that Python makes in this process."""
+    """Before each change of the file system below `root` that this process makes by Python, call `act` with its number 1, 2, .."""
     count = 0
     inside = str(root)
 
@@ -194,13 +194,13 @@ def hook(root: Path, act: Callable[[int], None]) -> None:
 
 @dataclass(frozen=True)
 class Toy:
-    """The pipeline in a situation, to be copied for each trial."""
+    """The pipeline in a given state, copied for each trial."""
 
     template: Path
 
     @classmethod
     def prepared(cls, folder: Path, situation: str) -> "Toy":
-        """`first`: nothing has run; `again`: a value has changed; `restored`: it was changed and is back."""
+        """`first`: nothing has run; `again`: a value has changed; `restored`: a value was changed and set back."""
         template = folder / "template"
         make(template)
         os.environ["DVC_SITE_CACHE_DIR"] = str(folder / "site")
@@ -219,14 +219,14 @@ class Toy:
 
     @contextmanager
     def copy(self) -> Iterator[Path]:
-        """A copy at the same place each time, so that paths in records are as they were."""
+        """A copy, always at the same path, so that paths in records stay right."""
         place = self.template.parent / "trial"
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(self.template, place, symlinks=True)
         yield place
 
     def changes(self) -> int:
-        """How often a run changes the file system."""
+        """The number of changes that a run makes to the file system."""
         with self.copy() as root:
             seen = []
 
@@ -240,7 +240,7 @@ class Toy:
             return int(count)
 
     def trial(self, n: int, code: str | None) -> list[str]:
-        """The n-th change fails with this code, or is one that the process does not live to make; then a plain run."""
+        """Let the n-th change fail with this error code, or kill the process before it; then make a plain run."""
         with self.copy() as root:
 
             def fail(count: int) -> None:
@@ -264,7 +264,7 @@ class Toy:
 
 
 def mended(root: Path, lineage: bool = True) -> list[str]:
-    """A plain run, and what is wrong after it."""
+    """Make a plain run; what is wrong after it."""
     status, said = in_child(lambda: whole_run(root))
     bad = [
         f"{name}: {state}"

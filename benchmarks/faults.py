@@ -1,11 +1,12 @@
-"""What breaks: `python -m benchmarks.faults [CAMPAIGN ...] [--sample N] [--seed S]` stops, starves and misleads runs, and checks what is left.
+"""Fault injection: `python -m benchmarks.faults [CAMPAIGN ...] [--sample N] [--seed S]` disturbs runs and checks what they leave.
 
 Campaigns: `kills` (kill -9 before the n-th change of the file system, for every n of a first run, a re-run and a restored
 one), `errors` (that change fails instead: disk full, input/output error, no permission), `signals` (a signal at a random
-moment to a random process of the real command), `flows` (the same to both real flows at preset tiny's size), `together` (two runs, plain `dvc repro` or `dvc gc` at once) and `inputs`
-(each parameter out of type, range and shape). After each fault a plain run must come to its end with the right outs, complete
-lineage, and nothing left running or reserved. With `--sample` only so many trials of each are made, drawn by the seed.
-With `--keep` benchmarks/results/faults.json has what came out, and benchmarks/faults.md shows it.
+moment to a random process of the real command), `flows` (the same with both real flows at preset tiny's size), `together` (a run
+beside another run, plain `dvc repro` or `dvc gc`) and `inputs` (each parameter with values of the wrong type, range and shape).
+After each fault a plain run must succeed with the right outs and complete lineage, and leave nothing running or reserved.
+`--sample` limits the trials of each campaign, drawn by the seed. `--keep` writes the outcome to benchmarks/results/faults.json,
+which benchmarks/faults.md shows.
 """
 
 import argparse
@@ -27,12 +28,12 @@ RESULT, PAGE = ROOT / "benchmarks/results/faults.json", ROOT / "benchmarks/fault
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 PAIRS = ("run", "repro", "gc")
 MANY_SIGNALS, MANY_PAIRS = 300, 30
-LATEST = 15.0  # seconds after the start of a flow, in which some stages of preset tiny end
+LATEST = 15.0  # seconds after the start of a flow; some stages of preset tiny end in that time
 
 
 @dataclass
 class Outcome:
-    """A campaign's trials and what each failure was: how to make it again, and what was wrong."""
+    """The number of a campaign's trials, and its failures: how to repeat each one, and what was wrong."""
 
     trials: int = 0
     failures: list[str] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Outcome:
 
 
 def chosen(trials: Sequence[Any], sample: int | None, rng: random.Random) -> list[Any]:
-    """All of them, or so many at random, in order."""
+    """All trials, or a random sample of them, in order."""
     if sample is None or sample >= len(trials):
         return [*trials]
     return [trials[index] for index in sorted(rng.sample(range(len(trials)), sample))]
@@ -117,7 +118,7 @@ CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tup
 
 
 def run(names: Sequence[str], sample: int | None, seed: int) -> dict[str, Outcome]:
-    """Make the campaigns' trials; what fails is printed as it comes."""
+    """Make the campaigns' trials; failures are printed at once."""
     outcomes = {}
     for name in names:
         outcomes[name] = outcome = Outcome()
@@ -181,7 +182,7 @@ def main() -> None:
 
 
 def keep(name: str, outcome: Mapping[str, Any]) -> None:
-    """Write what came out of a campaign beside what is known of the others, and the page."""
+    """Add a campaign's outcome to the result file, and write the page."""
     before = json.loads(RESULT.read_text()) if RESULT.exists() else {"campaigns": {}, "conditions": ""}
     known = {**before["campaigns"], name: outcome}
     campaigns = {name: known[name] for name in CAMPAIGNS if name in known}

@@ -1,12 +1,12 @@
-"""What the tests notice: small faults put into the learning and the stages, one at a time, with mutmut.
+"""Mutation testing with mutmut: small faults are put into the learning and the stages, one at a time, to see whether tests fail.
 
 `python -m benchmarks.mutation --sample 150 --seed 0 [MODULE ...]` writes benchmarks/results/mutation.json, of which
 benchmarks/mutation.md is made (benchmarks/claims.py). Without --sample every fault is tried, which takes hours.
 
-mutmut keeps all faults of a module in one file, behind a switch, and runs for each the tests that call the function it is
-in. It works in a folder of links to this checkout, so uncommitted work counts. The tests of a folder are asked about its
-own modules alone, and slow tests are not run: a fault that only other tests notice counts as survived. So does one in a
-process of its own (math_worker's), where the switch is off.
+mutmut keeps all faults of a module in one file, behind a switch, and runs for each fault the tests that call the function with
+it. It works in a folder of links to this checkout, so uncommitted work counts. The tests of a folder are run only for its
+own modules, and slow tests are not run: a fault that only other tests notice counts as survived. So does a fault in code that
+runs in a process of its own (math_worker), where the switch is off.
 """
 
 import argparse
@@ -35,8 +35,8 @@ FOLDERS = (
     *LEARNING,
     *(f"tasks/language{folder}" for folder in ("", "/data", "/rewards", "/training")),
 )  # tests/ mirrors them
-BESIDE = ("params.yaml", "params.schema.json", "dvc.yaml", "presets", "flows", "benchmarks", "docs")  # what tests read
-KILLED, SURVIVED = ("killed", "timeout"), ("survived", "no tests")  # mutmut's words for what became of a fault
+BESIDE = ("params.yaml", "params.schema.json", "dvc.yaml", "presets", "flows", "benchmarks", "docs")  # tests read them
+KILLED, SURVIVED = ("killed", "timeout"), ("survived", "no tests")  # mutmut's words for the outcome of a fault
 CONFIG = """
 [tool.mutmut]
 source_paths = {sources}
@@ -52,7 +52,7 @@ use_git_change_detection = false
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: mutmut's name for it, the module, the function's lines that it takes away and those it puts there."""
+    """One fault: mutmut's name for it, the module, the function's lines that it removes and those that replace them."""
 
     name: str
     module: str
@@ -86,7 +86,7 @@ def mutants(root: Path, modules: Iterable[str]) -> list[Mutant]:
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
-    """The lines between those that two texts begin and end with alike."""
+    """The lines of two texts without their common beginning and end."""
     start = alike(before, after)
     parts = before[start:], after[start:]
     end = alike(*(part[::-1] for part in parts))
@@ -94,21 +94,21 @@ def difference(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
 
 
 def alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines two texts begin with alike."""
+    """The number of equal lines at the beginning of two texts."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def outcomes(root: Path, chosen: Sequence[Mutant], tests: Sequence[str]) -> dict[str, str]:
-    """What became of each of the faults, by name, when those of `tests` (paths below `root`) ran that reach it.
+    """The outcome of each fault, by name, under those of `tests` (paths below `root`) that reach it.
 
-    SystemExit with the end of mutmut's output where it does not come to its end: the tests must pass without a fault.
+    SystemExit with the end of mutmut's output if mutmut fails, as it does where a test fails without any fault.
     """
     from mutmut.stats import status_by_exit_code
 
     modules = sorted({mutant.module for mutant in chosen})
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        (scratch / "mutants").mkdir()  # Python forgets an entry of PYTHONPATH that is not there when it starts
+        (scratch / "mutants").mkdir()  # Python ignores entries of PYTHONPATH that do not exist when it starts
         sources = sorted({module.split("/")[0] for module in modules})
         beside = [path for path in BESIDE if (root / path).exists()]
         for path in (*sources, *beside, "tests"):
@@ -130,7 +130,7 @@ def outcomes(root: Path, chosen: Sequence[Mutant], tests: Sequence[str]) -> dict
 
 
 def counts(chosen: Iterable[Mutant], found: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """How many faults of each module there were, and how many were killed, survived or ended otherwise."""
+    """For each module the number of faults, and how many were killed, survived or ended otherwise."""
     table: dict[str, Counter[str]] = {}
     for mutant in chosen:
         outcome = found[mutant.name]
@@ -140,7 +140,7 @@ def counts(chosen: Iterable[Mutant], found: Mapping[str, str]) -> dict[str, dict
 
 
 def measure(modules: Sequence[str], sample: int | None, seed: int) -> dict[str, Any]:
-    """Try the faults, or a sample of them, folder by folder."""
+    """Try all faults or a sample, folder by folder."""
     known = mutants(ROOT, modules)
     chosen = known if sample is None else random.Random(seed).sample(known, min(sample, len(known)))
     found: dict[str, str] = {}
@@ -202,7 +202,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Try, and write the result."""
+    """Try the faults, and write the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation", description=__doc__)
     parser.add_argument("--sample", type=int, help="how many faults are tried; all without it")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")

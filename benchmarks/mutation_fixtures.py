@@ -1,7 +1,7 @@
-"""A pytest plugin for mutmut's first run, which asks what each test calls (benchmarks/mutation.py).
+"""A pytest plugin for mutmut's first run, which records the functions that each test calls (benchmarks/mutation.py).
 
-What a fixture of a whole file calls is called in the file's first test alone, and mutmut would ask no other test about it.
-So what has been called of a module counts for every later test of the file that has the module's name.
+A fixture of a whole file runs only in the file's first test, and mutmut would run no other test for the functions that it calls.
+So every function of a module that was called counts as called by each later test of the file with the module's name.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ CALLED: set[str] = set()  # functions, by mutmut's names for them: tasks.languag
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: Any) -> None:
-    """Before mutmut takes down what the test has called."""
+    """Runs before mutmut records what the test has called."""
     called = state()._stats
     CALLED.update(called)
     called.update(function for function in CALLED if item.path.name == f"test_{function.split('.')[-2]}.py")

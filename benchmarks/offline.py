@@ -1,7 +1,7 @@
 """Gradient steps a second against d3rlpy: `python -m benchmarks.offline` writes benchmarks/offline.md.
 
-Both sides train on the same made-up data and take turns, d3rlpy in a process of its own. What a step computes is equal on
-both (tests/oracles/test_d3rlpy.py). `--quick` measures nothing worth reading: it shows that all of it runs.
+Both sides train on the same made-up data and take turns, d3rlpy in a process of its own. Both compute the same in a
+step (tests/oracles/test_d3rlpy.py). `--quick` only shows that everything runs; its times mean nothing.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tasks.stage import keep_freed_memory
 RESULT = Path(__file__).with_suffix(".md")
 ROUNDS, QUICK_ROUNDS = 7, 2
 LUNAR_LANDER, HOPPER = Spaces(8, 4, discrete=True), Spaces(11, 3, discrete=False)
-EPISODES, LONGEST = 100, 500  # of the made-up data: lengths are uniform up to the longest
+EPISODES, LONGEST = 100, 500  # of the made-up data; lengths are uniform up to LONGEST
 SMALL = {"hidden": [256, 256], "batch_size": 256, "learning_rate": 3e-4, "gamma": 0.99, "target_every": 1000}
 SEQUENCE = {"heads": 1, "context": 20, "batch_size": 64, "timesteps": LONGEST, "clip": 0.25}
 SEQUENCE |= {"learning_rate": 1e-4, "scale": 1000.0}
@@ -39,8 +39,8 @@ class Case:
     name: str
     spaces: Spaces
     settings: dict[str, Any]
-    steps: int  # a round
-    half: bool = False  # whether it is measured in bfloat16 as well
+    steps: int  # in each round
+    half: bool = False  # whether bfloat16 is measured too
 
 
 CASES = [
@@ -72,7 +72,7 @@ CASES = [
 
 @dataclass
 class Rates:
-    """Steps a second of the processor, one entry a round."""
+    """Steps for each second of processor time, one entry for each round."""
 
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
@@ -93,7 +93,7 @@ def made_up(spaces: Spaces, episodes: int) -> Transitions:
 
 
 def measure(case: Case, rounds: int, steps: int, episodes: int, folder: Path) -> tuple[Rates, str]:
-    """The rates of both sides, turn about, after a round that does not count; and d3rlpy's version."""
+    """The rates of both sides, which take turns, after one warm-up round; and d3rlpy's version."""
     keep_freed_memory()
     data, rates = made_up(case.spaces, episodes), Rates()
     ours = Ours(data, case.spaces, 0, case.settings)
@@ -128,7 +128,7 @@ def row(case: Case, rates: Rates) -> str:
 
 
 def introduction(version: str, rounds: int, load: float, seconds: float) -> list[str]:
-    """What was measured, on what, and how."""
+    """What was measured, on which machine, and how."""
     return [
         "# Offline methods against d3rlpy: gradient steps a second",
         "",
@@ -151,7 +151,7 @@ def introduction(version: str, rounds: int, load: float, seconds: float) -> list
 
 
 def half_precision() -> bool:
-    """Whether this processor multiplies matrices in bfloat16 by itself."""
+    """Whether this processor has instructions for matrix products in bfloat16."""
     info = Path("/proc/cpuinfo")
     return info.exists() and any(flag in info.read_text() for flag in ("avx512_bf16", "amx_bf16"))
 

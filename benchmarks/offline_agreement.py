@@ -1,7 +1,7 @@
-"""What d3rlpy and our methods learn from one data set: `python -m benchmarks.offline_agreement data/transitions/NAME`.
+"""Compares what d3rlpy and our methods learn from one data set: `python -m benchmarks.offline_agreement data/transitions/NAME`.
 
-Both train for as many steps with the same sizes, batch, rates and discount, each on batches of its own; the policies of both
-are played by our code in the same episodes. Then one thing at a time is changed. Adds a section to benchmarks/offline_agreement.md.
+Both train for the same number of steps with the same sizes, batch, rates and discount, each on batches of its own. Our code plays
+the policies of both in the same episodes. Further lines change one setting at a time. Adds a section to benchmarks/offline_agreement.md.
 """
 
 import argparse
@@ -34,11 +34,11 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Run:
-    """One line: a method on one side, or on both."""
+    """One line of the table: a method on one side or on both."""
 
     method: str
-    change: str = ""  # what differs from the other lines of the method
-    ours: dict[str, Any] | None = field(default_factory=dict)  # settings beside the method's; None: not on this side
+    change: str = ""  # what differs from the method's first line
+    ours: dict[str, Any] | None = field(default_factory=dict)  # added to the method's settings; None: no run
     theirs: dict[str, Any] | None = field(default_factory=dict)
 
 
@@ -58,7 +58,7 @@ CHANGES = [
 
 
 class Lab:
-    """A data set and a d3rlpy; trains and plays."""
+    """A data set and a process with d3rlpy; trains and plays policies."""
 
     def __init__(self, dataset: StoredDataset, steps: int, episodes: int, theirs: peer.Peer, folder: Path) -> None:
         self.dataset, self.steps, self.episodes = dataset, steps, episodes
@@ -72,9 +72,9 @@ class Lab:
         return side.network
 
     def peers(self, settings: dict[str, Any], seed: int) -> Any:
-        """d3rlpy's policy: a network of ours that has its weights."""
+        """d3rlpy's policy: our network with d3rlpy's weights."""
         data, spaces = self.dataset.transitions, self.dataset.spaces
-        side = Ours(data, spaces, seed, settings)  # an untrained one
+        side = Ours(data, spaces, seed, settings)  # an untrained network
         scaler = side.network.normaliser
         known = {name: value for name, value in settings.items() if name not in ("normalise", "same")}
         if settings.get("normalise", True):
@@ -102,7 +102,7 @@ class Lab:
             yield torch.randint(len(self.dataset.transitions), (size,), generator=generator)
 
     def score(self, policy: Any) -> float:
-        """The policy's normalised score, over the same episodes for all."""
+        """The policy's normalised score; all policies play the same episodes."""
         played = play(self.dataset.environment, as_player(policy.eval()), self.episodes, SEED)
         return self.dataset.reference.score(float(played.returns.mean()))
 

@@ -1,4 +1,4 @@
-"""d3rlpy's side of comparisons: a script for a Python that has d3rlpy, and imports nothing of this repository.
+"""d3rlpy's side of comparisons: a script for a Python with d3rlpy; it imports nothing of this repository.
 
 It reads one command as JSON from each line of standard input and answers each with a line of JSON. Arrays pass through NPZ
 files, weights as the list `weight_0`, `weight_1`, .. in the order of `parameters()`. benchmarks/offline_peer.py talks to it.
@@ -19,7 +19,7 @@ from d3rlpy.preprocessing import StandardObservationScaler
 
 
 def configuration(settings):
-    """The algorithm's config, unbuilt; d3rlpy's default stands wherever `settings` has nothing to say."""
+    """The algorithm's config, unbuilt; what `settings` lacks has d3rlpy's default."""
     small = VectorEncoderFactory(settings.get("hidden", [settings.get("width")]))
     kind = {"adam": optimizers.AdamFactory, "sgd": optimizers.SGDFactory}[settings["optimizer"]]
     common = {"batch_size": settings["batch_size"]}
@@ -43,7 +43,7 @@ def configuration(settings):
         common |= {f"{part}_optim_factory": kind() for part in ("actor", "critic", "temp", "alpha")}
         common |= {f"{part}_learning_rate": rate for part in ("actor", "critic", "temp")}
         common |= {"gamma": settings["gamma"], "tau": settings["target_rate"], "n_action_samples": settings["samples"]}
-        held = {"alpha_learning_rate": 0.0, "initial_alpha": 1.0, "alpha_threshold": 0.0}  # alpha does not move
+        held = {"alpha_learning_rate": 0.0, "initial_alpha": 1.0, "alpha_threshold": 0.0}  # alpha is fixed
         return algos.CQLConfig(**common, **held, conservative_weight=settings["alpha"])
     common |= {"encoder_factory": small, "optim_factory": kind(), "learning_rate": rate}
     if method == "bc":
@@ -57,10 +57,10 @@ def configuration(settings):
 
 
 def dataset(data, actions, discrete, keep_last):
-    """An MDPDataset of whole episodes; their observations are those before each action, as many as there are actions.
+    """An MDPDataset of whole episodes; an episode has as many observations as actions, each before its action.
 
-    d3rlpy drops a truncated episode's last transition, since it has no next observation. `keep_last` gives it one, by an
-    idle step after it, which is then the one that is dropped.
+    d3rlpy drops a truncated episode's last transition, since it has no next observation. `keep_last` adds an
+    idle step, which gives that transition a next observation and is dropped in its place.
     """
     columns = {name: [] for name in ("observations", "actions", "rewards", "terminals", "timeouts")}
     for start, length in zip(np.cumsum(data["lengths"]) - data["lengths"], data["lengths"], strict=True):
@@ -82,7 +82,7 @@ def dataset(data, actions, discrete, keep_last):
 
 
 def minibatch(data, rows):
-    """These transitions as d3rlpy takes them."""
+    """These transitions in d3rlpy's form."""
     columns = {name: data[name][rows].astype(np.float32) for name in ("observations", "next_observations")}
     for name in ("actions", "rewards", "terminated"):
         columns[name] = data[name][rows].astype(np.float32).reshape(len(rows), -1)
@@ -95,7 +95,7 @@ class Side:
     """One algorithm and its data; each method is a command."""
 
     def make(self, settings, data, observation, action, seed):
-        """Build the algorithm, with weights of its own."""
+        """Build the algorithm, with its own initial weights."""
         torch.set_num_threads(1)
         d3rlpy.seed(seed)
         self.settings, self.data = settings, dict(np.load(data))
@@ -105,7 +105,7 @@ class Side:
         return {"versions": f"d3rlpy {d3rlpy.__version__} with torch {torch.__version__}"}
 
     def load(self, path, targets=None):
-        """Take weights from NPZ files; the target networks become copies of the online ones where none are given."""
+        """Take weights from NPZ files; target networks without a file become copies of the online ones."""
         modules = self.algo.impl.modules
         _fill(self._parameters(), path)
         if hasattr(modules, "targ_q_funcs"):
@@ -115,7 +115,7 @@ class Side:
         return {}
 
     def fit(self, count):
-        """Train as users do, on batches that d3rlpy draws; the processor's seconds that it took, and the transitions it has."""
+        """Train as users do, on batches that d3rlpy draws; the seconds of processor time, and the number of transitions."""
         if self.buffer is None:
             self.buffer = dataset(self.data, self.actions, self.settings["discrete"], self.settings["keep_last"])
         quiet = {"show_progress": False, "logger_adapter": NoopAdapterFactory()}
@@ -124,11 +124,11 @@ class Side:
         return {"seconds": time.process_time() - began, "transitions": self.buffer.transition_count}
 
     def update(self, rows):
-        """Train on these transitions, (K, B) row numbers in an NPZ file: what d3rlpy says the losses are."""
+        """Train on these transitions, (K, B) row numbers in an NPZ file; the losses that d3rlpy reports."""
         return {"losses": [self.algo.update(minibatch(self.data, chosen)) for chosen in np.load(rows)["rows"]]}
 
     def record(self, rows):
-        """As `update`, with the actions at which the critics were asked for values, in order; continuous CQL only."""
+        """As `update`, and also the actions that the critics valued, in order; continuous CQL only."""
         asked, forwarder = [], self.algo.impl._q_func_forwarder
         expected = forwarder.compute_expected_q
 
@@ -160,7 +160,7 @@ def _fill(parameters, path):
 
 
 def main():
-    """Answer until standard input ends. d3rlpy prints its log to standard output: it goes to standard error."""
+    """Answer until standard input ends. d3rlpy's log, which it prints to standard output, goes to standard error."""
     answers, sys.stdout = sys.stdout, sys.stderr
     side = Side()
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Our side of comparisons with d3rlpy: the learners that the stages run, made from the settings that d3rlpy is given too."""
+"""Our side of comparisons with d3rlpy: the stages' learners, built from the same settings as d3rlpy's."""
 
 import time
 from collections import deque
@@ -20,11 +20,11 @@ from tasks.algorithms.offline.windows import Episodes
 from tasks.offline.training import mean_metrics, q_learning
 
 Steps = Iterator[Mapping[str, Tensor]]
-LOG_EVERY = 100  # steps whose metrics become a row
+LOG_EVERY = 100  # steps whose metrics make one row
 
 
 class Ours:
-    """One algorithm and its data, as offline_d3rlpy.Side is on the other side."""
+    """One algorithm and its data, the counterpart of offline_d3rlpy.Side."""
 
     def __init__(self, data: Transitions, spaces: Spaces, seed: int, settings: Mapping[str, Any]) -> None:
         torch.manual_seed(seed)
@@ -33,7 +33,7 @@ class Ours:
         self.steps = steps
 
     def fit(self, count: int) -> float:
-        """Train for so many steps; the processor's seconds that it took."""
+        """Train for `steps` steps; the seconds of processor time."""
         began = time.process_time()
         deque(mean_metrics.rows(islice(self.steps, count), LOG_EVERY), maxlen=0)
         return time.process_time() - began
@@ -55,7 +55,7 @@ def _values(
         policy.normaliser.fit(data.observations)
     scaled = q_learning.normalised(policy.normaliser, data)
     loss = partial(objective, gamma=given["gamma"], double=True, huber=given.get("huber", True))
-    config = q_learning.QConfig.model_construct(  # all of it that a learner reads
+    config = q_learning.QConfig.model_construct(  # a learner reads nothing else of it
         learning_rate=given["learning_rate"], target_every=given["target_every"], target_rate=1.0
     )
     batches = scaled.batches(given["batch_size"], generator)

@@ -1,4 +1,4 @@
-"""d3rlpy in a Python of its own, asked one command at a time: it pins other versions of Gymnasium than this project."""
+"""d3rlpy in a Python of its own, since it pins another version of Gymnasium than this project; it answers one command at a time."""
 
 import json
 import os
@@ -24,11 +24,11 @@ DEFAULTS = {
     "discrete": True,
     "keep_last": False,
     "beta": 0.0,
-}  # what is said unless a case says more
+}  # defaults of a case
 
 
 def python() -> str:
-    """The Python that has d3rlpy; SystemExit with one line if there is none."""
+    """The Python with d3rlpy; SystemExit with one line if there is none."""
     found = os.environ.get(VARIABLE)
     if not found or not Path(found).is_file():
         raise SystemExit(HOW)
@@ -62,7 +62,7 @@ class Peer:
         self.process.wait(30)
 
     def ask(self, command: str, **given: Any) -> dict[str, Any]:
-        """The answer to one command of offline_d3rlpy.Side; SystemExit where the process has died."""
+        """The answer to one command of offline_d3rlpy.Side; SystemExit if the process has died."""
         self.there.write(json.dumps([command, given], default=str) + "\n")
         self.there.flush()
         line = self.back.readline()
@@ -71,7 +71,7 @@ class Peer:
         return dict(json.loads(line))
 
     def make(self, data: Path, actions: int, observation: int, seed: int, **settings: Any) -> str:
-        """Build an algorithm there; d3rlpy's version and its torch's."""
+        """Build an algorithm there; the versions of d3rlpy and its torch."""
         told = self.ask(
             "make", settings=DEFAULTS | settings, data=data, observation=observation, action=actions, seed=seed
         )
@@ -86,7 +86,7 @@ def write(transitions: Transitions, path: Path) -> Path:
 
 
 def write_weights(parameters: Sequence[Tensor], path: Path) -> Path:
-    """These parameters as NPZ, in their order, which is to be d3rlpy's."""
+    """These parameters as NPZ, in their order, which must be d3rlpy's."""
     np.savez(path, **{f"weight_{number}": p.detach().numpy() for number, p in enumerate(parameters)})
     return path
 
@@ -98,7 +98,7 @@ def write_rows(rows: Tensor, path: Path) -> Path:
 
 
 def read_arrays(path: Path, kind: str) -> list[Tensor]:
-    """What the peer saved: its `weight`s or its `gradient`s."""
+    """The arrays that the peer saved: `weight`s or `gradient`s."""
     with np.load(path) as arrays:
         count = sum(name.startswith(kind) for name in arrays)
         return [torch.from_numpy(arrays[f"{kind}_{number}"]) for number in range(count)]

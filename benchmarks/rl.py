@@ -1,7 +1,7 @@
 """Rollouts, GRPO and DPO steps against TRL: `python -m benchmarks.rl` writes benchmarks/rl.md.
 
-For each case both sides stand as processes of their own and take steps turn about, while the other waits. First the losses
-and gradients of both on one batch must be equal. `--quick` measures nothing worth reading: it shows that all of it runs.
+For each case both sides run in processes of their own and take steps in turn, while the other waits. First the losses
+and gradients of both on one batch must be equal. `--quick` only shows that everything runs; its times mean nothing.
 """
 
 import argparse
@@ -24,19 +24,19 @@ from benchmarks.rl_report import Times, introduction, name, tables, variant_tabl
 RESULT = Path(__file__).with_suffix(".md")
 LENGTHS = (64, 256)  # of prompts
 ROUNDS, VARIANT_ROUNDS, WARM_UP = 5, 2, 1
-# TRL reports the making of every trainer to its hub, except where it believes itself to be in CI.
+# TRL reports every new trainer to its hub, unless it believes itself to be in CI.
 QUIET = {"CI": "true", "TRL_EXPERIMENTAL_SILENCE": "1", "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
 
 
 class Gate:
-    """A side's end of the pipe: waits for its turn, takes the time of a step and tells it."""
+    """A side's end of the pipe: waits for its turn, times a step and reports the time."""
 
     def __init__(self, pipe: Connection, device: str) -> None:
         self.pipe, self.device = pipe, device
         self.began, self.sampling = 0.0, (0.0, 0)
 
     def clock(self) -> float:
-        """Seconds, after whatever the device still has to do."""
+        """The time in seconds, after the device has finished its work."""
         if self.device == "cuda":
             import torch
 
@@ -44,7 +44,7 @@ class Gate:
         return time.perf_counter()
 
     def ready(self) -> None:
-        """All is loaded."""
+        """Report that everything is loaded."""
         self.pipe.send(self.memory())
 
     def begin(self) -> None:
@@ -53,15 +53,15 @@ class Gate:
         self.began = self.clock()
 
     def sampled(self, seconds: float, tokens: int) -> None:
-        """Sampling within this step took so long and gave so many tokens."""
+        """Note the seconds and the number of tokens of this step's sampling."""
         self.sampling = seconds, tokens
 
     def end(self) -> None:
-        """The step is over."""
+        """Report the end of the step."""
         self.pipe.send((self.clock() - self.began, *self.sampling, self.memory()))
 
     def memory(self) -> float:
-        """The most that this process has held so far, in MB: on the GPU where there is one."""
+        """The peak memory of this process so far, in MB; on a GPU the GPU's memory."""
         if self.device == "cuda":
             import torch
 
@@ -93,7 +93,7 @@ def agree(size: Size, prompt: int, folder: Path) -> None:
 
 
 def told(pipe: Connection, label: str) -> Any:
-    """What a side sends next; SystemExit where it has died, having said why on standard error."""
+    """A side's next message; SystemExit if it has died, with its reason on standard error."""
     try:
         return pipe.recv()
     except EOFError:
@@ -101,7 +101,7 @@ def told(pipe: Connection, label: str) -> Any:
 
 
 def measure(runs: dict[str, tuple[str, Case]]) -> dict[str, Times]:
-    """The times of each named (side, case), turn about; who begins changes from round to round."""
+    """The times of each named (side, case), which take turns; another one begins in each round."""
     spawn = multiprocessing.get_context("spawn")
     found: dict[str, Times] = {label: Times() for label in runs}
     pipes: dict[str, Connection] = {}
@@ -152,7 +152,7 @@ def cases(size: Size, device: Device, lengths: Sequence[int], rounds: int) -> li
 
 
 def variants(size: Size, device: Device, prompt: int, rounds: int) -> dict[str, tuple[str, Case]]:
-    """TRL under other settings of its own, on half of the prompts, since all stand in memory at once.
+    """TRL under other settings, on half of the prompts, since all variants are in memory at once.
 
     Continuous batching is left out: on a CPU it took 3.5 times as long as `generate`, and memory by the gigabyte.
     """

@@ -37,7 +37,7 @@ def check(size: Size, prompt: int, threads: int, folder: Path) -> None:
 
 
 def _still() -> Any:
-    """An optimizer that leaves weights and gradients as they are."""
+    """An optimizer that changes neither weights nor gradients."""
     from tests.oracles.frozen import Still
 
     return Still()

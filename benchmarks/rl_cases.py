@@ -9,20 +9,20 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 Device = Literal["cpu", "cuda"]
 OURS, THEIRS = "posttrain", "TRL"
 THREADS = 2
-STATIC = {"cache_implementation": "static"}  # TRL's fastest way to sample on a CPU; benchmarks/rl.md has the others
+STATIC = {"cache_implementation": "static"}  # TRL's fastest sampling on a CPU; benchmarks/rl.md has the other ways
 
 
 @dataclass(frozen=True)
 class Size:
-    """A model, and how much of it is asked in a step."""
+    """A model, and the size of its steps."""
 
     architecture: Literal["llama", "qwen2"]
-    shape: Mapping[str, Any]  # of its configuration
+    shape: Mapping[str, Any]  # its configuration
     prompts: int  # in a GRPO step
     samples: int  # responses to each: G
     pairs: int  # in a DPO step
-    response: int  # the longest
-    stop: float  # probability of an end token, where lengths are natural
+    response: int  # tokens, at most
+    stop: float  # probability of an end token, if responses end by themselves
     micro_batch: int  # responses (GRPO) or pairs (DPO) in one pass
 
 
@@ -31,12 +31,12 @@ class Case:
     """One line of the tables."""
 
     algorithm: Algorithm
-    prompt: int  # its length
+    prompt: int  # tokens
     natural: bool  # whether responses end by themselves
     size: Size
     device: Device
     threads: int
-    steps: int  # the first does not count
+    steps: int  # the first is a warm-up
     attention: str = "sdpa"
     trl: Mapping[str, Any] = field(default_factory=lambda: STATIC)  # changes to GRPOConfig
 

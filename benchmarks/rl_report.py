@@ -1,4 +1,4 @@
-"""The tables of benchmarks/rl.md, and what stands above them."""
+"""The tables of benchmarks/rl.md, and the text above them."""
 
 import statistics
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from benchmarks.rl_cases import OURS, THEIRS, THREADS, Case, Device, Size
 
 @dataclass
 class Times:
-    """What one side took for one case, one entry for each step that counts."""
+    """The times of one side for one case, one entry for each step after the warm-up."""
 
     steps: list[float] = field(default_factory=list)
     sampling: list[float] = field(default_factory=list)
@@ -34,12 +34,12 @@ def name(case: Case) -> str:
 
 
 def counts(times: Times) -> str:
-    """How many tokens were sampled in a step, in the mean."""
+    """The mean number of tokens sampled in a step."""
     return f"{statistics.mean(times.tokens):.0f}"
 
 
 def comparison(label: str, ours: list[float], theirs: list[float], digits: int, larger_is_better: bool) -> str:
-    """A line of a table: both sides, and how many times as fast ours is."""
+    """A line of a table: both sides, and the factor by which ours is faster."""
     factor = statistics.median(ours) / statistics.median(theirs)
     return f"| {label} | {span(ours, digits)} | {span(theirs, digits)} | {factor if larger_is_better else 1 / factor:.2f} |"
 
@@ -82,7 +82,7 @@ def tables(results: list[tuple[Case, dict[str, Times]]]) -> list[str]:
 
 
 def variant_table(found: dict[str, Times]) -> list[str]:
-    """How TRL's settings compare among themselves, as lines."""
+    """A comparison of TRL's own settings, as lines."""
     rows = (f"| {label} | {span(times.rates, 0)} | {span(times.steps, 2)} |" for label, times in found.items())
     title = "## TRL's settings: GRPO with half of the prompts, the shorter ones, fixed length"
     return ["", title, "", "| | rollouts, tokens a second | step, seconds |", "|---|---|---|", *rows]
@@ -101,7 +101,7 @@ NO_GPU = "`--device cuda` does the same in bf16 with a model of Qwen2.5-0.5B's s
 
 
 def introduction(size: Size, device: Device, rounds: int, load: float, seconds: float) -> list[str]:
-    """What was measured, on what, and how."""
+    """What was measured, on which machine, and how."""
     kind = f"{size.architecture} of {parameters(size):.1f} million random weights, {'bf16' if device == 'cuda' else 'fp32'}"
     memory = "the device's, as torch counts it" if device == "cuda" else "resident, of a process that does nothing else"
     return [

@@ -1,7 +1,7 @@
 """The two sides of benchmarks/rl.py, each as a process of its own runs it: our loops, and TRL's trainers.
 
-Both build the same model, prompts and rewards from the same seeds. A step begins when the gate lets it and is timed by it:
-ours from the loop's `next`, TRL's from `on_step_begin` to `on_step_end`, which leaves its logging and saving out.
+Both build the same model, prompts and rewards from the same seeds. The gate starts and times each step:
+ours is a `next` of the loop, TRL's goes from `on_step_begin` to `on_step_end`, without logging and saving.
 """
 
 import functools
@@ -24,31 +24,31 @@ from tasks.algorithms.language.pairs import Pairs
 from tasks.algorithms.language.rollouts import sample
 
 ARCHITECTURES: dict[str, Any] = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
-LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-6, 0.01, 1.0  # so small a rate leaves the lengths of responses as they are
+LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-6, 0.01, 1.0  # so small that the lengths of responses do not change
 CLIP_LOW, CLIP_HIGH, DPO_BETA, PAD = 0.2, 0.28, 0.1, 0
 
 
 class Gate(Protocol):
-    """Lets one step begin at a time and takes its time."""
+    """Starts and times one step after another."""
 
     def ready(self) -> None:
-        """All is loaded."""
+        """Report that everything is loaded."""
 
     def begin(self) -> None:
         """Wait for the turn, then start the clock."""
 
     def clock(self) -> float:
-        """Seconds, after whatever the device still has to do."""
+        """The time in seconds, after the device has finished its work."""
 
     def sampled(self, seconds: float, tokens: int) -> None:
-        """Sampling within this step took so long and gave so many tokens."""
+        """Note the seconds and the number of tokens of this step's sampling."""
 
     def end(self) -> None:
-        """The step is over."""
+        """Report the end of the step."""
 
 
 def build(case: Case) -> Any:
-    """The model: random weights, the same on both sides; several tokens end a response where lengths are natural."""
+    """The model, with the same random weights on both sides; with natural lengths, several tokens end a response."""
     config, kind = ARCHITECTURES[case.size.architecture]
     torch.manual_seed(0)
     special = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
@@ -59,13 +59,13 @@ def build(case: Case) -> Any:
 
 
 def ends(case: Case) -> list[int]:
-    """The tokens that end a response: those that make a random model stop as it should, or one out of its reach."""
+    """The tokens that end a response: as many as give a random model the wanted lengths, or one that it never samples."""
     vocabulary = case.size.shape["vocab_size"]
     return list(range(vocabulary - round(vocabulary * case.size.stop), vocabulary)) if case.natural else [vocabulary]
 
 
 def prompts(case: Case) -> list[list[int]]:
-    """Random prompts, all of the length asked for."""
+    """Random prompts of equal length."""
     draw = random.Random(1)
     count = case.size.prompts if case.algorithm == "grpo" else case.size.pairs
     return [draw.choices(range(3, case.size.shape["vocab_size"]), k=case.prompt) for _ in range(count)]
@@ -84,7 +84,7 @@ def responses(case: Case, count: int, end: int) -> list[list[int]]:
 
 
 def reward(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
-    """The share of even tokens: cheap, and different within every group."""
+    """The share of even tokens: cheap to compute, and different within every group."""
     return [sum(token % 2 == 0 for token in response) / len(response) for response in completion_ids]
 
 
@@ -182,7 +182,7 @@ def theirs(case: Case, gate: Gate) -> None:
 
 
 def _arguments(case: Case, folder: str, rows: int) -> dict[str, Any]:
-    """What both trainers are told: our optimizer, no logging, no saving, no recomputation of activations."""
+    """The settings of both trainers: our optimizer, no logging, no saving, no recomputation of activations."""
     return {
         "output_dir": folder,
         "use_cpu": case.device == "cpu",
@@ -263,7 +263,7 @@ def _dpo_trainer(case: Case, gate: Gate, folder: str) -> Any:
 
 
 def text(tokens: Sequence[int]) -> str:
-    """Tokens as `words` reads them."""
+    """Tokens as a text that `words` reads."""
     return " ".join(f"w{token}" for token in tokens)
 
 

@@ -1,7 +1,8 @@
-"""Judging long and hostile answers: `python -m benchmarks.rubric` writes benchmarks/results/rubric.json and rubric.md.
+"""The time to judge long and hostile answers: `python -m benchmarks.rubric` writes benchmarks/results/rubric.json and rubric.md.
 
-Processor time of the rubric and of the verifier's plain numbers, beside math-verify on the same text as the verifier runs it.
-Then a search: short strings of what the patterns know, repeated, timed at two lengths; the steepest are listed.
+It measures the processor time of the rubric and of the verifier's plain numbers, beside math-verify on the same text as the verifier
+runs it. Then it searches for slow texts: repeated short strings of what the patterns match are timed at two lengths, and those
+whose time grows most are listed.
 """
 
 import itertools
@@ -23,20 +24,20 @@ from tasks.language.rewards.verifier import Worker, as_latex, in_box, verify_num
 
 RESULT = Path(__file__).parent / "results/rubric.json"
 LENGTHS = (6_250, 25_000, 100_000)
-LIMIT = 3.0  # seconds of processor time for math-verify, the verifier's own
+LIMIT = 3.0  # seconds of processor time for math-verify, as in the verifier
 ALPHABET = (*"17.,%$()-+x=< >#\n{}s!\u0663/", "\\boxed{", "####", "<<", ">>", " plus ", " is ", "pens")
-SEARCHED = (1_000, 4_000, 16_000)  # characters; the last for the steepest alone
+SEARCHED = (1_000, 4_000, 16_000)  # characters; only the steepest are timed at the last length
 TRIPLES = 1_500  # of three parts, with another before and after, drawn at random
 
 
 def judge(text: str) -> None:
-    """What a reward and a metric ask of an answer."""
+    """Judge an answer as rewards and metrics do."""
     score(QUESTION, SOLUTION, ANSWER, text, True)
     verify_number(ANSWER, text)
 
 
 def seconds(text: str, times: int) -> float:
-    """Processor time of judging it, the best of so many times."""
+    """Processor time to judge an answer, the least of several measurements."""
     found = []
     for _ in range(times):
         began = time.process_time()
@@ -46,21 +47,21 @@ def seconds(text: str, times: int) -> float:
 
 
 def exponent(costs: list[float], lengths: tuple[int, ...]) -> float:
-    """How cost grows with length between the last two: 1 is linear, 2 quadratic."""
+    """The exponent by which the cost grows between the last two lengths: 1 is linear, 2 quadratic."""
     return math.log(costs[-1] / costs[-2]) / math.log(lengths[-1] / lengths[-2])
 
 
 class Peer:
-    """math-verify in a process of the verifier's, another one after the limit has ended it."""
+    """math-verify in a process of the verifier; a new process replaces one that the limit ended."""
 
     def __init__(self) -> None:
         self.worker: Worker | None = None
 
     def seconds(self, text: str) -> float | None:
-        """Processor time for the text; None where the limit ended it."""
+        """Processor time for the text; None if the limit ended the process."""
         if self.worker is None:
             self.worker = Worker(LIMIT)
-            self.worker.judge(in_box(ANSWER), ANSWER)  # what it loads when first asked
+            self.worker.judge(in_box(ANSWER), ANSWER)  # loads what the first question needs
         process = psutil.Process(self.worker.process.pid)
         before = sum(process.cpu_times()[:2])
         self.worker.judge(in_box(ANSWER), as_latex(text))
@@ -83,7 +84,7 @@ def measure(make: Callable[[int], str], peer: Peer) -> dict[str, Any]:
 
 
 def units() -> list[tuple[str, str, str]]:
-    """What is searched: what stands before, what is repeated, what stands after."""
+    """The candidates of the search: a prefix, a repeated part, a suffix."""
     short = [*((a,) for a in ALPHABET), *itertools.product(ALPHABET, repeat=2)]
     chosen = random.Random(0)
     long = [chosen.choices(ALPHABET, k=5) for _ in range(TRIPLES)]
@@ -91,7 +92,7 @@ def units() -> list[tuple[str, str, str]]:
 
 
 def search() -> dict[str, Any]:
-    """How many texts were tried, and the steepest after a second look at greater length."""
+    """The number of texts tried, and the steepest, timed again at a greater length."""
     found = []
     for before, unit, after in units():
         costs = [seconds(before + (unit * n)[: n - len(before + after)] + after, 1) for n in SEARCHED[:2]]

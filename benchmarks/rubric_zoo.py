@@ -1,4 +1,4 @@
-"""Answers that are long, degenerate or hostile, of any length: what a policy writes when its training goes wrong."""
+"""Long, degenerate or hostile answers of any length, such as a policy writes when its training goes wrong."""
 
 from collections.abc import Callable
 from itertools import count

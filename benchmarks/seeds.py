@@ -2,8 +2,8 @@
 
 benchmarks/seeds.md and the table in README.md are made of that file (benchmarks/claims.py).
 
-Each seed is set in every section of params.yaml and run in a fresh clone, so from an empty cache. A seed that is named twice
-is run twice, and the table says whether every out has the same hash.
+Each seed is set in every section of params.yaml and run in a fresh clone, so with an empty cache. A seed that is named twice
+is run twice, and the table says whether all outs have the same hashes.
 """
 
 import json
@@ -38,7 +38,7 @@ FACTS = [
 ]
 CHANGE = "change "
 GREEDY, BEST, HOT = "strict_greedy", "strict_mean_at_8_tbest", "strict_mean_at_8_t1.0"
-COLUMNS = {  # metrics of the evaluation; behind CHANGE their differences to sft, of the report
+COLUMNS = {  # metrics of the evaluation; with the prefix CHANGE the report's differences to sft
     GREEDY: "greedy",
     f"{CHANGE}{GREEDY}": "change",
     BEST: "at its best temperature",
@@ -52,7 +52,7 @@ COLUMNS = {  # metrics of the evaluation; behind CHANGE their differences to sft
     "reward_sampled_t1.0": "reward at 1.0",
     "kl_sampled_t1.0": "KL to SFT at 1.0",
 }
-GAINS = {  # differences to sft that are put together over the seeds: name, factor to the unit shown, decimals
+GAINS = {  # differences to sft that are averaged over the seeds: name, factor to the unit shown, decimals
     GREEDY: ("greedy, points", 100, 1),
     "strict_mean_at_8_t0.5": ("mean@8 at 0.5, points", 100, 1),
     HOT: ("mean@8 at 1.0, points", 100, 1),
@@ -77,7 +77,7 @@ def run_seed(seed: int, folder: Path) -> dict[str, Any]:
 
 
 def kept(run: dict[str, Any]) -> dict[str, Any]:
-    """What the result file holds of a run: evaluations and changes, the numbers of the second table, hashes of the outs."""
+    """What the result file keeps of a run: evaluations and changes, the numbers of the second table, hashes of the outs."""
     variance = {key: value for key, value in run["reinforce"].items() if key.startswith("grad_variance/")}
     evaluated = {name: scores for name, scores in sorted(run.items()) if name.startswith("evaluate@")}
     return {
@@ -92,12 +92,12 @@ def kept(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def render(result: dict[str, Any]) -> str:
-    """benchmarks/seeds.md; `conditions` says what was not as usual."""
+    """benchmarks/seeds.md; `conditions` says under which conditions it was measured."""
     return table(result["runs"]) + "".join(f"\n{line}\n" for line in result.get("conditions", ()))
 
 
 def headline(result: dict[str, Any]) -> str:
-    """README's table: the first run, by what no change of temperature alone can win."""
+    """README's table: the first run, with measures that a mere change of temperature cannot improve."""
     shown = (GREEDY, f"{CHANGE}{GREEDY}", "gained, lost", BEST, f"{CHANGE}{BEST}", HOT)
     lines = [f"| | {' | '.join(COLUMNS.get(name, name) for name in shown)} |", "|---|" + "---|" * len(shown)]
     run = result["runs"][0]
@@ -111,7 +111,7 @@ def headline(result: dict[str, Any]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as README has it."""
+    """A share as README writes it."""
     return f"{100 * share:.1f} %"
 
 
@@ -147,7 +147,7 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 
 def over_seeds(runs: list[dict[str, Any]]) -> Iterator[str]:
-    """A row for each policy after sft: its changes' means over seeds, from the least to the greatest, and all problems gained and lost."""
+    """A row for each policy after sft: the mean of its changes over seeds with the least and the greatest, and all problems gained and lost."""
     if len(runs) < 2:
         return
     yield f"\nDifferences to sft over {len(runs)} seeds: the mean, the least and the greatest; gained and lost: all seeds' problems.\n"
@@ -165,7 +165,7 @@ def over_seeds(runs: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def cell(run: dict[str, Any], policy: str, column: str) -> str:
-    """A number with its interval: of a policy's evaluation, or its change to sft, of the report."""
+    """A number with its interval, from a policy's evaluation, or from the report if it is a change to sft."""
     changes = run["report"].get(policy, {}).get("change", {})
     found = changes.get(column.removeprefix(CHANGE)) if column.startswith(CHANGE) else run[f"evaluate@{policy}"][column]
     if found is None:
@@ -178,7 +178,7 @@ def cell(run: dict[str, Any], policy: str, column: str) -> str:
 
 
 def repeated(runs: list[dict[str, Any]]) -> Iterator[str]:
-    """For each seed that was run again: how many outs have the hash they had the first time."""
+    """For each seed that was run twice: the number of outs with the same hash in both runs."""
     first: dict[int, dict[str, str]] = {}
     for run in runs:
         before = first.setdefault(run["seed"], run["outs"])
@@ -194,7 +194,7 @@ def main() -> None:
         for seed in [int(word) for word in sys.argv[1:]] or [0, 1, 2]:
             runs.append(kept(run_seed(seed, Path(scratch) / f"seed-{seed}")))
             RESULT.parent.mkdir(exist_ok=True)
-            RESULT.write_text(json.dumps({"runs": runs}, indent=1) + "\n")  # after each: a stop keeps what there is
+            RESULT.write_text(json.dumps({"runs": runs}, indent=1) + "\n")  # a stop keeps the earlier seeds
             (ROOT / "benchmarks/seeds.md").write_text(render({"runs": runs}))
 
 

@@ -1,9 +1,9 @@
-"""Variants of the policies that the default run leaves out: `python -m benchmarks.variants [SEED | SEED=DATA ...] [--only "NAME;.."]`.
+"""Variants of the policies that the default run does not train: `python -m benchmarks.variants [SEED | SEED=DATA ...] [--only "NAME;.."]`.
 
-Each seed's upstream (problems to reward model) is made once in a fresh clone, or copied from DATA, the data folder of a run that
-has it; what that run trained and evaluated at its defaults is read there. Every other variant is trained and evaluated by the
-stages' own commands with params.yaml changed. Results are added to benchmarks/results/variants.json, from which
-benchmarks/variants.md is written.
+Each seed's upstream (problems to reward model) is made once in a fresh clone, or copied from DATA, the data folder of an earlier
+run; the policies that this run trained and evaluated at the defaults are read from there. Every other variant is trained and
+evaluated by the stages' own commands with params.yaml changed. Results are added to benchmarks/results/variants.json, from
+which benchmarks/variants.md is written.
 """
 
 import json
@@ -28,7 +28,7 @@ from tasks.common import estimates
 ROOT = Path(__file__).parents[1]
 RESULTS, TABLE = ROOT / "benchmarks/results/variants.json", ROOT / "benchmarks/variants.md"
 UPSTREAM = ("raw", "problems", "mixture", "sft", "preferences", "reward_model")
-VARIANTS: dict[str, tuple[str, list[str]]] = {  # name -> the stage that trains it, and what it changes of the default
+VARIANTS: dict[str, tuple[str, list[str]]] = {  # name -> the stage that trains it, and its changes to the defaults
     "DPO": ("dpo", []),
     "IPO": ("dpo", ["dpo.loss=ipo", "dpo.length_normalised=true", "dpo.beta=1.0"]),
     "SimPO": (
@@ -38,7 +38,7 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {  # name -> the stage that trains 
             "dpo.length_normalised=true",
             "dpo.beta=2.0",
             "dpo.gamma=1.0",
-            "dpo.learning_rate=0.000005",  # of four settings the best on validation problems (LOG.md)
+            "dpo.learning_rate=0.000005",  # the best of four settings on validation problems (LOG.md)
         ],
     ),
     "GRPO": ("grpo", []),
@@ -49,7 +49,7 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {  # name -> the stage that trains 
     "PPO": ("ppo", []),
     "PPO, KL not steered": ("ppo", ["ppo.kl_target=null"]),
 }
-# What is read of an evaluation's measures.parquet, and what the table calls it.
+# The columns of an evaluation's measures.parquet that are read, and their names in the table.
 GREEDY = "strict_greedy"
 SAMPLED = {"strict_mean_at_8_t0.5": "mean@8 at 0.5", "strict_mean_at_8_t1.0": "mean@8 at 1"}
 OTHERS = {"rubric_greedy": "rubric, greedy", "kl_sampled_t1.0": "KL to SFT at 1"}
@@ -64,7 +64,7 @@ def command(folder: Path, stage: str) -> list[str]:
 
 
 def call(folder: Path, stage: str) -> float:
-    """Run a stage in the folder as DVC would, without its outs of before; CPU seconds."""
+    """Run a stage in the folder as DVC would, after deleting its outs; the CPU seconds that it took."""
     for place in (stage, stage.replace("evaluate@", "evaluate/")):
         shutil.rmtree(folder / "data" / place, ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -89,13 +89,13 @@ def prepare(seed: int, folder: Path, given: str) -> None:
 
 
 def measured(data: Path, policy: str) -> pd.DataFrame:
-    """What evaluating a policy gave: a row for each problem by its id, a column for each metric."""
+    """A policy's evaluation: a row for each problem, by its id, and a column for each metric."""
     long = pd.read_parquet(data / "evaluate" / policy / "measures.parquet")
     return long.pivot(index="problem_id", columns="metric", values="value")[[GREEDY, *SAMPLED, *OTHERS]]
 
 
 def compared(values: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Any]:
-    """The means of a policy's metrics, and of its accuracies the paired difference to SFT with a 95 % interval over problems."""
+    """The means of a policy's metrics, and for accuracies the paired difference to SFT with a 95 % interval over problems."""
     assert values.index.equals(sft.index), "the same problems"
     row: dict[str, Any] = {name: values[name].mean() for name in values}
     for name in (GREEDY, *SAMPLED):
@@ -106,7 +106,7 @@ def compared(values: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Any]:
 
 
 def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
-    """Train and evaluate the variants; each is kept as soon as it is known."""
+    """Train and evaluate the variants; each result is written at once."""
     prepare(seed, folder, given)
     params = (folder / "params.yaml").read_text()
     made = folder / "data"
@@ -121,7 +121,7 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
         if settings or stage not in there:
             data = made
             (folder / "params.yaml").write_text(params)
-            # the best temperature, which is not read here, may be any
+            # one candidate only: the best temperature is not read here
             editing.edit(
                 folder,
                 checking.sections(folder),
@@ -134,7 +134,7 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
 
 
 def keep(seed: int, name: str, row: dict[str, Any]) -> None:
-    """Add a result, and write the table anew."""
+    """Add a result, and write the page anew."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     results.setdefault(name, {})[str(seed)] = row
     RESULTS.parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """`posttrain`: run, status, lineage, explain, preset, ui. Thin: parse, call, print.
 
-Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Whatever a person can get wrong is one
-line on standard error. Nothing heavy is imported before it is known that there is work.
+Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Every fault of use is one line
+on standard error. Nothing heavy is imported until there is work to do.
 """
 
 import gc
@@ -28,14 +28,14 @@ from flows.params import approval
 from flows.params.files import ParameterError, find_root, write
 from flows.web import run_page
 
-# What to run -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
+# Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
 FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
-RARELY = (100_000, 50, 50)  # looking for garbage among what Prefect and MLflow import costs a run two seconds
+RARELY = (100_000, 50, 50)  # garbage collection among the imports of Prefect and MLflow costs two seconds
 
 app = typer.Typer(pretty_exceptions_enable=False)
-Part = tuple[str, list[PlannedStage]]  # a flow, and what it has to bring up to date
+Part = tuple[str, list[PlannedStage]]  # a flow, and the stages to bring up to date
 Targets = Annotated[
     list[str] | None,
     typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
@@ -43,7 +43,7 @@ Targets = Annotated[
 
 
 class WrongUseError(Exception):
-    """The command cannot be carried out as it was given; the text is the one line to show."""
+    """The command cannot be carried out as given; the text is the line to show."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     os.environ.setdefault("DO_NOT_TRACK", "1")  # Prefect and MLflow send statistics otherwise
     gc.set_threshold(*RARELY)
     status = command(sys.argv[1:])
-    gc.freeze()  # nor look through it all once more at the end
+    gc.freeze()  # so that no last garbage collection runs at the exit
     sys.exit(status)
 
 
@@ -130,7 +130,7 @@ def run(
 
 @app.command()
 def status(targets: Targets = None) -> int:
-    """Each stage: up to date, or why not; and the parameters that do nothing at their section's values."""
+    """Show for each stage whether it is up to date, or why not, and the parameters that have no effect as set."""
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
@@ -144,7 +144,7 @@ def status(targets: Targets = None) -> int:
 
 @app.command()
 def explain(key: Annotated[str, typer.Argument(help="SECTION or SECTION.KEY", autocompletion=tab.keys)]) -> None:
-    """What a parameter means, its value, and what it may be."""
+    """Show what a parameter means, its value, and which values it takes."""
     from flows.params import explaining
 
     print("\n".join(explaining.explain(find_root(), key)))
@@ -170,7 +170,7 @@ def lineage(
         typer.Argument(metavar="PATH|STAGE|HASH", help="An output, its stage or its hash.", autocompletion=tab.stages),
     ],
 ) -> int:
-    """Where an output comes from: the chain of runs back to raw data."""
+    """Show where an output comes from: the chain of runs back to raw data."""
     from flows.console.lineage_tree import tree
     from flows.engine.lineage import chain
 
@@ -184,7 +184,7 @@ def lineage(
 @app.command()
 def ui(
     port: Annotated[
-        int | None, typer.Option(min=1, max=65534, help="Of Prefect's page; MLflow's is on the next one.")
+        int | None, typer.Option(min=1, max=65534, help="Port of Prefect's page; MLflow's is the next one.")
     ] = None,
 ) -> int:
     """Start the Prefect and MLflow pages on loopback, and print their addresses."""
@@ -211,13 +211,13 @@ def _plan_errors() -> Iterator[None]:
         yield
     except PlanError as error:
         raise WrongUseError(str(error)) from None
-    except OSError as error:  # a disk that is full, broken or not to be written to
+    except OSError as error:  # the disk is full, broken or read-only
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         raise WrongUseError(f"{what}; what had finished is kept") from None
 
 
 def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> list[Part]:
-    """What the targets stand for: each flow that they name, then the stages, under the flow that these belong to."""
+    """The plan of each named flow, then one plan of all named stages under the flow that they belong to."""
     from flows.engine.plan import plan
 
     if not approval.known(root):
@@ -247,7 +247,7 @@ def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> li
 
 
 def _told(console: Console, parts: list[Part]) -> Iterator[Part]:
-    """The parts, each under the name of its flow if there are several."""
+    """Yield the parts; where there are several, print the name of each one's flow first."""
     for flow, planned in parts:
         if len(parts) > 1:
             console.print(f"{flow}:")
@@ -256,7 +256,7 @@ def _told(console: Console, parts: list[Part]) -> Iterator[Part]:
 
 @contextmanager
 def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
-    """params.yaml with the settings, and as it was before after wrong use or if they are not to be kept."""
+    """Edit params.yaml; put it back at the end after wrong use, or if `keep` is False."""
     changes: list[str] = []
     if settings:
         from flows.params import checking, editing
@@ -282,7 +282,7 @@ def _bring_up_to_date(
     dry_run: bool,
     with_runs: bool,
 ) -> list[StageResult]:
-    """Run what is out of date, or show it, and write the flow's pages; the results, which no one needs if all is well."""
+    """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
     unchanged = all(stage.reason is None for stage in planned)
     shown = unchanged and not run_page.is_old(root, planned)
     results: list[StageResult] = []
@@ -308,7 +308,7 @@ def _bring_up_to_date(
 
 
 def _settle(root: Path, flow: str) -> None:
-    """End what a kill behind the last stage left as running: no other run would."""
+    """End the MLflow runs that a kill after the last stage left as running; no other run would."""
     from flows.engine import mlflow_runs
 
     if mlflow_runs.left_running(root):
@@ -318,7 +318,7 @@ def _settle(root: Path, flow: str) -> None:
 
 
 def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
-    """The results of a run in which nothing ran: the records say what made each stage's output."""
+    """The results where no stage ran: the records tell which run made each stage's output."""
     from flows.engine import dvc_lock, mlflow_store
 
     entries = dvc_lock.read_entries(root)

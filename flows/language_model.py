@@ -1,4 +1,4 @@
-"""The language-model flow: problems and a pretrained model in, preference-tuned policies and a report out.
+"""The language-model flow: from problems and a pretrained model to preference-tuned policies and a report.
 
 dvc.yaml holds the graph: every stage that the report needs, directly or not, is part of the flow.
 """
@@ -13,5 +13,5 @@ TARGETS = ("report",)
 
 
 def run(root: Path, planned: Sequence[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
-    """Execute a plan; every stage's result, in the plan's order."""
+    """Execute a plan; returns every stage's result, in the plan's order."""
     return run_flow(root, planned, flow_name="language", jobs=jobs, watch=watch)

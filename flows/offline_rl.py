@@ -1,6 +1,6 @@
-"""The offline-RL flow: behaviour policies and the data sets they leave in, learned policies and a table of scores out.
+"""The offline-RL flow: from behaviour policies and the data sets recorded with them to learned policies and a table of scores.
 
-dvc.yaml holds the graph: of the data sets and policies that params.yaml names, those that the report asks for are made.
+dvc.yaml holds the graph. Of the data sets and policies that params.yaml names, only those that the report needs are made.
 """
 
 from collections.abc import Sequence
@@ -13,5 +13,5 @@ TARGETS = ("offline_report",)
 
 
 def run(root: Path, planned: Sequence[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
-    """Execute a plan; every stage's result, in the plan's order."""
+    """Execute a plan; returns every stage's result, in the plan's order."""
     return run_flow(root, planned, flow_name="offline", jobs=jobs, watch=watch)

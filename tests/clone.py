@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Clone:
-    """A repository beside this one, run on this installation but its own modules."""
+    """A repository beside this one; it runs with this installation and its own modules."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -24,7 +24,7 @@ class Clone:
     def of_this(cls, root: Path, params: Mapping[str, Mapping[str, Any]]) -> "Clone":
         """This repository as it stands, uncommitted work included, with other params and a commit of its own.
 
-        Every stage gets one core: models this small take ten times as long on two that have other work as well.
+        Every stage gets one core: models this small take ten times as long on two busy cores.
         """
         listed = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
@@ -48,7 +48,7 @@ class Clone:
         return clone
 
     def twin(self, root: Path) -> "Clone":
-        """What a person gets who clones it: the commit, and nothing that was run."""
+        """A fresh clone of it: the commit, without any results."""
         self.call("git", "clone", "--quiet", str(self.root), str(root))
         return Clone(root)
 

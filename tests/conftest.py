@@ -13,7 +13,7 @@ from tasks.common.config import Config
 
 C = TypeVar("C", bound=Config)
 
-settings.register_profile("without deadlines", deadline=None)  # a busy machine takes its time
+settings.register_profile("without deadlines", deadline=None)  # a busy machine is slow
 settings.load_profile("without deadlines")
 
 PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
@@ -54,7 +54,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def tiny(config: type[C], stage: str) -> C:
-    """A stage's section of params.yaml, made small."""
+    """A stage's section of params.yaml at toy size."""
     return config.model_validate({**PARAMS[stage], **TINY[stage]})
 
 

@@ -1,7 +1,7 @@
 """A stage run in this process on tiny params, so that one key can be changed and the outs compared.
 
 Paths and branches are those of dvc.yaml, keys and their values those of params.schema.json, which is made from the Configs: a
-new key, and a new stage, come into this by themselves.
+new key or a new stage is covered without further work.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Params = dict[str, dict[str, Any]]
 
 
 def definition(stage: str) -> dict[str, Any]:
-    """What dvc.yaml says of the stage, or of each of its branches."""
+    """The stage's entry in dvc.yaml, or that of its branches."""
     return PIPELINE[stage].get("do", PIPELINE[stage])
 
 
@@ -35,7 +35,7 @@ def module(stage: str) -> str:
 
 
 def filled(text: str, params: Params, key: str = "", item: Any = None) -> str:
-    """A text of dvc.yaml with the values that its ${..} stand for, or the {..} of a command."""
+    """A text of dvc.yaml with values in place of ${..}, or of {..} in a command."""
 
     def value(match: re.Match[str]) -> str:
         found: Any = {"key": key, "item": item, **params}
@@ -81,7 +81,7 @@ def _run(stage: str, command: str, params: Params, root: Path) -> str:
     written = {
         name: root / given[name][0]
         for name in ("out", "curves")
-        if name in given and (name == "out" or stage != "report")  # which reads all curves
+        if name in given and (name == "out" or stage != "report")  # the report reads all curves
     }
     read = {
         name: [Path(value) for value in values] if hints[name] == list[Path] else Path(values[0])
@@ -95,7 +95,7 @@ def _run(stage: str, command: str, params: Params, root: Path) -> str:
 
 
 def _digest(path: Path, root: Path) -> dict[str, str]:
-    """Hash by file; where a page names its own folder, `root` is left out of it."""
+    """The hash of each file; `root` is left out of pages that name their own folder."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     return {
         str(file.relative_to(root)): hashlib.sha256(file.read_bytes().replace(str(root).encode(), b"")).hexdigest()
@@ -104,12 +104,12 @@ def _digest(path: Path, root: Path) -> dict[str, str]:
 
 
 def keys(stage: str, params: Params) -> Iterator[str]:
-    """Every key of the stage's section, dotted; of entries that a person names, and of a list's, those of the first."""
+    """Every dotted key of the stage's section; of a list, or of entries that the user names, only the first entry's keys."""
     return (".".join([stage, *map(str, path)]) for path, _, _ in _leaves(_section(stage), params[stage], ()))
 
 
 def candidates(key: str, params: Params) -> Iterator[Any]:
-    """Other values that the key may have by its type alone."""
+    """Other values that the key's type allows."""
     stage, *path = key.split(".")
     [(schema, value)] = [
         (schema, value)
@@ -141,7 +141,7 @@ def changed(params: Params, changes: Mapping[str, Any]) -> Params:
 
 
 def valid(stage: str, params: Params) -> bool:
-    """Whether the stage's Config takes them."""
+    """Whether the stage's Config accepts them."""
     config = get_type_hints(importlib.import_module(module(stage)).run)["config"]
     with contextlib.suppress(ValidationError):
         config.model_validate_json(json.dumps(params[stage]))
@@ -150,7 +150,7 @@ def valid(stage: str, params: Params) -> bool:
 
 
 def in_dvc(key: str) -> bool:
-    """Whether dvc.yaml itself reads the key: in a command, or as what names a stage's branches."""
+    """Whether dvc.yaml itself reads the key: in a command, or for the names of a stage's branches."""
     stage, *path = key.split(".")
     texts = [definition(stage)["cmd"], *(str(other.get("foreach", "")) for other in PIPELINE.values())]
     own = [f"{{{key}}}"]

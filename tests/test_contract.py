@@ -1,4 +1,4 @@
-"""What holds the house together: dvc.yaml, params.yaml, presets, signatures and imports say the same."""
+"""The contract of the repository: dvc.yaml, params.yaml, presets, signatures and imports agree."""
 
 import ast
 import importlib
@@ -40,7 +40,7 @@ def in_root(monkeypatch):
 
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory):
-    """Every stage as DVC resolves it, branches and interpolation included: each method learns from a data set at least."""
+    """Every stage as DVC resolves it, with branches and interpolation; each method learns from at least one data set."""
     root = tmp_path_factory.mktemp("resolved")
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, root)
@@ -52,7 +52,7 @@ def stages(tmp_path_factory):
 
 
 def flags(stage):
-    """The stage's `python -m module --flag value...` as module and {flag: values}, with what the stage looks up in params.yaml."""
+    """The stage's `python -m module --flag value...` as module and {flag: values}; values of params.yaml are filled in."""
     name, _, branch = stage.name.partition("@")
     names = Names(PARAMS, str(PIPELINE["stages"][name].get("foreach", "")), branch)
     python, dash_m, module, *rest = shlex.split(stage.cmd)
@@ -77,7 +77,7 @@ def paths(outs_or_deps):
 
 
 def covered(folder):
-    """The stages that have a test file of their own, or that one which several share imports."""
+    """The stages that have a test file of their own, or that a shared test file imports."""
     files = list((ROOT / "tests/tasks" / folder).glob("test_*.py"))
     nodes = [
         node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)
@@ -148,7 +148,7 @@ def test_a_policy_waits_for_the_reward_model_only_where_its_reward_counts_it(sta
 
 
 def test_an_evaluation_can_do_without_a_reward_model(tmp_path):
-    """Named in params.yaml, the folder that holds none: what is evaluated then waits for no reward model."""
+    """If params.yaml names a folder without a model, an evaluation does not wait for a reward model."""
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, tmp_path)
     editing.edit(tmp_path, SECTIONS, [editing.setting("evaluate.reward_model_path=data/raw/reward_model")])
@@ -189,7 +189,7 @@ def test_params_are_the_configs(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "presets").glob("*.yaml")))
 def test_a_preset_is_valid(tmp_path, name):
-    """As it is laid over params.yaml, for the command line and for the stages themselves."""
+    """Laid over params.yaml it is valid for the command line and for the stages themselves."""
     for file in ("params.yaml", "params.schema.json"):
         shutil.copy(ROOT / file, tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
@@ -205,7 +205,7 @@ def test_a_wrong_preset_would_be_noticed(tmp_path):
 
 
 def test_what_the_report_compares_is_every_method():
-    """The methods that a policy can be of are the stages that have data sets of their own."""
+    """A policy's possible methods are the stages that have data sets of their own."""
     parts = contract.schema(PIPELINE)["$defs"]
     learners = [
         name for name, (section, key) in contract.branches(PIPELINE).items() if (section, key) == (name, "datasets")
@@ -251,7 +251,7 @@ def test_a_missing_or_needless_code_dep_is_noticed(name):
 
 
 def test_a_new_import_is_noticed(tmp_path):
-    """In a copy, an algorithm comes to import another one: its stage's deps grow, also through a third."""
+    """In a copy an algorithm imports another one: its stage's deps grow, also by an indirect import."""
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
     module = tmp_path / "tasks/algorithms/language/pairs.py"
     module.write_text(module.read_text() + "\n\ndef late():\n    from tasks.algorithms.language import rejection\n")
@@ -284,7 +284,7 @@ def test_the_schema_is_the_configs():
 
 
 def test_rewriting_changes_nothing(tmp_path, monkeypatch):
-    """What `make contract` writes is what stands there, comments and layout included."""
+    """`make contract` writes the files as they are, with comments and layout."""
     for name in ("DVC_YAML", "SCHEMA", "PAGE", "METRICS_PAGE"):
         shutil.copy(getattr(contract, name), tmp_path)
         monkeypatch.setattr(contract, name, tmp_path / getattr(contract, name).name)
@@ -294,9 +294,9 @@ def test_rewriting_changes_nothing(tmp_path, monkeypatch):
 
 
 def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
-    """The modules that are no code deps: a stage writes the same bytes with a recorder, and without.
+    """The modules that are no code deps change no out: a stage writes the same bytes with a recorder and without.
 
-    The others are of use where something is wrong, and then nothing is written.
+    The other ones matter only in a failure, when nothing is written.
     """
     others = {"tasks.common.tracking", "tasks.common.mlflow_database"}
     failing = {"tasks.algorithms.common.errors", "tasks.common.config_faults", "tasks.common.errors"}

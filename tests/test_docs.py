@@ -1,4 +1,4 @@
-"""Pages that people read: each algorithm has one, every link goes somewhere, and the site has them all."""
+"""The documentation: each algorithm has a page, every link has a target, and the site has all pages."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(#[^)\s]+)?\)")
 
 
 def test_every_algorithm_has_a_page():
-    """A module with a `fit` is named, with a link, on a page of docs/algorithms."""
+    """Each module with a `fit` is linked from a page of docs/algorithms."""
     pages = "".join(file.read_text() for file in ROOT.glob("docs/algorithms/*.md"))
     modules = [file for file in ROOT.glob("tasks/algorithms/*/*.py") if "\ndef fit(" in file.read_text()]
     assert len(modules) > 12
@@ -35,6 +35,6 @@ def test_the_site_has_every_page():
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub and MkDocs make of a page's headings."""
+    """The anchors that GitHub and MkDocs make of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", COMMENT.sub("", FENCED.sub("", page.read_text())), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}

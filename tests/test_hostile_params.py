@@ -1,4 +1,4 @@
-"""A params.yaml from somebody else: nothing of it reaches a shell, and no name of it leads out of data/."""
+"""A params.yaml from a stranger: no value reaches a shell, and no name leads out of data/."""
 
 import json
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_path_is_a_path_whatever_it_is_made_of(tmp_path: Path, path: str, how:
 
 
 def test_no_command_has_a_value_of_params_yaml_in_it() -> None:
-    """DVC puts it there unquoted. `${item.policy}` is a name that dvc.yaml itself lists."""
+    """DVC would insert values unquoted. `${item.policy}` is a name that dvc.yaml itself lists."""
     for name, stage in PIPELINE["stages"].items():
         command = stage.get("do", stage)["cmd"]
         assert "${" not in (command.replace("${item.policy}", "") if "matrix" in stage else command), name

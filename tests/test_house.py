@@ -1,4 +1,4 @@
-"""How the code is kept: small files and functions, imports that do nothing and point down, a lock that is what is installed."""
+"""How the code is kept: small files and functions, imports that do nothing and point down, a lock file that matches the installation."""
 
 import ast
 import importlib.metadata
@@ -40,7 +40,7 @@ def test_no_folder_is_a_heap():
 
 
 def test_a_stage_is_a_file_of_its_flow_and_nothing_imports_it():
-    """What two stages share stands in a folder beside them; those folders know no stage."""
+    """What two stages share stands in a folder beside them; those folders import no stage."""
     graph = grimp.build_graph("tasks", include_external_packages=False, cache_dir=None)
     for flow in ("tasks.language", "tasks.offline"):
         stages = {name for name in graph.find_children(flow) if not graph.find_children(name)}
@@ -66,7 +66,7 @@ def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its
 
 
 def test_the_map_is_of_this_house():
-    """docs/architecture.md names every folder with code, and nothing that is not there."""
+    """docs/architecture.md names every folder with code, and only paths that exist."""
     text = (ROOT / "docs/architecture.md").read_text()
     named = set(re.findall(r"`((?:flows|tasks|tests)/[\w./]*)`", text))
     assert not {name for name in named if not (ROOT / name).exists()}
@@ -118,11 +118,11 @@ def test_the_lock_names_exactly_what_is_installed():
     assert installed == locked
 
 
-CUDA = ("nvidia-", "cuda-", "triton")  # what torch's build for CUDA brings, in versions that torch names
+CUDA = ("nvidia-", "cuda-", "triton")  # packages that torch's build for CUDA brings, in versions that torch names
 
 
 def test_every_dependency_is_locked():
-    """What pyproject.toml asks for, and what that asks for in turn, here."""
+    """All dependencies of pyproject.toml, and their own dependencies as installed here."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 

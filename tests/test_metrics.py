@@ -1,4 +1,4 @@
-"""Each metric that a stage logs is explained, and nothing else is: all stages run at tiny size, and what they wrote is looked at."""
+"""Exactly the metrics that stages log are explained: all stages run at tiny size, and their outs are read."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
 
 KINDS = ("CURVES", "METRICS", "HEADLINE")
 REWARD = {"reward": dict.fromkeys(get_args(RewardName), 1.0)}
-# Under these values each metric appears.
+# With these values each metric appears.
 PARAMS = laid_over(
     TINY,
     {
@@ -39,7 +39,7 @@ PARAMS = laid_over(
         },
     },
 )
-WHOSE = {"step", "variant", "seed"}  # columns that say whose row it is
+WHOSE = {"step", "variant", "seed"}  # columns that identify a row
 HANDED_ON = {"returns": {"curves.csv", "returns.csv"}}  # files of another stage
 
 
@@ -59,7 +59,7 @@ def stages():
 def home(one_thread, tmp_path_factory):
     """A folder in which each stage has run once.
 
-    Models this small never show a step and never earn a point, so that nothing could be told apart by them: lengths decide.
+    Models this small never show a step and never earn a point, so all rewards would be equal; lengths decide in their place.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("metrics"))
@@ -77,7 +77,7 @@ def names(file):
 
 
 def logged(home, stage):
-    """What the stage wrote, by the constant that explains it."""
+    """The names that the stage wrote, by the constant that explains them."""
     files = [*home.glob(f"data/curves/{stage}.csv"), *home.glob(f"data/{stage}/**/*.csv")]
     own = [pd.read_csv(file) for file in files if file.name not in HANDED_ON.get(stage, ())]
     return {
@@ -93,7 +93,7 @@ def logged(home, stage):
 
 
 def faults(found, explained):
-    """What in `found` not exactly one name of `explained` stands for, and names of `explained` that stand for nothing in `found`."""
+    """Names in `found` without exactly one match in `explained`, and names in `explained` without a match in `found`."""
     patterns = {name: metrics.pattern(name) for name in explained}
     unclear = [one for one in sorted(found) if sum(bool(pattern.fullmatch(one)) for pattern in patterns.values()) != 1]
     unlogged = [name for name, pattern in patterns.items() if not any(map(pattern.fullmatch, found))]

@@ -1,4 +1,4 @@
-"""The offline flow over the real dvc.yaml, with preset tiny, in a copy of this repository: minutes, so all slow."""
+"""The offline flow over the real dvc.yaml, with preset tiny, in a copy of this repository; all tests take minutes and are slow."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 @pytest.fixture(scope="module")
 def first(clone: Clone) -> dict[str, Any]:
-    """What the first run says of each stage."""
+    """The first run's result for each stage."""
     return clone.posttrain("run", "offline")
 
 

@@ -1,4 +1,4 @@
-"""The parameters of this repository's own stages: what is wrong is told in one line, before anything runs."""
+"""The parameters of this repository's own stages: each fault is told in one line, before anything runs."""
 
 import json
 import shutil
@@ -145,7 +145,7 @@ def known():
 
 
 def idle(known, settings):
-    """Each parameter that does nothing with these settings, and what makes it so."""
+    """Each parameter that has no effect with these settings, and the values that cause it."""
     data = deepcopy(known)
     for text in settings:
         change = editing.setting(text)
@@ -223,7 +223,7 @@ def test_what_does_nothing_is_known(known, settings, why, keys):
         ([], "reward_model.beta"),
         (["ppo.epochs=1"], "ppo.clip_ratio"),
         (["ppo.minibatches=1"], "ppo.clip_ratio"),
-        ([], "reinforce.mean_rate"),  # the variance under it is measured
+        ([], "reinforce.mean_rate"),  # the variance with it is still measured
         (["reinforce.baseline=running_mean", "reinforce.variance_every=0"], "reinforce.mean_rate"),
         ([], "reinforce.critic_updates"),
         (["problems.source=files"], "problems.path"),
@@ -237,7 +237,7 @@ def test_what_does_something_is_known_too(known, settings, key):
 
 
 def test_an_edit_says_what_does_nothing_by_it(tmp_path):
-    """Of what was changed, and of what did something before; of the rest `posttrain status` speaks."""
+    """It names parameters that were changed or had an effect before; `posttrain status` names the rest."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
 
     def said(*settings):
@@ -270,7 +270,7 @@ def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, sourc
     editing.check_together(
         tmp_path, SECTIONS, {"transitions@graph-60", "bc@x", "sft"}, {"transitions@graph-60", "bc@x", "sft"}
     )
-    if source == "minari-remote":  # Minari will look for it elsewhere
+    if source == "minari-remote":  # Minari looks for it elsewhere
         return editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
     told = r"^params.yaml: transitions.datasets.x.location: data/raw/transitions/it.hdf5 does not exist$"
     with pytest.raises(ParameterError, match=told):
@@ -305,7 +305,7 @@ def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
     ],
 )
 def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
-    """The command line imports no module of others, so that a preset alone runs nothing."""
+    """The command line imports no module of another package, so that a preset alone runs no code."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
     editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
@@ -328,7 +328,7 @@ def test_an_id_that_is_none_is_refused(tmp_path, id_):
 
 
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
-    """Of its appendix and its code (arXiv:2106.01345), once laid over params.yaml, which says the rest."""
+    """The setting of the paper's appendix and code (arXiv:2106.01345), after the preset is laid over params.yaml."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "decision-transformer"))
@@ -341,7 +341,7 @@ def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
     targets = {"Hopper": [3600, 1800], "HalfCheetah": [12000, 6000], "Walker2d": [5000, 2500]}
     for data_set, asked in section["datasets"].items():
         environment = data_set.split("-")[0]
-        if environment == "Reacher":  # version 5's returns are negative: D4RL's targets would mean nothing
+        if environment == "Reacher":  # in version 5 returns are negative, so D4RL's targets do not apply
             assert (asked["scale"], asked["context"]) == (10, 5)
         else:
             assert asked == {"targets": targets[environment], "scale": 1000, "context": 20}

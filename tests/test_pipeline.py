@@ -1,4 +1,4 @@
-"""The whole flow over the real dvc.yaml, with tiny params, in a copy of this repository: minutes, so all slow."""
+"""The whole flow over the real dvc.yaml, with tiny params, in a copy of this repository; all tests take minutes and are slow."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 SHARED = ROOT.parent / "shared"
 TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 POLICIES = ("pretrained", "sft", *TUNED)
-STAGES = {  # of dvc.yaml, those of this flow
+STAGES = {  # this flow's stages in dvc.yaml
     name if "matrix" not in stage else f"{name}@{policy}"
     for name, stage in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"].items()
     if "tasks.language." in stage.get("do", stage)["cmd"]
@@ -57,7 +57,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 @pytest.fixture(scope="module")
 def first(clone: Clone) -> dict[str, Any]:
-    """What the first run says of each stage."""
+    """The first run's result for each stage."""
     return clone.posttrain("run", "language")
 
 
@@ -112,7 +112,7 @@ def test_metrics_and_plots_work(clone: Clone, first: dict[str, Any]) -> None:
 def test_the_same_params_from_an_empty_cache_give_the_same_hashes(
     clone: Clone, first: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Run by this project's engine, side by side, and by plain `dvc repro`, one after another, elsewhere."""
+    """The engine runs stages in parallel; plain `dvc repro` runs them one after another in another clone."""
     twin = clone.twin(tmp_path / "twin")
     assert not (twin.root / ".dvc/cache").exists()
     assert twin.dvc("repro", "report").count("Running stage") == len(STAGES)
@@ -150,7 +150,7 @@ def test_real_problems_and_a_real_model(tmp_path: Path) -> None:
     data, model = SHARED / "data/gsm8k", SHARED / "models/stories260K"
     if not (data.is_dir() and model.is_dir()):
         pytest.skip(f"{data} or {model} is not there")
-    short = tmp_path / "short"  # of the 512 positions that the model has, a character takes one at most
+    short = tmp_path / "short"  # the model has 512 positions, and a character takes at most one
     short.mkdir()
     for name in ("train.jsonl", "test.jsonl"):
         lines = (line for line in (data / name).read_text().splitlines() if len(line) < 450 and line.isascii())

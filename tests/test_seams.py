@@ -1,4 +1,4 @@
-"""Every key of every stage's section acts: changed alone, it changes an out of the stage. A key that does nothing is red."""
+"""Every key of every stage's section has an effect: a change to it alone changes an out of the stage."""
 
 import json
 import shutil
@@ -28,8 +28,8 @@ BY_MODEL = {
 LEARNER = {"seeds": [0, 1], "steps": 40, "batch_size": 16, "log_every": 10, "evaluate_every": 2, "evaluate_episodes": 1}
 DISCRETE, CONTINUOUS = "CartPole-v1-replay", "Hopper-v5-random"
 TRAINING = {"id": None, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.005, "gamma": 0.99, "entropy": 0.0}
-# What is smaller here than in preset tiny, or such that more of the keys act. The first entry of a dictionary is the one that
-# is looked at.
+# Values that are smaller than in preset tiny, or with which more keys have an effect. Of a dictionary only the first entry is
+# changed.
 BASE: dict[str, dict[str, Any]] = {
     "problems": {"train": 80, "validation": 8, "test": 8, "shortcut": 0.2, "rambling": 0.1},
     "corpus": {"facts": 60, "solutions": 60, "stories": 10},
@@ -117,9 +117,9 @@ BASE: dict[str, dict[str, Any]] = {
     },
 }
 
-# The branch that is run again with a changed key, where one shows all that the stage's keys do.
+# The one branch that is run again with a changed key, where it shows the effect of all keys.
 ONE_BRANCH = {"evaluate": "sft", "behaviour": "CartPole-v1", "transitions": DISCRETE, "returns": f"bc-{DISCRETE}"}
-# The value that a key is changed to where its type alone does not say one that acts.
+# The changed value of a key where its type alone gives none that has an effect.
 VALUES: dict[str, Any] = {
     "behaviour.clip": 0.1,
     "*.clip": 0.001,
@@ -153,7 +153,7 @@ VALUES: dict[str, Any] = {
     "offline_report.expectations.0.higher": "data best",
     "offline_report.expectations.0.lower": "data mean",
 }
-# Keys that need another setting beside them to act, by pattern.
+# Keys that have an effect only with another setting, by pattern.
 ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
 UNDER: dict[str, dict[str, Any]] = {
@@ -170,7 +170,7 @@ UNDER: dict[str, dict[str, Any]] = {
     "decision_transformer.text.*": {"decision_transformer.text.weight": 0.5},
     "decision_transformer.synthetic.*": {"decision_transformer.inits": {"DT": "synthetic"}},
 }
-# Keys that no out of a run here can show: why, and the test that looks at them.
+# Keys whose effect no out of a run here can show: the reason, and the test that covers them.
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.keep": ("the last policy may be the best", "tests/tasks/language/training/test_policy_training.py"),
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
@@ -197,7 +197,7 @@ KEYS = [key for stage in TINY for key in seams.keys(stage, TINY)]
 
 
 def named(table, key):
-    """The table's entry whose pattern is the key's, None without one."""
+    """The table's entry whose pattern matches the key; None without one."""
     return next((entry for pattern, entry in table.items() if fnmatch(key, pattern)), None)
 
 
@@ -205,7 +205,7 @@ HERE = [key for key in KEYS if named(ELSEWHERE, key) is None and not seams.in_dv
 
 
 class Home:
-    """A folder like this repository's, in which each stage runs once, and those before it, when it is first asked for."""
+    """A folder like this repository, in which a stage and its upstream run once, when first asked for."""
 
     def __init__(self, root):
         self.root = root
@@ -216,7 +216,7 @@ class Home:
             (root / f"data/raw/problems/{name}.jsonl").write_text("\n".join(part) + "\n")
 
     def outs(self, stage):
-        """The hashes of its outs."""
+        """The hashes of the stage's outs."""
         if stage == "decision_transformer":  # which can learn from text and from a language model
             self.outs("pretrained")
         flow = seams.module(stage).split(".")[1]
@@ -229,12 +229,12 @@ class Home:
                 return self.found[stage, ""]
 
     def changed(self, stage, changes, out):
-        """The same with these changes to its params, written below `out`."""
+        """The hashes with these changes to its params; the outs go to `out`."""
         self.outs(stage)
         return seams.run(stage, seams.changed(TINY, changes), out, ONE_BRANCH.get(stage))
 
     def beside(self, stage, changes, out):
-        """The same, once for all keys that need these."""
+        """The hashes with these settings, made once for all keys that need them."""
         name = stage, json.dumps(changes)
         if name not in self.found:
             self.found[name] = self.changed(stage, changes, out) if changes else self.outs(stage)
@@ -270,7 +270,7 @@ def test_a_key_acts(home, tmp_path, key):
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", TINY)
 def test_a_run_is_the_same_again(home, tmp_path, stage):
-    """Else every key would seem to act."""
+    """Otherwise every key would seem to have an effect."""
     again = home.changed(stage, {}, tmp_path)
     assert again == {branch: home.outs(stage)[branch] for branch in again}
 

@@ -63,7 +63,7 @@ NAMES, ITEMS = ("Ada", "Ben", "Cara", "Dan", "Ella", "Finn"), ("apples", "pens",
 
 
 def easy(rng: random.Random, steps: int, largest: int) -> word_problems.Problem:
-    """A sum or a difference of one-digit numbers. The question is the chain: none is asked in two splits, sums recur."""
+    """A sum or a difference of one-digit numbers. No question occurs in two splits, but the same sums do."""
     gains = rng.random() < 0.5
     (name, other), item = rng.sample(NAMES, 2), rng.choice(ITEMS)
     left = rng.randint(2, 9) if gains else rng.randint(4, 13)
@@ -80,7 +80,7 @@ def easy(rng: random.Random, steps: int, largest: int) -> word_problems.Problem:
 
 
 class Recipe:
-    """The stages' outs below the working directory, and what the models there are worth on the validation problems."""
+    """The stages' outs below the working directory, and measures of the models there on the validation problems."""
 
     def __init__(self, params):
         self.params = params
@@ -92,7 +92,7 @@ class Recipe:
         self.greedy, self.rewards = cache(self.greedy), cache(self.rewards)
 
     def greedy(self, policy):
-        """Of each problem, whether the greedy answer is right and stands in its line."""
+        """Whether the greedy answer to each problem is right and on its own line."""
         model = models.load_model(Path("data") / policy)
         table = tables.read(Problems, Path("data/problems/validation.parquet"))
         asked = [chat.encode_prompt(self.tokenizer, question) for question in table["question"]]
@@ -106,7 +106,7 @@ class Recipe:
         return torch.tensor(right).double().numpy()
 
     def rewards(self, policy, stage):
-        """The mean reward of each problem's samples, by what `stage` trains for."""
+        """The mean reward of each problem's samples, by the reward that `stage` trains for."""
         config = CONFIGS[stage].model_validate_json(json.dumps(self.params[stage]))
         table = validation(Path("data/problems/validation.parquet"), PROBLEMS)
         with judging(config.reward, {"policy"}, self.tokenizer, Path("data/reward_model")) as judge:
@@ -115,7 +115,7 @@ class Recipe:
         return found.rewards.view(PROBLEMS, SAMPLES).mean(1).double().numpy()
 
     def gain(self, policy, stage) -> Estimate:
-        """By how much the policy earns more than the SFT model that it started from."""
+        """The policy's gain in reward over the SFT model that it started from."""
         return bootstrap(self.rewards(policy, stage) - self.rewards("sft", stage), 0, 1000)
 
     def held_out(self):
@@ -160,10 +160,10 @@ def test_sft_solves_problems_that_the_pretrained_model_cannot(recipe):
 
 @pytest.mark.slow
 def test_the_reward_model_knows_the_rubric_s_order_of_answers_to_new_prompts(recipe):
-    """Better than a coin, though it has seen only what the noisy annotator said.
+    """It is better than chance, though it was trained only on the noisy annotator's labels.
 
-    The default kind says so of itself before it is trained: what an SFT model this good finds likely is mostly better, and what
-    training adds is within the interval. So that the stage learns is shown by a head, which knows nothing when it is new.
+    The default kind is so even before training: answers that an SFT model this good finds likely are mostly better, and the gain
+    by training is within the interval. Therefore a head, which knows nothing at first, shows that the stage learns.
     """
     accuracy = recipe.against_rubric(Path("data/reward_model"))
     assert accuracy.low > 0.5, accuracy

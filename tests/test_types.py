@@ -1,4 +1,4 @@
-"""The Protocols: that they are fitted by what they are made for, and that nothing runs in their modules."""
+"""The Protocols fit the objects that they are made for, and their modules hold no code that runs."""
 
 import ast
 from pathlib import Path
@@ -17,7 +17,7 @@ TYPES = {"tasks.algorithms.language.causal_lm", "tasks.common.tokenizers"}
 
 @pytest.mark.parametrize("module", sorted(TYPES))
 def test_modules_of_types_hold_nothing_that_runs(module):
-    """The modules that are no code deps either: Protocols and typed dictionaries, whose methods have no body."""
+    """These modules are no code deps either: they hold Protocols and typed dictionaries, whose methods have no body."""
     tree = ast.parse((ROOT / module.replace(".", "/")).with_suffix(".py").read_text())
     _, *rest = tree.body
     classes = [node for node in rest if isinstance(node, ast.ClassDef)]
@@ -48,7 +48,7 @@ def test_classifiers_of_hugging_face_have_what_the_stages_ask_of_them():
 
 
 def test_tokenizers_of_hugging_face_have_what_the_stages_ask_of_them():
-    members = get_protocol_members(Tokenizer) - {"chat_template"}  # which instances have
+    members = get_protocol_members(Tokenizer) - {"chat_template"}  # attributes of instances
     special = {"eos_token", "eos_token_id", "bos_token_id", "pad_token", "pad_token_id"}  # found by __getattr__
     assert not {member for member in members - special if not hasattr(PreTrainedTokenizerFast, member)}
     assert {name.removesuffix("_id") for name in special} <= set(PreTrainedTokenizerFast.SPECIAL_TOKENS_ATTRIBUTES)

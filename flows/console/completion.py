@@ -1,7 +1,7 @@
-"""What a shell offers when Tab is pressed: flows, stages, keys of params.yaml and presets, read off files alone.
+"""What a shell offers when Tab is pressed: flows, stages, keys of params.yaml and presets, read from files alone.
 
-Tab has to answer at once, so nothing of DVC, MLflow or torch is imported. A stage's branches are those that dvc.lock has.
-A repository that cannot be read offers nothing: a shell would print a fault into the line that is being typed.
+Tab has to answer at once, so nothing of DVC, MLflow or torch is imported. A stage's branches are those in dvc.lock.
+A repository that cannot be read offers nothing, since a shell would print an error into the line being typed.
 """
 
 import re
@@ -16,27 +16,27 @@ STAGE = re.compile(r"^  ([^\s#:]+):\s*$", re.MULTILINE)
 
 
 def targets(incomplete: str) -> list[str]:
-    """Flows and stages that begin so."""
+    """Flows and stages that begin with the typed text."""
     return _beginning(incomplete, [*FLOWS, *_stages()])
 
 
 def stages(incomplete: str) -> list[str]:
-    """Stages that begin so, and those of their branches that have run."""
+    """Stages that begin with the typed text, and their branches that have run."""
     return _beginning(incomplete, _stages())
 
 
 def edits(incomplete: str) -> list[str]:
-    """`SECTION.KEY=` for each value of params.yaml that begins so."""
+    """`SECTION.KEY=` for each value of params.yaml that begins with the typed text."""
     return _beginning(incomplete, (f"{key}=" for key, value in _keys() if not isinstance(value, dict)))
 
 
 def keys(incomplete: str) -> list[str]:
-    """Sections and keys of params.yaml that begin so."""
+    """Sections and keys of params.yaml that begin with the typed text."""
     return _beginning(incomplete, (key for key, _ in _keys()))
 
 
 def presets(incomplete: str) -> list[str]:
-    """Presets that begin so."""
+    """Presets that begin with the typed text."""
     root = _root()
     return _beginning(incomplete, sorted(file.stem for file in root.glob("presets/*.yaml")) if root else [])
 

@@ -1,6 +1,6 @@
 """What a person sees while stages run: a live table on a terminal, plain lines where output is piped.
 
-Both are watchers: they are called with each Event, from whichever thread made it.
+Both are watchers: each is called with every Event, from any thread.
 """
 
 import threading
@@ -20,15 +20,15 @@ from rich.text import Text
 from flows.console.summary import STYLES, WORDS, duration, relative, tally
 from flows.engine.state import Event, PlannedStage
 
-PROGRESS_SECONDS = 10.0  # how often a piped run says how far a stage is
-FIXED = 29  # columns that state and time take in the table, with the space around them
-DETAIL = 22  # that `1200/7500, 12 min left` takes
-BAR = 9  # and the bar before it, where there is room
+PROGRESS_SECONDS = 10.0  # between two reports of a stage's progress in a piped run
+FIXED = 29  # columns of the terminal for state and time, with the space around them
+DETAIL = 22  # columns for `1200/7500, 12 min left`
+BAR = 9  # columns for the bar before it, if there is room
 
 
 @dataclass
 class Row:
-    """What is known of one stage, and since when it runs and reports steps."""
+    """What is known of one stage, when it began, and the first step that it reported."""
 
     name: str
     last: Event
@@ -36,7 +36,7 @@ class Row:
     first_step: tuple[int, float] | None = None
 
     def update(self, event: Event, now: float) -> None:
-        """Take a new event; what an earlier one said of its log and steps stays."""
+        """Take a new event; log and steps of an earlier event stay until a new one has them."""
         if event.state == "running" and self.last.state != "running":
             self.began = now
         if event.step is None and event.state == "running":
@@ -47,11 +47,11 @@ class Row:
         self.last = replace(event, reason=reason, log=event.log or self.last.log)
 
     def seconds(self, now: float) -> float:
-        """How long the stage has run, or ran."""
+        """The seconds that the stage has run so far, or ran in all."""
         return now - self.began if self.last.state == "running" else self.last.seconds
 
     def left(self, now: float) -> float | None:
-        """Seconds until the last step at the rate so far; None while that is anyone's guess, and at the end."""
+        """Seconds until the last step at the rate so far; None while the rate is unknown, and at the end."""
         step, total = self.last.step, self.last.total
         if step is None or total is None or self.first_step is None or step >= total:
             return None
@@ -60,7 +60,7 @@ class Row:
 
 
 class Lines:
-    """One line for each change of state, and now and then for progress; no control characters."""
+    """One line for each change of state, and one every few seconds for progress; no control characters."""
 
     def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
         self.console, self.root = console, root
@@ -100,7 +100,7 @@ class Lines:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def about(self, row: Row) -> str:
-        """What the change of state needs beside its name."""
+        """The details of a change of state that are printed after its name."""
         last = row.last
         if last.state in ("running", "failed"):
             seconds = duration(last.seconds) if last.state == "failed" else ""
@@ -110,7 +110,7 @@ class Lines:
 
 
 def steps(row: Row, now: float) -> str:
-    """`120/400, 35 s left`, in whole minutes from one minute on: it is an estimate."""
+    """`120/400, 35 s left`; from one minute on in whole minutes, since it is an estimate."""
     left = row.left(now)
     if left is None:
         return f"{row.last.step}/{row.last.total}"
@@ -133,7 +133,7 @@ class LiveTable(Lines):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.over = True  # what stays on the screen is the whole table
+        self.over = True  # the last table on the screen is whole
         self.live.__exit__(kind, error, trace)
 
     def __call__(self, event: Event) -> None:
@@ -142,7 +142,7 @@ class LiveTable(Lines):
             self.rows[event.stage].update(event, time.monotonic())
 
     def table(self) -> RenderableType:
-        """The table as it is now, cut to what fits on the screen, with the logs of interest under it."""
+        """The current table, cut to the height of the screen, with the logs of running and failed stages below it."""
         now = time.monotonic()
         with self.lock:
             logs = [
@@ -162,7 +162,7 @@ class LiveTable(Lines):
             )
 
     def grid(self, entries: Sequence[Sequence[Row]], now: float) -> Table:
-        """A line for each entry: a stage, or several branches of one, of which it says how many are in which state."""
+        """A line for each entry: a stage, or several branches of a stage with the number in each state."""
         labels = [rows[0].name if len(rows) == 1 else f"{_stage(rows[0])} ({len(rows)})" for rows in entries]
         room = self.console.width - FIXED - (0 if self.over else DETAIL)
         width = min(max(map(len, labels), default=0), max(room, 24))
@@ -185,7 +185,7 @@ class LiveTable(Lines):
         return table
 
     def fitting(self, space: int) -> list[list[Row]]:
-        """All rows if there is space; else branches that wait or have ended as one, and of all the most urgent."""
+        """All rows if there is space; else waiting and ended branches share an entry, and the most urgent entries are kept."""
         rows = list(self.rows.values())
         if self.over or len(rows) <= space:
             return [[row] for row in rows]
@@ -202,7 +202,7 @@ class LiveTable(Lines):
         return [entry for entry in groups.values() if entry in chosen]
 
     def detail(self, row: Row, now: float, spare: int) -> RenderableType:
-        """How far a running stage is, else why it is in its state."""
+        """The progress of a running stage, else the reason for its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
             counted = Text(steps(row, now))
             if spare < BAR:

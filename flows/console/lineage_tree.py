@@ -10,7 +10,7 @@ from flows.engine.lineage import Link
 
 
 def tree(link: Link) -> Tree:
-    """The output at the root, its inputs below; what was shown once is named again, not repeated."""
+    """The output at the root, its inputs below it; a link that was shown before is only named."""
     seen: set[tuple[str, str]] = set()
     return _grown(Tree(_label(link), guide_style="dim"), link, seen)
 

@@ -1,4 +1,4 @@
-"""What is said before a run and after it: the plan with its reasons, the outcome, and how to go on after a failure."""
+"""What is printed before and after a run: the plan with its reasons, the outcome, and how to go on after a failure."""
 
 import os
 import sys
@@ -30,11 +30,11 @@ STYLES: dict[State, str] = {
     "failed": "bold red",
     "skipped": "yellow",
 }
-LOG_LINES, LINE = 12, 500  # of a failed stage, shown at the end, and the characters of each
+LOG_LINES, LINE = 12, 500  # lines of a failed stage's log that are shown at the end, and characters of each
 
 
 class Screen(Console):
-    """Where the command line prints; plain text, and if its reader leaves, as `head` does, the run goes on unseen."""
+    """A console for plain text. If the reader of the pipe leaves, as `head` does, the run goes on without output."""
 
     def __init__(self, file: TextIO | None = None, soft_wrap: bool = True) -> None:
         piped = not (file or sys.stdout).isatty()
@@ -71,7 +71,7 @@ def relative(path: Path, root: Path) -> str:
 
 
 def show_plan(console: Console, planned: Sequence[PlannedStage]) -> None:
-    """Each stage with why it would run, and how many that are."""
+    """Print each stage with the reason why it would run, and the number of those that would."""
     width = max((len(stage.name) for stage in planned), default=0)
     for stage in planned:
         state = Text(stage.reason) if stage.reason else Text("up to date", STYLES["up-to-date"])
@@ -81,7 +81,7 @@ def show_plan(console: Console, planned: Sequence[PlannedStage]) -> None:
 
 
 def show_results(console: Console, results: Sequence[StageResult], root: Path, seconds: float) -> None:
-    """One line of what happened, and for each failed stage the end of its log and how to go on."""
+    """Print one line on the outcome, and for each failed stage the end of its log and how to go on."""
     for result in results:
         if result.state != "failed":
             continue
@@ -94,7 +94,7 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
     if unrecorded:
         console.print(Text(f"what MLflow has of this run is incomplete: {unrecorded}", STYLES["skipped"]))
     elsewhere = [result.stage for result in results if result.state == "restored" and not result.mlflow_run_id]
-    if elsewhere and any(result.mlflow_run_id for result in results):  # else nothing was recorded at all
+    if elsewhere and any(result.mlflow_run_id for result in results):  # without any run id nothing was recorded at all
         console.print(
             f"restored from a shared cache, with no run here that made it: {', '.join(elsewhere)}", markup=False
         )
@@ -105,7 +105,7 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
 
 
 def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:
-    """The last lines of a log that say something, without terminal control characters."""
+    """The last lines of a log that are not empty, without terminal control characters."""
     if log is None or not log.is_file():
         return []
     with log.open("rb") as file:

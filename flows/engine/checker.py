@@ -1,7 +1,7 @@
-"""What a stage must have made before its outs may enter the cache: all that is declared, and what the project's own check asks.
+"""Checks of a stage's outs before they may enter the cache: every declared out exists, and the project's own check passes.
 
-That check (`python -m tasks.check -`), which knows the schemas, is a child, since flows import no stage's code; and one child for
-all stages of a run, since to start it costs more than most checks. It ends with its standard input, so it cannot outlive this process.
+The project's check (`python -m tasks.check -`) knows the schemas. It is a child process, since flows import no stage's code, and one
+child serves a whole run, since starting it costs more than most checks. It ends with its standard input, so it cannot outlive this process.
 """
 
 import json
@@ -18,7 +18,7 @@ CHECK_FILE = Path("tasks/check.py")
 
 
 class Checker:
-    """Checks one stage's outs after another; started by the first."""
+    """Checks one stage's outs after another; the child is started by the first check."""
 
     def __init__(self, root: Path) -> None:
         self.root, self._log = root, root / "mlruns/logs/check.log"
@@ -47,7 +47,7 @@ class Checker:
             return [f"python -m tasks.check: {last}; see {self._log.relative_to(self.root)}"]
 
     def stop(self) -> None:
-        """End the child; whoever waits for its answer gets none."""
+        """End the child; a caller that waits for its answer gets none."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -65,14 +65,14 @@ class Checker:
                     stderr=errors,
                     cwd=self.root,
                     env=os.environ | {"PYTHONUNBUFFERED": "1"},
-                    start_new_session=True,  # a Ctrl-C in the terminal is for this process to act on
+                    start_new_session=True,  # a Ctrl-C in the terminal must reach this process alone
                     text=True,
                 )
         return self._process
 
 
 def declared(root: Path, outs: Iterable[Path]) -> Iterator[str]:
-    """One line for each declared out that is missing, empty, or a JSON file with a number that is none."""
+    """One line for each declared out that is missing, empty, or a JSON file with a number that is not finite."""
     for out in outs:
         name = out.relative_to(root) if out.is_relative_to(root) else out
         if not out.exists():

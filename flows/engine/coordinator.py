@@ -1,7 +1,7 @@
-"""The one owner of DVC's state while a flow runs: brings one stage after another, or several at once, up to date.
+"""The only owner of DVC's state while a flow runs: it brings stages up to date, one by one or several at once.
 
-A stage is up to date, restored from the run cache, or run: its command as a supervised child, its outs validated
-before they enter the cache, its record written atomically. What fails leaves everything as it was.
+A stage is up to date, restored from the run cache, or run. To run it is to start its command as a supervised child, to validate
+its outs before they enter the cache, and to write its record atomically. A failure leaves everything as it was.
 """
 
 import fcntl
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class Coordinator:
-    """Runs stages of the repository at `root`. A context manager: one at a time in a repository."""
+    """Runs stages of the repository at `root`. A context manager; a repository has only one at a time."""
 
     def __init__(self, root: Path, recorder: "FlowRun | None" = None) -> None:
         self.root, self.recorder = root.absolute(), recorder
         self._home = self.root / ".dvc/tmp/posttrain"
-        self._gate = threading.Lock()  # one thread at a time in DVC's records
+        self._gate = threading.Lock()  # only one thread at a time uses DVC's records
         self._runner = Runner(self.root)
         self._held = ExitStack()
 
     def __enter__(self) -> "Coordinator":
         self._held.enter_context(_only_run(self._home))
-        self._held.enter_context(chdir(self.root))  # DVC takes dvc.yaml to be in the current folder
+        self._held.enter_context(chdir(self.root))  # DVC expects dvc.yaml in the current folder
         recover(self._home / "previous", read_entries(self.root))
-        release(self.root, COMMAND)  # no other run is at work here, so what one reserved is left from a kill
+        release(self.root, COMMAND)  # no other run is at work here, so any reservation was left by a kill
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,7 +45,7 @@ class Coordinator:
         self._held.close()
 
     def stop(self) -> None:
-        """Stop every command: stages that run end as failed, those that wait never start."""
+        """Stop every command: running stages fail, waiting stages never start."""
         self._runner.stop()
 
     def log_of(self, name: str) -> Path:
@@ -55,7 +55,7 @@ class Coordinator:
     def execute(
         self, name: str, watch: Watcher, environ: Mapping[str, str] | None = None, force: bool = False
     ) -> StageResult:
-        """Bring one stage up to date; its upstream must be. What went wrong is in the result, never raised."""
+        """Bring one stage up to date; its upstream must be. A failure is told in the result, never raised."""
         if self._runner.stopped:
             return StageResult(name, "skipped", "the run was stopped")
         started = time.monotonic()
@@ -71,7 +71,7 @@ class Coordinator:
         return result
 
     def describe(self, name: str) -> StageResult:
-        """The result of a stage that the plan found up to date, from the records alone."""
+        """The result of a stage that is up to date by the plan, from the records alone."""
         entry = read_entries(self.root)[name]
         result = StageResult(name, "up-to-date", outs=hashes(entry, "outs"))
         self._find(result, entry)
@@ -104,7 +104,7 @@ class Coordinator:
             result.outs = hashes(records.entry(), "outs")
 
     def _run(self, records: StageRecords, result: StageResult, watch: Watcher, environ: Mapping[str, str]) -> None:
-        """Run the command, validate its outs and record them; on any failure put the outs of before back."""
+        """Run the command, validate its outs and record them; on any failure put the previous outs back."""
         name, log = result.stage, self.log_of(result.stage)
         result.log = log
 
@@ -128,7 +128,7 @@ class Coordinator:
 
     @contextmanager
     def _lineage(self, records: StageRecords, result: StageResult) -> Iterator[dict[str, str]]:
-        """One MLflow run around one execution of a stage; yields the variables by which the command finds it."""
+        """One MLflow run around one execution of a stage; yields the environment variables by which the command finds the run."""
         if self.recorder is None:
             yield {}
             return
@@ -145,7 +145,7 @@ class Coordinator:
 
 @contextmanager
 def _unrecorded(result: StageResult) -> Iterator[None]:
-    """Note a failure to write to MLflow: how the stage ended is what DVC has of it."""
+    """Note a failure to write to MLflow; DVC's records alone decide how the stage ended."""
     try:
         yield
     except PlanError as error:
@@ -154,7 +154,7 @@ def _unrecorded(result: StageResult) -> Iterator[None]:
 
 @contextmanager
 def _only_run(home: Path) -> Iterator[None]:
-    """Keep other runs out of this repository; the lock ends with the process, however it ends."""
+    """Keep other runs out of this repository; the lock ends with the process, even if that is killed."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "run.lock").open("a") as file:
         try:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dvc.dependency import ParamsDependency
     from dvc.stage import PipelineStage
 
-SHOWN = 3  # reasons shown of many
+SHOWN = 3  # reasons that are shown at most
 
 
 Seen = dict[tuple[str, str | None], dict[str, str]]  # a dep and its recorded hash -> its status
@@ -19,7 +19,7 @@ Seen = dict[tuple[str, str | None], dict[str, str]]  # a dep and its recorded ha
 def why(stage: "PipelineStage", seen: Seen | None = None) -> str | None:
     """The reasons for which DVC would run this stage now, or None when it is up to date.
 
-    `seen` carries the status of deps from stage to stage, for stages share most of their code: only while nothing runs.
+    `seen` keeps the status of deps for later stages, which share most of their code. It is valid only while nothing runs.
     """
     if not any(entry.hash_info for entry in [*stage.outs, *stage.deps]):
         return "never run"

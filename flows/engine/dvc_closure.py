@@ -1,7 +1,7 @@
-"""The stages that some targets need, and no others: what a plan reads of dvc.yaml and params.yaml.
+"""The stages that some targets need, and no others, as a plan reads them from dvc.yaml and params.yaml.
 
 DVC itself loads every stage, and parses params.yaml several times for each: with a hundred branches of `foreach` that
-takes longer than all else that a plan does.
+takes longer than the rest of a plan.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ OUTS = ("outs", "metrics", "plots")
 
 @dataclass(frozen=True)
 class Closure:
-    """Some stages and all that they need, in topological order, each with the names of those that it needs itself."""
+    """Some stages and all that they need, in topological order, each with the names of its direct upstream."""
 
     stages: "Mapping[str, tuple[PipelineStage, tuple[str, ...]]]"
-    outs: Sequence[Path]  # of these stages, and of .dvc files
+    outs: Sequence[Path]  # the outs of these stages and of .dvc files
 
 
 class StageGraph:
@@ -53,7 +53,7 @@ class StageGraph:
 
     @property
     def empty(self) -> dict[str, str]:
-        """The stages without any branch, each with the place in params.yaml that would name some."""
+        """The stages without any branch, each with the key of params.yaml that would name branches."""
         branched = {
             name: stage["foreach"] for name, stage in self._file.contents["stages"].items() if "foreach" in stage
         }
@@ -77,17 +77,17 @@ class StageGraph:
         return Closure({name: (stages[name], upstream[name]) for name in order}, [Path(o.fs_path) for o in index.outs])
 
     def load(self, names: Sequence[str]) -> "list[PipelineStage]":
-        """These stages alone, each with what dvc.lock says of it."""
+        """These stages alone, each with its entry of dvc.lock."""
         loader = self._file.LOADER(self._file, self._file.contents, self._recorded(names))
         return [loader[name] for name in names]
 
     def _needed(self, wanted: Iterable[str]) -> list[str]:
-        """The names of these stages and of all that make what they depend on, in the order of dvc.yaml.
+        """The names of these stages and of all their upstream, in the order of dvc.yaml.
 
         With them come stages that make the same outs, which DVC then refuses.
         """
         outs: dict[PurePosixPath, set[str]] = {}
-        within: dict[PurePosixPath, set[str]] = {}  # folder -> who makes something in it
+        within: dict[PurePosixPath, set[str]] = {}  # folder -> the stages that make something in it
         for name, definition in self._definitions.items():
             for out in _paths(definition, *OUTS):
                 outs.setdefault(out, set()).add(name)
@@ -104,7 +104,7 @@ class StageGraph:
         return [name for name in self._definitions if name in found]
 
     def _recorded(self, names: Sequence[str]) -> Any:
-        """What dvc.lock says of these stages, or all of it, as DVC reads it, where that is not so easily found."""
+        """The entries of these stages in dvc.lock; all of dvc.lock, read by DVC, where they cannot be parsed apart."""
         from dvc.dvcfile import Lockfile
         from dvc.utils.serialize import parse_yaml
 
@@ -112,10 +112,10 @@ class StageGraph:
         try:
             return Lockfile.SCHEMA(parse_yaml(text_of(path.read_text(), names), str(path)))
         except Exception:
-            return self._file.lockfile_contents  # or the error that DVC has for it
+            return self._file.lockfile_contents  # or DVC's own error
 
     def _data(self, stages: "Sequence[Stage]") -> "list[Stage]":
-        """What stands in .dvc files beside deps of these stages: data that `dvc add` or `dvc import` keeps."""
+        """The stages of .dvc files beside deps of these stages: data that `dvc add` or `dvc import` keeps."""
         from dvc.dvcfile import load_file
 
         root = Path(self.repo.root_dir)
@@ -126,7 +126,7 @@ class StageGraph:
 
 
 def _paths(definition: Mapping[str, Any], *kinds: str) -> Iterator[PurePosixPath]:
-    """The paths of a stage's outs or deps as dvc.yaml has them: a text, or a key with options."""
+    """The paths of a stage's outs or deps; in dvc.yaml each is a string, or a key with options."""
     for kind in kinds:
         for entry in definition.get(kind, []):
             path = entry if isinstance(entry, str) else next(iter(entry))

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
 LOOK_SECONDS = 0.25  # between two looks at a running command's progress
-TAIL, SHOWN = 100_000, 300  # bytes of a log that are looked at for its last line, and characters of that
+TAIL, SHOWN = 100_000, 300  # bytes of a log that are searched for its last line; characters shown of it
 Progress = Callable[[int, int, float], None]  # step, total, seconds since the start
 
 
 class StageFailed(Exception):
-    """A stage did not end well; the message is one line for a person."""
+    """A stage failed; the message is one line for a person."""
 
 
 class Runner:
@@ -105,7 +105,7 @@ class Runner:
 
 
 class _Reports:
-    """Passes on the newest line of a progress file, each once."""
+    """Passes on each new last line of a progress file once."""
 
     def __init__(self, file: Path, tell: Progress) -> None:
         self.file, self.tell, self.told = file, tell, b""
@@ -119,7 +119,7 @@ class _Reports:
 
 
 def _last_line(log: Path) -> str:
-    """The last line that says something, without control characters and of a length that a person reads."""
+    """The last line that is not empty, shortened and without control characters."""
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - TAIL, 0))
         lines = file.read().decode(errors="replace").splitlines()

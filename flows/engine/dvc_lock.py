@@ -1,7 +1,7 @@
 """dvc.lock, read and written so that a kill at any moment leaves it whole.
 
-DVC writes it in place; a torn one makes every later command fail. The text is the one that DVC would have written, but
-only the entry of one stage is written anew: to parse and dump those of a hundred stages takes DVC some seconds.
+DVC writes the file in place, and a torn file makes every later command fail. The text is what DVC would have written, but
+only the entry of one stage is written anew: DVC takes some seconds to parse and dump the entries of a hundred stages.
 """
 
 import os
@@ -31,7 +31,7 @@ def read_entries(root: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _parsed(path: str, *_: int) -> dict[str, Any]:
-    """The file's content, parsed once as long as its facts stay the same."""
+    """The file's content, parsed again only when its size or times have changed."""
     from dvc.utils.serialize import load_yaml
 
     content: dict[str, Any] = load_yaml(path)
@@ -49,13 +49,13 @@ def read_entry(root: Path, stage: str) -> dict[str, Any] | None:
 
 
 def text_of(text: str, names: Collection[str]) -> str:
-    """The part of dvc.lock's text with the entries of these stages; with the last one, too, which shows if it was torn."""
+    """The text of these stages' entries in dvc.lock, and of the last entry, which shows whether the file was torn."""
     head, *entries = re.split(r"^(?=  \S)", text, flags=re.MULTILINE)
     return head + "".join(e for e in entries if e is entries[-1] or e.split(":", 1)[0].strip(" '\"") in names)
 
 
 def write_entry(root: Path, stage: "PipelineStage") -> None:
-    """Record a stage as DVC would, by a temporary file that replaces dvc.lock only when it is safely on disk."""
+    """Record a stage as DVC would; a temporary file replaces dvc.lock only when it is safely on disk."""
     from dvc.stage.serialize import to_lockfile
     from dvc.utils.serialize import dumps_yaml
 
@@ -71,7 +71,7 @@ def write_entry(root: Path, stage: "PipelineStage") -> None:
 
 
 def with_entry(text: str, entry: str) -> str:
-    """The text of dvc.lock with a stage's entry in place of its old one, or after those of the other stages.
+    """The text of dvc.lock with a stage's new entry in place of its old one, or after the other stages' entries.
 
     An entry is a line with its name, indented by two, and the lines below it that are empty or indented further.
     """

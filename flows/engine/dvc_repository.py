@@ -1,7 +1,7 @@
-"""DVC's view of the repository, opened so that what a person may have broken is said in one line.
+"""DVC's view of the repository; what a person may have broken in it is told in one line.
 
-The engine calls DVC's internal interface in the modules that are named dvc_*, and changes it in one place, `params_read_once`
-below. Both were written for DVC 3.67; tests/flows/engine/test_dvc_interface.py fails when another version no longer fits.
+The engine calls DVC's internal interface in the modules named dvc_*, and changes it in one place, `params_read_once`
+below. Both were written for DVC 3.67; tests/flows/engine/test_dvc_interface.py fails where another version does not fit.
 """
 
 import json
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class PlanError(Exception):
-    """Wrong use or a broken file, in one line for the person who can mend it: file, key or stage, what was expected."""
+    """Wrong use or a broken file, told in one line: the file, key or stage, and what was expected."""
 
 
 def open_repo(root: Path) -> "Repo":
-    """The DVC repository at `root`, with a damaged rwlock mended and DVC's own chatter turned off."""
+    """The DVC repository at `root`, with a damaged rwlock mended and DVC's own output turned off."""
     from dvc.repo import Repo
 
     for name in ("dvc", "dvc_data"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # their progress bars as well
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # turns off the progress bars as well
     if {*"{}"} & {*str(root.absolute())}:
         raise PlanError(f"{root}: DVC takes braces in a path for the fields of its progress bars; move the repository")
     with plain_errors():
@@ -46,12 +46,12 @@ def heal_rwlock(repo: "Repo") -> None:
 
 
 def release(root: Path, command: str) -> None:
-    """Take out of .dvc/tmp/rwlock whatever was reserved by a command that begins so, and has ended without a word.
+    """Take out of .dvc/tmp/rwlock the reservations of a command that begins with `command` and was killed.
 
-    DVC itself lets it stand while any process has its pid, and by then that may be another one.
+    DVC itself keeps them while any process has the same pid, which may be another process by then.
     """
     path = root / ".dvc/tmp/rwlock"
-    if not path.exists() or command not in path.read_text():  # as after every run that came to its end
+    if not path.exists() or command not in path.read_text():  # as every finished run leaves it
         return
     from dvc.rwlock import _edit_rwlock
 
@@ -119,16 +119,16 @@ def _file_problem(path: str, problem: str) -> str:
 
 
 def _syntax(cause: BaseException | None) -> str:
-    """Where YAML breaks, of the parser's error."""
+    """The line of the YAML fault, and what the parser says of it."""
     mark = getattr(cause, "problem_mark", None)
     return f"broken YAML in line {mark.line + 1}: {getattr(cause, 'problem', None)}" if mark else "broken YAML"
 
 
 @contextmanager
 def params_read_once() -> Iterator[None]:
-    """Let DVC parse params.yaml once for all stages, while no one writes it, and find a key without a search.
+    """Let DVC parse params.yaml once for all stages, and find a key without a search; nothing may write the file meanwhile.
 
-    DVC has no supported way to keep it between stages: two of its functions are replaced, and put back at the end.
+    DVC has no supported way to keep parsed params between stages, so two of its functions are replaced, and put back at the end.
     """
     from dvc.dependency import param
 

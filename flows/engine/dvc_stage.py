@@ -1,8 +1,8 @@
-"""One stage's records in DVC: is it out of date, can it be restored, and how its new outs are recorded.
+"""One stage's records in DVC: whether it is out of date or can be restored, and how its new outs are recorded.
 
-The order is the one in which plain `dvc repro` does it, so that both write the same dvc.lock and share the run cache;
-only that the repository's lock is not held while the command runs and its outs are hashed, and that the outs of
-before are kept until the new ones are recorded.
+The steps have the order of plain `dvc repro`, so that both write the same dvc.lock and share the run cache. There are two
+differences: the repository's lock is not held while the command runs and its outs are hashed, and the previous outs are
+kept until the new ones are recorded.
 """
 
 import copy
@@ -18,11 +18,11 @@ from flows.engine.dvc_lock import Entry, read_entry, write_entry
 from flows.engine.dvc_repository import open_repo
 from flows.engine.previous import Previous
 
-COMMAND = "posttrain run"  # by this name, and the stage's behind it, paths are reserved against `dvc repro`
+COMMAND = "posttrain run"  # this and the stage's name reserve paths against `dvc repro`
 
 
 class DepChanged(Exception):
-    """A dep of the stage changed while it ran: what it made belongs to neither version."""
+    """A dep of the stage changed while it ran, so its outs belong to neither version."""
 
 
 class StageRecords:
@@ -61,7 +61,7 @@ class StageRecords:
         return entry
 
     def restore(self) -> bool:
-        """Under the lock: take the outs from the run cache and record them, if it has them."""
+        """Under the lock: if the run cache has the outs, take them from there and record them."""
         from dvc.stage.cache import RunCacheNotFoundError
 
         self._keep_previous()
@@ -70,7 +70,7 @@ class StageRecords:
             self.stage.save_outs()
             self.stage.commit()
             self.record()
-        except (RunCacheNotFoundError, TypeError):  # TypeError: its folder there is empty, as a kill may leave it
+        except (RunCacheNotFoundError, TypeError):  # TypeError: a kill left an empty folder there
             self.undo()
             return False
         except BaseException:
@@ -79,7 +79,7 @@ class StageRecords:
         return True
 
     def make_way(self) -> None:
-        """Under the lock: note the deps as they are, put the old outs aside, reserve the paths against `dvc repro`."""
+        """Under the lock: note the state of the deps, put the old outs aside, reserve the paths against `dvc repro`."""
         from dvc.rwlock import rwlock
 
         stage = self.stage
@@ -92,7 +92,7 @@ class StageRecords:
         self._keep_previous()
 
     def save_outs(self) -> None:
-        """Hash the outs and move them into the cache, without DVC's lock: large outs of several stages go side by side."""
+        """Hash the outs and move them into the cache, without DVC's lock, so that several stages can do so at once."""
         with self._gate:  # stages may share a .gitignore
             self.stage.ignore_outs()
         for out in self.stage.outs:
@@ -106,7 +106,7 @@ class StageRecords:
             raise DepChanged(f"{changed[0]} changed while the stage ran, so its result was not recorded; run it again")
 
     def record(self) -> None:
-        """Under the lock: write the run cache and dvc.lock, and let the old outs go."""
+        """Under the lock: write the run cache and dvc.lock, and delete the old outs."""
         kinds = [out.use_cache or out.is_metric or out.is_plot for out in self.stage.outs]
         if all(kinds):  # DVC's own rule
             self.repo.stage_cache.save(self.stage)
@@ -114,7 +114,7 @@ class StageRecords:
         self._previous.discard()
 
     def undo(self) -> None:
-        """Put the outs of before back; dvc.lock still speaks of them."""
+        """Put the previous outs back, which dvc.lock still records."""
         self._previous.put_back()
 
     def _keep_previous(self) -> None:
@@ -134,13 +134,13 @@ def run_cache_key(entry: Entry) -> str:
 
 
 def cached_entries(root: Path, key: str) -> Iterator[Entry]:
-    """What the run cache has by this key."""
+    """The entries of the run cache under this key."""
     from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
 
     with closing(open_repo(root)) as repo:
         records = Path(repo.stage_cache.cache_dir, key[:2], key).glob("*")
     for record in records:
-        with suppress(OSError, YAMLFileCorruptedError):  # torn by a kill: DVC passes over it
+        with suppress(OSError, YAMLFileCorruptedError):  # torn by a kill; DVC ignores it too
             entry = load_yaml(record)
             if isinstance(entry, Mapping) and all("path" in out for out in entry.get("outs", ())):
                 yield entry

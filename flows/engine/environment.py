@@ -1,4 +1,4 @@
-"""What a run was made with: the commit and what differs from it, the versions of the packages, the machine."""
+"""What a run was made with: the commit and the files that differ from it, the versions of the packages, the machine."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ def code(root: Path) -> tuple[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Python, the machine, and the packages whose version can matter to a result; "none" if one is not installed."""
+    """Python, the machine, and the versions of packages that can matter to a result; "none" if one is not installed."""
     machine = {
         "python": platform.python_version(),
         "platform": platform.platform(),

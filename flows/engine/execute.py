@@ -1,6 +1,6 @@
 """Runs planned stages side by side within the machine's cores and GPUs, and tells a watcher.
 
-Knows nothing of Prefect: a stage's task asks for its result here, and gets it whether or not it already runs.
+Knows nothing of Prefect: a stage's task asks here for the stage's result, whether or not the stage already runs.
 """
 
 import threading
@@ -37,14 +37,14 @@ class Execution:
                 self.submit(stage.name)
 
     def submit(self, name: str) -> "Future[StageResult]":
-        """The stage's result to come; the first call starts it as soon as there is room."""
+        """The future of the stage's result; the first call has it start as soon as there is room."""
         with self._submitting:
             if name not in self._futures:
                 self._futures[name] = self._pool.submit(self._run, self.planned[name])
             return self._futures[name]
 
     def results(self) -> list[StageResult]:
-        """How each planned stage ended, once all that was submitted has."""
+        """Wait until every submitted stage has ended; the result of each planned stage."""
         return [self._result(stage) for stage in self.planned.values()]
 
     def _result(self, stage: PlannedStage) -> StageResult:
@@ -77,9 +77,9 @@ class Execution:
 
 
 def ranks(planned: Sequence[PlannedStage]) -> dict[str, int]:
-    """How many stages follow each one at least, one after another: the longest chain is to begin first."""
+    """The length of the longest chain of stages after each one; the longest chain begins first."""
     found = dict.fromkeys((stage.name for stage in planned), 0)
-    for stage in reversed(planned):  # each stands behind its upstream
+    for stage in reversed(planned):  # downstream before upstream
         for name in stage.upstream:
             found[name] = max(found[name], found[stage.name] + 1)
     return found

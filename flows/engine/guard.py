@@ -1,8 +1,8 @@
-"""Prefect's and MLflow's servers behind a guard: neither of them asks who calls, and any web page may call loopback.
+"""A guard before Prefect's and MLflow's servers, which accept every caller, while any web page may call loopback.
 
-`python -m flows.engine.guard prefect|mlflow PORT` serves one on 127.0.0.1 to whoever has the repository's token, in a header, a
-cookie or once in the address, and calls it by its own name: so no page of another origin, no name that was rebound to
-loopback, and no other user of the machine reads, writes or deletes there.
+`python -m flows.engine.guard prefect|mlflow PORT` serves one of them on 127.0.0.1. A request must have the repository's token, in a
+header, in a cookie or once in the address, and must name this host and origin. So no page of another origin, no name that was
+rebound to loopback and no other user of the machine can read, write or delete there.
 """
 
 import gc
@@ -52,12 +52,12 @@ def token(root: Path) -> str:
 
 
 def command(server: str, port: int) -> list[str]:
-    """The command that serves it; the token is passed in the environment as VARIABLE."""
+    """The command that starts a guarded server; the token is passed in the environment as VARIABLE."""
     return [sys.executable, "-P", "-m", "flows.engine.guard", server, str(port)]
 
 
 class GuardedServer:
-    """`server` ("prefect" or "mlflow") over the records that `environ` names, with its output in `log`; it starts at once."""
+    """A guarded `server` ("prefect" or "mlflow") over the records that `environ` names; it starts at once and writes to `log`."""
 
     def __init__(self, server: str, root: Path, port: int, environ: Mapping[str, str], log: Path) -> None:
         self.url, self.log = f"http://{HOST}:{port}", log
@@ -68,15 +68,15 @@ class GuardedServer:
         self.start()
 
     def start(self) -> None:
-        """Start it, or start it again at the same address."""
+        """Start the server, or start it again at the same address."""
         self._command = Command([self._command_line], self._root, self._environ, self.log)
 
     def ended(self, seconds: float = 0) -> bool:
-        """Whether it has ended, or does within so many seconds."""
+        """Whether the server has ended, or ends within so many seconds."""
         return self._command.wait(seconds) is not None
 
     def comes_up(self) -> bool:
-        """Wait until it answers; False if it ends, or has not answered after START_SECONDS."""
+        """Wait until the server answers; False if it ends, or has not answered after START_SECONDS."""
         asked = urllib.request.Request(self._health, headers=self.headers)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
@@ -89,12 +89,12 @@ class GuardedServer:
         return False
 
     def stop(self) -> None:
-        """End it."""
+        """End the server."""
         self._command.stop()
 
 
 def free_port(usual: int = 0) -> int:
-    """The usual port if it is free, else one that is."""
+    """The usual port if it is free, else any free port."""
     for wanted in (usual, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,14 +108,12 @@ def free_port(usual: int = 0) -> int:
 
 
 class Guard:
-    """An ASGI application that passes on to `app` what comes with the token, for this host and from its own pages."""
+    """An ASGI application that passes to `app` only requests with the token, to this host, from its own pages."""
 
     def __init__(self, app: App, token: str, port: int) -> None:
         self.app, self.token = app, token
         self.hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
-        self.cookie = (
-            f"posttrain-{hashlib.sha256(token.encode()).hexdigest()[:8]}"  # cookies of a host are for all its ports
-        )
+        self.cookie = f"posttrain-{hashlib.sha256(token.encode()).hexdigest()[:8]}"  # a host's ports share its cookies
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -146,7 +144,7 @@ class Guard:
     async def _welcome(self, path: str, send: Send) -> None:
         """Keep the token in a cookie, and send the browser to the address without it."""
         cookie = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
-        place = f"/{path.lstrip('/')}"  # never //elsewhere
+        place = f"/{path.lstrip('/')}"  # never //another.host
         await respond(send, 303, b"", [(b"location", place.encode()), (b"set-cookie", cookie.encode())])
 
 
@@ -159,7 +157,7 @@ async def refuse(scope: Message, send: Send, why: str) -> None:
 
 
 async def respond(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """A whole answer."""
+    """Send a whole answer."""
     length = [(b"content-length", str(len(body)).encode()), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *length]})
     await send({"type": "http.response.body", "body": body})
@@ -179,7 +177,7 @@ def application(server: str) -> App:
 
 def main() -> None:
     """Serve until a signal comes."""
-    gc.set_threshold(100_000, 50, 50)  # looking for garbage among what they import costs half a second
+    gc.set_threshold(100_000, 50, 50)  # garbage collection among the imports costs half a second
     server, port = sys.argv[1], int(sys.argv[2])
     secret = os.environ.pop(VARIABLE)
     import uvicorn

@@ -1,7 +1,7 @@
-"""From an output, or any hash that was ever one, back to raw data: output -> run -> the run's inputs -> their runs.
+"""From an output, or the hash of any earlier one, back to raw data: output -> run -> the run's inputs -> their runs.
 
 A stage that was restored or is up to date is found by its run-cache key and the hashes of its outs, so the chain does
-not depend on when anything ran. Where it breaks, the link says so in words.
+not depend on the times of runs. Where it breaks, the link's note says so.
 """
 
 import re
@@ -21,7 +21,7 @@ MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
 
 @dataclass(frozen=True)
 class Link:
-    """One output and what it was made from. `note` is set where there is no run: raw data, or where the chain breaks."""
+    """One output and what it was made from. `note` is set where there is no run: for raw data, or where the chain breaks."""
 
     path: str
     hash: str
@@ -31,13 +31,13 @@ class Link:
     commit: str | None = None
     dirty: str | None = None
     params: Mapping[str, str] = field(default_factory=dict)
-    code: Mapping[str, str] = field(default_factory=dict)  # path -> hash of each module the stage is made of
+    code: Mapping[str, str] = field(default_factory=dict)  # path -> hash of each module that the stage imports
     inputs: tuple["Link", ...] = ()
     note: str = ""
 
 
 def chain(root: Path, path_or_stage: str) -> Link:
-    """The lineage of a stage's output, of a path as dvc.lock records it, or of an md5 that some run once made."""
+    """The lineage of a stage's output, of a path in dvc.lock, or of an md5 that some run once made."""
     root = root.absolute()
     with plain_errors():
         entries = read_entries(root)
@@ -49,7 +49,7 @@ def chain(root: Path, path_or_stage: str) -> Link:
 
 
 def _out_of(root: Path, target: str, entries: Mapping[str, Entry]) -> str:
-    """The out that a stage's name (its largest), an out's path or a path within an out stands for."""
+    """The out that `target` names: a stage stands for its largest out, a path within an out for that out."""
     outs = {path: name for name, entry in entries.items() for path in dvc_lock.hashes(entry, "outs")}
     if target in entries:
         made = entries[target].get("outs")
@@ -67,7 +67,7 @@ def _out_of(root: Path, target: str, entries: Mapping[str, Entry]) -> str:
 
 
 class _Walk:
-    """One walk over the records; each output is looked up once."""
+    """One walk over the records, which looks up each output once."""
 
     def __init__(self, root: Path, entries: Mapping[str, Entry]) -> None:
         self.root = root
@@ -93,7 +93,7 @@ class _Walk:
 
     def _link(self, path: str, md5: str) -> Link:
         stage, made = self.made_now.get(path, (None, None))
-        if stage is not None and made == md5:  # of several runs that made these bytes, the one that the record names
+        if stage is not None and made == md5:  # several runs may have made these bytes: take the recorded one
             run_id = mlflow_store.find(self.root, stage, self.entries[stage])
             if run_id is None:
                 note = f"the chain breaks here: dvc.lock says that {stage} made it, but no MLflow run is on record"

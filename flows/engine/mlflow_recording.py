@@ -1,7 +1,7 @@
-"""One MLflow run for each execution of a stage, and one parent run that names who made every stage's current output.
+"""One MLflow run for each execution of a stage, and one parent run that names the run behind every stage's current output.
 
-The stage itself logs its parameters and metrics; the engine creates the run, says what went in and came out, and
-ends it.
+The stage itself logs its parameters and metrics; the engine creates the run, records its inputs and outputs,
+and ends it.
 """
 
 import json
@@ -25,13 +25,13 @@ from tasks.common import mlflow_database
 class FlowRun:
     """Writes the runs of one flow execution. Opening it ends the runs that a killed process left as running.
 
-    Whatever goes wrong with the database is a PlanError of one line.
+    Every fault of the database is a PlanError of one line.
     """
 
     def __init__(self, root: Path, flow: str) -> None:
         self.root, self.uri = root.absolute(), mlflow_database.address(root)
         self.client = mlflow_store.open_store(self.root)
-        self._logging_inputs = Lock()  # two stages with the same new input break MLflow's insert of it
+        self._logging_inputs = Lock()  # MLflow's insert fails if two stages log the same new input at once
         self._environment = {PREFIX + "engine": "true", **_environment(self.root)}
         tags = {**self._environment, PREFIX + "flow": flow}
         with mlflow_runs.one_line():
@@ -40,7 +40,7 @@ class FlowRun:
             self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:
-        """A run for a stage that is about to be executed, with its inputs; `entry` is as dvc.lock will have it."""
+        """Create the run of a stage that is about to be executed, with its inputs; `entry` is its future entry of dvc.lock."""
         tags = {
             **self._environment,
             **mlflow_store.in_tags(stage, entry),
@@ -56,14 +56,14 @@ class FlowRun:
         return run_id
 
     def made(self, run_id: str, entry: Entry) -> None:
-        """Say what the run made; before it is in DVC's records, so that a kill after that leaves no gap."""
+        """Tag the run with what it made. This comes before DVC's records, so that a kill in between leaves no gap."""
         with mlflow_runs.one_line():
             mlflow_store.set_tags(self.client, run_id, mlflow_store.out_tags(entry))
 
     def end(self, run_id: str, status: str, log: Path) -> None:
         """Keep the stage's log with the run and end it as FINISHED, FAILED or KILLED.
 
-        What had reached the run cache before the stage failed or was killed is FINISHED: from there it may be restored.
+        A run whose outs are in the run cache is FINISHED even if the stage then failed or was killed, since the outs may be restored.
         """
         with mlflow_runs.one_line():
             if status != "FINISHED" and mlflow_store.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
@@ -78,9 +78,9 @@ class FlowRun:
             return mlflow_store.find(self.root, stage, entry)
 
     def close(self, results: Iterable[StageResult], complete: bool = True) -> None:
-        """Name in the parent run, for each stage, how it ended and the run that made its output.
+        """Record in the parent run how each stage ended and which run made its output.
 
-        Not `complete`: the flow was stopped before its end.
+        `complete` is False where the flow was stopped before its end.
         """
         tags: dict[str, str] = {}
         for result in results:
@@ -94,14 +94,14 @@ class FlowRun:
 
 
 def settle(root: Path, flow: str) -> None:
-    """End the runs that a killed process left as running, where nothing is to run that would; not while another run is at work."""
+    """End the runs that a killed process left as running. For when nothing else is to run; does nothing beside another run."""
     with suppress(PlanError), Coordinator(root), mlflow_runs.one_line():
         client = mlflow_store.open_store(root)
         _end_stale_runs(client, mlflow_store.experiment(client, root, flow), root)
 
 
 def _end_stale_runs(client: MlflowClient, experiment: str, root: Path) -> None:
-    """End what a killed process left as running: as finished, if its result had reached DVC's lock file or run cache."""
+    """End the runs that a killed process left as running: FINISHED if the result is in dvc.lock or the run cache, else KILLED."""
     entries = read_entries(root)
     running = f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
     for run in client.search_runs([experiment], running):
@@ -122,7 +122,7 @@ def _dataset(path: str, md5: str) -> DatasetInput:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    """The tags that say what the runs of this execution are made with."""
+    """The tags with the commit, the machine and the versions of this execution."""
     commit, dirty = environment.code(root)
     source = {"mlflow.source.git.commit": commit} if commit != "none" else {}
     versions = {f"{PREFIX}env.{name}": value for name, value in environment.versions().items()}

@@ -1,6 +1,6 @@
-"""The runs in MLflow's database, read without MLflow: importing it takes seconds, and a question should not.
+"""The runs in MLflow's database, read without importing MLflow, which takes seconds.
 
-Only what has finished and was not deleted counts. Where there is no database, there are no runs.
+Only runs that have finished and were not deleted count. Without a database there are no runs.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from flows.engine.dvc_repository import PlanError
 from tasks.common import mlflow_database
 from tasks.common.mlflow_database import DATABASE, DatabaseError
 
-PREFIX = "posttrain."  # of every tag that the engine writes
+PREFIX = "posttrain."  # every tag that the engine writes begins with it
 KINDS = ("tags", "params")
 FINISHED = """
     SELECT runs.run_uuid, runs.start_time FROM runs JOIN experiments USING (experiment_id)
@@ -37,7 +37,7 @@ class Run:
 
 
 def finished(root: Path, tags: Mapping[str, str]) -> list[Run]:
-    """The newest runs, the last one first, whose tags (named without the prefix) match the patterns of SQL's LIKE."""
+    """The newest runs, latest first, whose tags (named without the prefix) match the patterns of SQL's LIKE."""
     return _select(root, TAGGED * len(tags), [text for name, like in tags.items() for text in (PREFIX + name, like)])
 
 
@@ -47,7 +47,7 @@ def get(root: Path, run_id: str) -> Run:
 
 
 def left_running(root: Path) -> bool:
-    """Whether a run of ours has not ended: one that is at work, or that was killed."""
+    """Whether a run of the engine has not ended: it is at work, or was killed."""
     if not (root / DATABASE).exists():
         return False
     with one_line(), closing(mlflow_database.connect(root)) as records:
@@ -56,7 +56,7 @@ def left_running(root: Path) -> bool:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Turn whatever goes wrong with the records into a PlanError of one line."""
+    """Turn every fault of the database into a PlanError of one line."""
     try:
         with mlflow_database.one_line():
             yield
@@ -69,7 +69,7 @@ def _select(root: Path, conditions: str, values: Sequence[str]) -> list[Run]:
         return []
     with one_line(), closing(mlflow_database.connect(root)) as records:
         if not records.execute(MADE).fetchone():
-            return []  # whoever made the database was killed before it had tables
+            return []  # the process that made the database was killed before it made tables
         return [
             Run(run_id, datetime.fromtimestamp(started / 1000), *(_facts(records, kind, run_id) for kind in KINDS))
             for run_id, started in records.execute(FINISHED + conditions + NEWEST, values)

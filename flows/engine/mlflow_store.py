@@ -1,4 +1,4 @@
-"""Where MLflow's records are, and the names under which the engine writes what lineage is read from.
+"""Where MLflow's records are, and the tags that the engine writes and lineage reads.
 
 A run of a stage has the tags `posttrain.stage`, `posttrain.key` (DVC's run-cache key), `posttrain.dep.<path>` and
 `posttrain.out.<path>` (hashes as in dvc.lock) and `posttrain.outs` (all hashes of its outs, in the order of the paths).
@@ -24,13 +24,13 @@ BATCH = 100  # MLflow's limit of tags in one call
 
 
 def open_store(root: Path) -> "MlflowClient":
-    """A client of the store, which is made if it is missing; PlanError if it cannot be read or written."""
+    """A client of the store, which is created if it is missing; PlanError if it cannot be read or written."""
     with mlflow_runs.one_line():
         return mlflow_database.open_client(root)
 
 
 def server_store(root: Path) -> dict[str, str]:
-    """The environment variables that have an MLflow server show these records; `mlflow server` passes them to its workers."""
+    """The environment variables for an MLflow server over these records; `mlflow server` passes them to its workers."""
     return {
         "_MLFLOW_SERVER_FILE_STORE": mlflow_database.address(root),
         "_MLFLOW_SERVER_ARTIFACT_ROOT": str(root / mlflow_database.ARTIFACTS),
@@ -52,7 +52,7 @@ def tag_name(kind: str, path: str) -> str:
 
 
 def in_run_cache(root: Path, tags: Mapping[str, str]) -> bool:
-    """Whether DVC's run cache has what the run with these tags made: from there it may be restored."""
+    """Whether DVC's run cache has the outs of the run with these tags, so that they may be restored."""
     key, outs = tags.get(PREFIX + "key"), tags.get(PREFIX + "outs")
     return bool(key and outs) and any(joined(entry) == outs for entry in cached_entries(root, str(key)))
 
@@ -71,7 +71,7 @@ def in_tags(stage: str, entry: Entry) -> dict[str, str]:
 
 
 def set_tags(client: "MlflowClient", run_id: str, tags: Mapping[str, str]) -> None:
-    """Set several tags at once: one by one they cost 20 ms each."""
+    """Set several tags in one call; single calls cost 20 ms each."""
     from mlflow.entities import RunTag
 
     batch = [RunTag(name, value) for name, value in tags.items()]
@@ -80,7 +80,7 @@ def set_tags(client: "MlflowClient", run_id: str, tags: Mapping[str, str]) -> No
 
 
 def find(root: Path, stage: str, entry: Entry) -> str | None:
-    """The newest finished run that made exactly these outs by this key, adopted from plain `dvc repro` if need be."""
+    """The newest finished run with this key and these outs; a run of plain `dvc repro` without a key is tagged with it."""
     for run in mlflow_runs.finished(root, {"key": run_cache_key(entry), "outs": joined(entry)}):
         return run.id
     for md5 in filter(None, hashes(entry, "outs").values()):
@@ -104,7 +104,7 @@ def _same_params(logged: Mapping[str, str], entry: Entry) -> bool:
 
 
 def _value(text: str) -> object:
-    """A logged value as data: 1 and 1.0 are the same, and so are a tuple and a list."""
+    """A logged value as data, so that 1 equals 1.0 and a tuple equals a list."""
     try:
         return json.loads(json.dumps(ast.literal_eval(text)))
     except (ValueError, SyntaxError, TypeError):

@@ -1,6 +1,6 @@
-"""Which stages are out of date, and why: the answer to `posttrain status` and the first half of `posttrain run`.
+"""Which stages are out of date, and why: what `posttrain status` prints, and the first half of `posttrain run`.
 
-Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow: with nothing to do, a run must end at once.
+Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow, so that a run with nothing to do ends at once.
 """
 
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORCED", "PlanError", "plan"]
 
-FORCED = "forced"  # the reason of a stage that runs because it was told to
+FORCED = "forced"  # the reason of a stage that --force names
 
 
 def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> list[PlannedStage]:
@@ -34,7 +34,7 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
         chdir(root),
         closing(open_repo(root)) as repo,
         params_read_once(),
-    ):  # DVC names files as seen from the current folder
+    ):  # DVC names files relative to the current folder
         pipeline = StageGraph(repo)
         wanted = {name for target in targets for name in _matching(target, pipeline)}
         forced = {name for target in force for name in _matching(target, pipeline)}
@@ -70,7 +70,7 @@ def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage])
 
 
 def _check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
-    """Every dep must exist or be made by a stage, and every listed param must be in its file."""
+    """Raise PlanError unless every dep exists or is made by a stage, and every listed param is in its file."""
     for dep in stage.deps:
         path = Path(dep.fs_path)
         if dep in stage.params:
@@ -84,7 +84,7 @@ def _check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> Non
 
 
 def _check_links(outs: Sequence[Path], root: Path) -> None:
-    """No folder that outs are in may be a link: git and DVC look behind none, and nothing is renamed from disk to disk."""
+    """Raise PlanError if a folder above outs is a link: git and DVC follow none, and no file can be renamed to another disk."""
     for folder in sorted({parent for out in outs for parent in out.parents if root in parent.parents}):
         if folder.is_symlink():
             elsewhere = "to have the data on another disk, set `dvc cache dir` and make this a folder"
@@ -96,7 +96,7 @@ def _check_links(outs: Sequence[Path], root: Path) -> None:
 def _resources(stage: "PipelineStage") -> tuple[int, int]:
     """The cores (at most those of the machine) and GPUs that a stage asks for.
 
-    With no GPU in the machine the stage runs on the CPU; with too few it can never start, so say so now.
+    On a machine without a GPU the stage runs on the CPU. With too few GPUs it could never start: that is a PlanError.
     """
     resources = (stage.meta or {}).get("resources") or {}
     for key, least in (("cpu", 1), ("gpu", 0)):

@@ -1,6 +1,6 @@
 """Planned stages as one Prefect flow: a task for each stage that may run, waiting for the tasks of its upstream.
 
-The first stages start while Prefect's server is still coming up; their tasks join them when it is there.
+The first stages start while Prefect's server is still starting; their tasks follow when the server answers.
 """
 
 import signal
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.2  # between two looks at a running stage's log
 def run_flow(
     root: Path, planned: Sequence[PlannedStage], *, flow_name: str, jobs: int | None, watch: Watcher
 ) -> list[StageResult]:
-    """Execute the plan and record it; a failed stage costs only its descendants. Ctrl-C stops all children first."""
+    """Execute the plan and record it; after a failure only the failed stage's descendants are skipped. Ctrl-C stops all children."""
     root = root.absolute()
     be_quiet()
     with ExitStack() as stack:
@@ -38,7 +38,7 @@ def run_flow(
         server = temporary_server(root)
         if server is not None:
             stack.callback(server.stop)
-        from flows.engine.mlflow_recording import FlowRun  # MLflow takes seconds, in which the server starts
+        from flows.engine.mlflow_recording import FlowRun  # takes seconds, while the server starts
 
         coordinator.recorder = recorder = FlowRun(root, flow_name)
         execution = Execution(coordinator, planned, jobs, watch)
@@ -86,7 +86,7 @@ def _flow(name: str, execution: Execution) -> "Flow[[], None]":
     @flow(name=name, task_runner=runner, validate_parameters=False)
     def pipeline() -> None:
         tasks: dict[str, PrefectFuture[State[object]]] = {}
-        with _stopped_by_signals(execution.coordinator):  # again, for Prefect's own handler would wait for the stages
+        with _stopped_by_signals(execution.coordinator):  # again, since Prefect's own handler would wait for the stages
             for stage in execution.planned.values():
                 if stage.reason:
                     upstream = [tasks[name] for name in stage.upstream if name in tasks]

@@ -1,7 +1,7 @@
 """A Prefect API for one run: the configured server, or else a temporary one on loopback that cannot outlive the run.
 
-Prefect would start its own; that one survives a `kill -9` of the run and writes on the user's screen. This one's
-history stays in mlruns/prefect.db, for `posttrain ui`.
+Prefect's own temporary server survives a `kill -9` of the run and writes to the terminal. The history of this one
+stays in mlruns/prefect.db, for `posttrain ui`.
 """
 
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 from flows.engine.dvc_repository import PlanError
 from flows.engine.guard import GuardedServer, free_port
 
-LOOK_SECONDS = 0.5  # between two looks at whether it still runs
+LOOK_SECONDS = 0.5  # between two checks that the server still runs
 
 
 def store(root: Path) -> dict[str, str]:
-    """The environment variables that have a Prefect server keep its history in mlruns/."""
+    """The environment variables with which a Prefect server keeps its history in mlruns/."""
     return {
         "PREFECT_HOME": str(root / "mlruns/prefect"),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{root / 'mlruns/prefect.db'}",
@@ -25,15 +25,15 @@ def store(root: Path) -> dict[str, str]:
 
 
 def be_quiet() -> None:
-    """Keep Prefect's remarks off the screen, and its and MLflow's statistics at home; call before either is imported."""
+    """Silence Prefect's log, and turn off the statistics of Prefect and MLflow; call before either is imported."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it takes only "true" for a DO_NOT_TRACK
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # MLflow takes no other DO_NOT_TRACK than "true"
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
 
 
 class TemporaryServer:
-    """A server process; starting takes some seconds, in which the caller can do other things before `wait`."""
+    """A server process. Starting takes some seconds; the caller can do other work before `wait`."""
 
     def __init__(self, root: Path) -> None:
         environ = {
@@ -52,8 +52,10 @@ class TemporaryServer:
             raise PlanError(f"Prefect's temporary server did not start; see {self._server.log}")
 
     def keep_alive(self) -> None:
-        """Start it again, at the same place and with the same history, whenever it is ended by somebody else: without it a run
-        would wait for minutes at every step."""
+        """Restart the server at the same address, with the same history, whenever it is ended from outside.
+
+        Without a server a run would wait for minutes at every step.
+        """
 
         def watch() -> None:
             while not self._stopping.wait(LOOK_SECONDS):
@@ -71,7 +73,7 @@ class TemporaryServer:
 def temporary_server(root: Path) -> TemporaryServer | None:
     """Start a server, unless Prefect is configured to use one (PREFECT_API_URL, in the environment or a profile).
 
-    It is started before Prefect is imported here to be asked, since everything else waits for it.
+    The server is started before Prefect is imported and its configuration read, since everything else waits for the server.
     """
     if os.environ.get("PREFECT_API_URL"):
         return None
@@ -86,7 +88,7 @@ def temporary_server(root: Path) -> TemporaryServer | None:
 
 @contextmanager
 def using(server: TemporaryServer | None) -> Iterator[None]:
-    """Run flows against the server, and have Prefect send all that it still holds back before leaving."""
+    """Run flows against the server; before leaving, have Prefect send its buffered logs and events."""
     from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_CUSTOM_HEADERS, temporary_settings
 
     if server is None:
@@ -103,7 +105,7 @@ def using(server: TemporaryServer | None) -> Iterator[None]:
 
 
 def _end_stale_runs() -> None:
-    """Flow runs that the history has as running were killed: one run at a time is at work on this history."""
+    """Mark flow runs that the history has as running as crashed: only one run at a time uses this history."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
     from prefect.client.schemas.objects import StateType

@@ -1,7 +1,7 @@
 """The outs of a stage's last good run, kept aside while it runs again, and put back if that fails.
 
-DVC removes them before the command starts. Here they are renamed, which costs nothing, with a note of what dvc.lock
-said of them, so that after a `kill -9` the next run knows whether they still belong to the record.
+DVC removes a stage's outs before the command starts. Here they are renamed, which costs nothing, and a note keeps the stage's
+entry of dvc.lock, so that after a `kill -9` the next run knows whether the outs still belong to the record.
 """
 
 import json
@@ -15,10 +15,10 @@ from flows.engine.dvc_lock import Entry
 
 
 class Note(TypedDict):
-    """What is kept beside the outs."""
+    """The note that is kept beside the outs."""
 
     recorded: Entry | None  # the stage's entry in dvc.lock
-    outs: dict[str, bool]  # path -> whether there was something
+    outs: dict[str, bool]  # path -> whether it existed
 
 
 class Previous:
@@ -39,12 +39,12 @@ class Previous:
                 shutil.move(out, self.home / str(index))
 
     def put_back(self) -> None:
-        """Replace whatever the failed run left of the outs by what was kept; nothing to do once it was discarded."""
+        """Replace what the failed run left of the outs by the kept ones; does nothing after `discard`."""
         if not self.home.exists():
             return
         for index, (out, existed) in enumerate(self._note()["outs"].items()):
             kept = self.home / str(index)
-            if os.path.lexists(kept) or not existed:  # else a crash came before it was moved, or after it was put back
+            if os.path.lexists(kept) or not existed:  # else a crash came before the move, or after the return
                 _remove(Path(out))
             if os.path.lexists(kept):
                 Path(out).parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class Previous:
         self.discard()
 
     def discard(self) -> None:
-        """Forget what was kept."""
+        """Delete what was kept."""
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _note(self) -> Note:
@@ -61,12 +61,12 @@ class Previous:
 
 
 def recover(home: Path, recorded: Mapping[str, Entry]) -> None:
-    """After a crash: put back what was kept, unless dvc.lock (`recorded`, by stage) has moved on meanwhile."""
+    """After a crash: put back what was kept, unless the stage's entry of dvc.lock (`recorded`) has changed since."""
     for folder in home.iterdir() if home.exists() else []:
         previous = Previous(home, folder.name)
         try:
             note = previous._note()
-        except (OSError, ValueError):  # it crashed before anything was moved
+        except (OSError, ValueError):  # the crash came before anything was moved
             note = None
         if note is not None and note["recorded"] == recorded.get(folder.name):
             previous.put_back()

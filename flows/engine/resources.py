@@ -1,4 +1,4 @@
-"""The machine's cores and GPUs, and who holds which of them."""
+"""The machine's cores and GPUs, and which stage holds which."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ def cores() -> int:
 
 
 def gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    """The GPUs that this process may use, named as in CUDA_VISIBLE_DEVICES."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip() and name.strip() != "-1"]
@@ -26,19 +26,19 @@ def gpus(environ: Mapping[str, str]) -> list[str]:
 class Slots:
     """Hands out cores and GPUs to stages; a stage waits until all that it asks for is free.
 
-    `jobs` takes the place of the number of cores; a stage that asks for more than there are gets them all. Of those that wait
-    the one with the most urgent rank goes first, and none behind it takes the cores that it waits for.
+    `jobs` replaces the number of cores; a stage that asks for more cores than there are gets them all. Among waiting stages the
+    one with the highest rank goes first, and no stage behind it takes the cores that it waits for.
     """
 
     def __init__(self, jobs: int | None = None) -> None:
         self.cores, self.gpus = jobs or cores(), gpus(os.environ)
         self._cores, self._gpus = self.cores, list(self.gpus)
         self._changed, self._arrivals = Condition(), count()
-        self._waiting: list[tuple[int, int, int]] = []  # rank, so that the lowest is first, arrival, GPUs
+        self._waiting: list[tuple[int, int, int]] = []  # minus the rank, arrival, GPUs
 
     @contextmanager
     def hold(self, cpu: int, gpu: int, rank: int = 0) -> Iterator[list[str]]:
-        """Hold `cpu` cores and `gpu` GPUs, of all that wait the highest `rank` first; yields the names of the GPUs."""
+        """Hold `cpu` cores and `gpu` GPUs; the highest `rank` goes first. Yields the names of the GPUs."""
         cpu, gpu = min(cpu, self.cores), min(gpu, len(self.gpus))
         with self._changed:
             own = (-rank, next(self._arrivals), gpu)
@@ -47,7 +47,7 @@ class Slots:
             self._waiting.remove(own)
             self._cores -= cpu
             held, self._gpus = self._gpus[:gpu], self._gpus[gpu:]
-            self._changed.notify_all()  # to those that stood behind
+            self._changed.notify_all()  # for the stages that waited behind this one
         try:
             yield held
         finally:
@@ -57,5 +57,5 @@ class Slots:
                 self._changed.notify_all()
 
     def _turn(self, own: tuple[int, int, int]) -> bool:
-        """Whether nobody before this one waits for cores; for GPUs alone nobody keeps the others waiting."""
+        """Whether no earlier stage waits for cores; a stage that lacks only GPUs does not hold up the others."""
         return not any(other < own and other[2] <= len(self._gpus) for other in self._waiting)

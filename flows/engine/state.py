@@ -1,4 +1,4 @@
-"""What the planner, the coordinator and the display say to one another: plain values, nothing imported."""
+"""The plain values that planner, coordinator and display exchange; nothing of the engine is imported."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ State = Literal["waiting", "running", "up-to-date", "restored", "ran", "failed",
 class PlannedStage:
     """One stage of the graph as the plan found it.
 
-    `reason` is None for a stage that is up to date. `upstream` names stages of the same plan only.
+    `reason` is None for a stage that is up to date. `upstream` has stages of the same plan only.
     """
 
     name: str
@@ -47,7 +47,7 @@ class StageResult:
     mlflow_run_id: str | None = None
     log: Path | None = None
     outs: dict[str, str] = field(default_factory=dict)  # path -> DVC hash
-    unrecorded: str = ""  # what of its record in MLflow failed; that changes nothing of how the stage ended
+    unrecorded: str = ""  # why the stage's record in MLflow failed; the state does not depend on it
 
 
 Watcher = Callable[[Event], None]

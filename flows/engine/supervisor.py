@@ -1,8 +1,8 @@
 """A command as a child that cannot outlive its parent, even one that is killed with `kill -9`.
 
 The parent holds the write end of a pipe to `python -m flows.engine.supervisor`, and nothing else does. When the pipe
-ends, for whatever reason, the supervisor asks every descendant of the command to stop, and kills what is still there
-a second later. As their subreaper it also finds those that left for a session of their own or lost their parent.
+ends, for whatever reason, the supervisor asks every descendant of the command to stop, and kills those that still live
+a second later. As their subreaper it also finds processes in sessions of their own and processes that lost their parent.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 class Command:
-    """Commands that run one after the other under a supervisor, as their parent sees them."""
+    """The parent's handle on commands that run one after the other under a supervisor."""
 
     def __init__(self, commands: Sequence[Sequence[str]], cwd: Path, environ: Mapping[str, str], log: Path) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ class Command:
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
                 env=dict(environ),
-                start_new_session=True,  # a Ctrl-C in the terminal is for the parent to act on
+                start_new_session=True,  # a Ctrl-C in the terminal must reach the parent alone
             )
 
     def wait(self, timeout: float | None = None) -> int | None:
@@ -55,7 +55,7 @@ class Command:
         self._end()
 
     def _end(self) -> None:
-        """Close the pipe; where the supervisor itself was killed, end what it can no longer end."""
+        """Close the pipe; if the supervisor itself was killed, kill its process group."""
         self._close()
         if self._process.returncode < 0:
             with suppress(ProcessLookupError):
@@ -75,7 +75,7 @@ def main() -> int:
     threading.Thread(target=_abort_at_end_of_input, daemon=True).start()
     for command in json.loads(sys.argv[1]):
         status = subprocess.call(command, stdin=subprocess.DEVNULL)
-        _stop_descendants()  # what the command left in the background would write into outs that are being hashed
+        _stop_descendants()  # background processes would write into outs that are being hashed
         if status:
             return 128 - status if status < 0 else status
     return 0

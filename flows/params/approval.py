@@ -1,6 +1,6 @@
-"""That params.yaml was found right stays known until it, or what it is held against, changes.
+"""Remembers that params.yaml is valid, until the file, the Configs or the code that checks it change.
 
-To build the stages' Configs costs a tenth of a second, which a run that has nothing to do need not spend.
+Building the stages' Configs costs a tenth of a second, which a run with nothing to do can save.
 """
 
 from hashlib import sha256
@@ -13,7 +13,7 @@ RULES = Path(__file__).parent
 
 
 def known(root: Path) -> bool:
-    """Whether this very file passed."""
+    """Whether the file as it stands has passed the checks."""
     try:
         return (root / STAMP).read_text() == _digest(root)
     except (OSError, UnicodeDecodeError):
@@ -21,7 +21,7 @@ def known(root: Path) -> bool:
 
 
 def remember(root: Path) -> None:
-    """It has passed; where that cannot be written, it is found out again."""
+    """Note that the file has passed; if the note cannot be written, the next run checks again."""
     stamp = root / STAMP
     try:
         stamp.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def remember(root: Path) -> None:
 
 
 def _digest(root: Path) -> str:
-    """Of params.yaml, of the Configs, and of the code that compares them."""
+    """The digest of params.yaml, the Configs and the code that checks one against the other."""
     files = [root / PARAMS, *sorted(root.glob("tasks/*/configs/*.py")), root / "tasks/common/config.py"]
     digest = sha256()
     for file in filter(Path.is_file, [*files, *sorted(RULES.glob("*.py"))]):

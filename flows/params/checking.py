@@ -1,7 +1,7 @@
-"""params.yaml against the stages' own Configs, with each fault said in one line.
+"""params.yaml checked against the stages' own Configs; each fault is told in one line.
 
-Of a stage nothing but its Config is imported, so that a misspelt or mistyped parameter is known at once, by the class that
-the stage itself uses.
+Only a stage's Config is imported, so a misspelt or mistyped parameter is found at once, by the class that the stage
+itself uses.
 """
 
 import difflib
@@ -23,9 +23,9 @@ Rule = Callable[[Configs], Iterable[tuple[str, str]]]
 
 
 def sections(root: Path) -> dict[str, type[Config]]:
-    """Of each stage of the repository its Config: DpoConfig in tasks/language/configs/dpo.py for the stage `dpo`.
+    """The Config of each stage of the repository, such as DpoConfig in tasks/language/configs/dpo.py for the stage `dpo`.
 
-    A repository with other stages than ours has none, and anything may stand in its params.yaml.
+    A repository with other stages has no Configs, and its params.yaml may hold anything.
     """
     found = {}
     for file in sorted(root.glob("tasks/*/configs/*.py")):
@@ -44,16 +44,16 @@ def _config(module: str, name: str) -> type[Config]:
     except (ModuleNotFoundError, AttributeError):
         home = Path(__file__).parents[2]
         raise ParameterError(
-            f"{module.replace('.', '/')}.py: no {name} is known; it must be there, and posttrain runs the code in {home}"
+            f"{module.replace('.', '/')}.py: no class {name} found; posttrain runs the code in {home}"
         ) from None
 
 
 def validate(
     data: object, types: Sections, sources: Mapping[Key, str], together: Rule = lambda configs: ()
 ) -> dict[str, Config]:
-    """The sections as Configs; ParameterError for the first fault. Its line begins with the edit that made it, if an edit did.
+    """The sections as Configs; ParameterError for the first fault. If an edit made the fault, the line begins with that edit.
 
-    `together` is given all Configs, and yields what does not fit: keys, and what was expected.
+    `together` is called with all Configs, and yields each key that does not fit with what was expected of it.
     """
     if not isinstance(data := {} if data is None else data, dict):
         raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
@@ -86,12 +86,12 @@ def _fault(key: Key, message: str, sources: Mapping[Key, str]) -> ParameterError
 
 
 def idle(data: Any, types: Sections) -> Iterator[tuple[list[Key], str]]:
-    """Groups of parameters that do nothing at these values, and what makes it so, as the Configs' `idle` has it."""
+    """Groups of parameters that have no effect at these values, with the values that cause it, by the Configs' idle rules."""
     for section, config_type in types.items():
         for rule in config_type.idle_rules():
             try:
                 found = {place: list(_values(data[section], place.split("."))) for place in rule.where}
-            except (LookupError, TypeError, AttributeError):  # the file lacks it: another fault
+            except (LookupError, TypeError, AttributeError):  # the file lacks the key, which is another fault
                 continue
             if rule.neutral is SAID and all(v in rule.where[place] for place, values in found.items() for v in values):
                 seen = {place: dict.fromkeys(map(_plain, values)) for place, values in found.items()}
@@ -100,7 +100,7 @@ def idle(data: Any, types: Sections) -> Iterator[tuple[list[Key], str]]:
 
 
 def _values(data: Any, place: Sequence[str]) -> Iterator[object]:
-    """The value at a place, or those of all entries where it has a `*`."""
+    """The value at a place; a `*` in the place stands for all entries."""
     if not place:
         yield data
     elif place[0] == "*":
@@ -115,5 +115,5 @@ def _plain(value: object) -> str:
 
 
 def users_own(types: Sections, key: Key) -> bool:
-    """Whether what stands at a key is a dictionary whose keys are the user's to choose, such as `transitions.datasets`."""
+    """Whether the key holds a dictionary whose keys the user chooses, such as `transitions.datasets`."""
     return len(key) > 1 and key[0] in types and free(types[key[0]], key[1:])

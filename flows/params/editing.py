@@ -1,7 +1,7 @@
-"""params.yaml as a person edits it: read as DVC reads it, checked against the stages' Configs, changed value by value.
+"""Edits of params.yaml: it is read as DVC reads it, checked against the stages' Configs, and changed value by value.
 
 An edit replaces the text of one value and nothing else, so comments, order and the spelling of every other number
-stay. It is written, atomically, only if the whole file is valid afterwards.
+stay. The file is written, atomically, only if all of it is valid afterwards.
 """
 
 import json
@@ -33,14 +33,14 @@ class Edit:
 
 
 def check(root: Path, types: Sections) -> None:
-    """Raise ParameterError unless every value of params.yaml is one that the stages accept."""
+    """Raise ParameterError unless the stages accept every value of params.yaml."""
     validate(params(read_text(root / PARAMS)), types, {}, rules.references)
 
 
 def check_together(root: Path, types: Sections, stages: Collection[str], out_of_date: Collection[str]) -> None:
-    """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files there are.
+    """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files on disk.
 
-    What is outside of the repository is looked for where a stage that is `out_of_date` needs it.
+    Files that no stage makes are looked for only if a stage that is `out_of_date` needs them.
     """
     configs = validate(params(read_text(root / PARAMS)), types, {})
     rules.check(rules.Given(configs, stages, out_of_date, root))
@@ -67,9 +67,9 @@ def setting(argument: str) -> Edit:
 
 
 def preset(root: Path, types: Sections, name: str) -> list[Edit]:
-    """The edits that lay presets/NAME.yaml over params.yaml: dictionaries whose keys the user chooses as a whole."""
+    """The edits that lay presets/NAME.yaml over params.yaml; dictionaries whose keys the user chooses are replaced as a whole."""
     path = root / PRESETS / f"{name}.yaml"
-    if path.name != f"{name}.yaml" or not path.is_file():  # of that folder alone
+    if path.name != f"{name}.yaml" or not path.is_file():  # no name may lead out of that folder
         names = sorted(file.stem for file in (root / PRESETS).glob("*.yaml"))
         names_there = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
         raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {names_there}")
@@ -81,9 +81,9 @@ def preset(root: Path, types: Sections, name: str) -> list[Edit]:
 
 
 def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
-    """Write the edits to params.yaml; returns one line `dpo.beta: 0.1 -> 0.2` for each value that really changed.
+    """Write the edits to params.yaml; returns one line such as `dpo.beta: 0.1 -> 0.2` for each value that changed.
 
-    More lines say which parameters do nothing now, of those that changed or did something before.
+    Further lines name the parameters that have no effect now, if they were changed or had an effect before.
     """
     path = root / PARAMS
     before = text = read_text(path)
@@ -108,7 +108,7 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Laid:
-    """A preset's text, and what is needed to cut it into edits."""
+    """A preset's text, with its source and the Configs, from which `edits` makes single edits."""
 
     source: str
     text: str
@@ -126,7 +126,7 @@ class _Laid:
 
 
 def _newly_idle(data: object, known: Collection[Key], changed: Iterable[Key], types: Sections) -> Iterator[str]:
-    """What is to be said of an edit: the keys that do nothing now, of those that have changed or that were not `known` to."""
+    """Lines on the keys that have no effect now, if they were changed or are not among those `known` before the edit."""
     for keys, why in idle(data, types):
         touched = [key for key in keys if key not in known or any(one[: len(key)] == key for one in changed)]
         if touched:
@@ -143,7 +143,7 @@ def _json(value: object) -> str:
 
 
 def _has_entry(data: object, change: Edit, types: Sections) -> None:
-    """Raise ParameterError where a change is to a part of an entry that is not there: a misspelling of one that is."""
+    """Raise ParameterError if a change is to a part of an entry that does not exist, since its name is probably misspelt."""
     for depth in range(1, len(change.key) - 1):
         entries, name = _get(data, change.key[:depth]), change.key[depth]
         if isinstance(entries, dict) and name not in entries and users_own(types, change.key[:depth]):
@@ -167,7 +167,7 @@ def _get(data: object, key: Iterable[str]) -> object:
 
 
 def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
-    """Put the new value where the old one stands, and prove by reading it back that nothing else has changed."""
+    """Put the new value in place of the old one, and check by reading the text back that nothing else has changed."""
     wanted = deepcopy(data)
     _put(wanted, change)
     if wanted == data and _json(_get(data, change.key)) == _json(change.value):
@@ -183,13 +183,13 @@ def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
 
 
 def _spellings(text: str, change: Edit) -> Iterator[tuple[int, int, str]]:
-    """What could be written where to make a change, the likeliest first: in place of the old value, or as a new entry."""
+    """Candidate edits of the text (start, end, new text), likeliest first: in place of the old value, or as a new entry."""
     span, above = _locate(text, change.key), _locate(text, change.key[:-1])
     for spelt in (change.text, _json(change.value)):
         if span:
             colon = text.rindex(":", 0, span[0]) + 1
             if "\n" in (between := text[colon : span[0]]) and not between.strip() and "\n" not in spelt:
-                yield colon, span[1], f" {spelt}"  # what had lines of its own now stands in the key's
+                yield colon, span[1], f" {spelt}"  # a value on lines of its own moves to the key's line
             yield *span, " " * (span[0] == span[1]) + _indented(spelt, text, span[0])
         elif above:
             line = text.find("\n", above[1])
@@ -207,7 +207,7 @@ def _column(text: str, at: int) -> int:
 
 
 def _locate(text: str, key: Key) -> tuple[int, int] | None:
-    """Where the value of a key stands in the text; None if the key has none there."""
+    """Start and end of a key's value in the text; None if the key is not there."""
     node, after = YAML(typ="safe").compose(text), 0
     for part in key:
         pairs = node.value if isinstance(node, MappingNode) else []
@@ -216,11 +216,11 @@ def _locate(text: str, key: Key) -> tuple[int, int] | None:
             return None
         after = text.index(":", name.end_mark.index) + 1
     start, end = _span(node)
-    return (start, end) if start < end else (after, after)  # an empty value's mark is that of what follows it
+    return (start, end) if start < end else (after, after)  # an empty value is marked at what follows it
 
 
 def _span(node: Any) -> tuple[int, int]:
-    """Where a value's text begins and ends; a block collection ends with its last value, before any comment."""
+    """Start and end of a value's text; a block collection ends with its last value, before any comment."""
     last = node
     while not isinstance(last, ScalarNode) and not last.flow_style and last.value:
         last = last.value[-1][1] if isinstance(last, MappingNode) else last.value[-1]

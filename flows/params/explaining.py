@@ -1,4 +1,4 @@
-"""What a parameter means, as the comments of the Configs say it: read off params.schema.json, which is made from them."""
+"""What a parameter means, by the comments of the Configs, read from params.schema.json, which is made from them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ def _lines(key: str, part: Schema, value: object, schema: Schema) -> Iterator[st
 
 
 def _below(part: Schema, value: object, schema: Schema) -> dict[str, Schema]:
-    """What stands below a key: its properties, or what the user has put there."""
+    """The keys below a key: its properties, or the entries that the user has put there."""
     if "properties" in part:
         return {name: resolved(inner, schema) for name, inner in part["properties"].items()}
     entry = resolved(part.get("additionalProperties") or {}, schema)

@@ -1,4 +1,4 @@
-"""YAML that a person wrote or was given: read as plain data of a size that parameters can have, and written whole or not at all."""
+"""YAML files of parameters: read as plain data of bounded size, and written whole or not at all."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 PARAMS = "params.yaml"
-DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # levels, a number, values
+DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # bounds on nesting, on a number, and on the count of values
 
 
 class ParameterError(Exception):
@@ -37,9 +37,9 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, name: str) -> Any:
-    """The data; ParameterError, which names the file or option, if it is no YAML or could be no parameters."""
+    """The data; ParameterError, which names the file or option, if it is not YAML or is out of the bounds above."""
     try:
-        data = YAML(typ="safe").load(text)  # as DVC does: YAML 1.2, so 1e-3 is a number
+        data = YAML(typ="safe").load(text)  # YAML 1.2 as in DVC, so 1e-3 is a number
         size(data, {})
         return data
     except MarkedYAMLError as error:
@@ -56,14 +56,14 @@ def parse(text: str, name: str) -> Any:
 
 @lru_cache(maxsize=2)
 def params(text: str) -> Any:
-    """The data of a params.yaml with this text, parsed once: it is not to be changed."""
+    """The data of a params.yaml with this text, parsed once; callers must not change it."""
     return parse(text, PARAMS)
 
 
 def size(data: object, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
-    """How many values it has when aliases are written out; ParameterError where no parameters can be so.
+    """The number of values when aliases are written out; ParameterError if a bound is passed.
 
-    `known` has the sizes of what was seen, so that an alias of an alias of an alias is counted and not walked through.
+    `known` has the sizes of collections already seen, so that nested aliases are counted without being walked through.
     """
     if isinstance(data, int) and abs(data) > LARGEST:
         raise ParameterError("a number of more than 300 digits")
@@ -82,7 +82,7 @@ def size(data: object, known: dict[int, int], above: tuple[int, ...] = ()) -> in
 
 
 def write(path: Path, content: bytes) -> None:
-    """Replace a file at once: whoever reads it sees all of the old content or all of the new."""
+    """Replace a file atomically: a reader sees all of the old content or all of the new."""
     path = path.resolve()
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

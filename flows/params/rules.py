@@ -1,7 +1,7 @@
-"""What must fit together, between sections, the graph and what is outside, for a stage to come to its end.
+"""Rules on what must fit together between sections, the stage graph, and files and packages, for a stage to succeed.
 
-What concerns one section alone stands in its Config (tasks/*/configs). Without the rules here a stage would find these faults only
-after others have run, hours later perhaps. Each rule is a function that yields the key at fault and what was expected.
+What concerns one section alone is checked by its Config (tasks/*/configs). Without these rules a stage would find such faults only
+after others have run, perhaps hours later. Each rule is a function that yields the key at fault and what was expected.
 """
 
 import json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tasks.offline.configs.offline_report import OfflineReportConfig
     from tasks.offline.configs.transitions import TransitionsConfig
 
-# What each method of the offline flow calls its policies, where params.yaml does not.
+# The names of the policies of those offline methods whose sections do not name them.
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "tabular_q": ("Q-learning",),
     "awr": ("AWR",),
@@ -44,8 +44,8 @@ class Given:
     """All that is known before a run."""
 
     configs: Configs
-    stages: Collection[str]  # that are needed, up to date or not, as stage or stage@branch
-    out_of_date: Collection[str]  # those of them that will run
+    stages: Collection[str]  # the stages needed, up to date or not, as stage or stage@branch
+    out_of_date: Collection[str]  # the ones of them that will run
     root: Path
 
 
@@ -59,7 +59,7 @@ def check(given: Given) -> None:
 
 
 def learned_from(configs: Configs) -> Iterator[Fault]:
-    """Methods learn from data sets that there are."""
+    """Methods learn from data sets that exist."""
     for method in (*VARIANTS, *NAMED_BY):
         named = configs[method].datasets
         for number, name in enumerate(named):
@@ -68,14 +68,14 @@ def learned_from(configs: Configs) -> Iterator[Fault]:
 
 
 def recorded_in(configs: Configs) -> Iterator[Fault]:
-    """Data sets are of environments that there are."""
+    """Data sets are recorded in environments that exist."""
     for name, one in configs["transitions"].datasets.items():
         known, key = configs["behaviour"].environments, f"transitions.datasets.{name}.environment"
         yield from _one_of(one.environment, known, "a key of behaviour.environments", key)
 
 
 def trained_on(configs: Configs) -> Iterator[Fault]:
-    """A policy is measured on a data set that its method learns from; an expectation is about one that there is."""
+    """A policy is measured on a data set that its method learns from; an expectation is about a data set that exists."""
     for name, one in configs["offline_report"].policies.items():
         known, key = list(configs[one.method].datasets), f"offline_report.policies.{name}.dataset"
         kind = "a key" if isinstance(configs[one.method].datasets, dict) else "one"
@@ -91,21 +91,21 @@ def _one_of(name: str, known: Collection[str], what: str, key: str) -> Iterator[
 
 
 def references(configs: Configs) -> Iterator[Fault]:
-    """Names that sections have of each other, and that are never to be wrong."""
+    """Names by which sections refer to each other; they must always be right."""
     for rule in (recorded_in, learned_from, trained_on):
-        with suppress(KeyError):  # of another repository than this, which lacks the section
+        with suppress(KeyError):  # another repository may lack the section
             yield from rule(configs)
 
 
 def reported_policies(given: Given, own: "ReportConfig") -> Iterator[Fault]:
-    """The report compares policies that are evaluated."""
+    """The report compares only policies that are evaluated."""
     known = [name.partition("@")[2] for name in given.stages if name.startswith("evaluate@")]
     for name in own.policies:
         yield from _one_of(name, known, "policies that dvc.yaml evaluates", "policies")
 
 
 def model_to_start_from(given: Given, own: "PretrainedConfig") -> Iterator[Fault]:
-    """What its config.json tells of a model in a folder, before it is read."""
+    """A model in a folder has a config.json of a supported type."""
     if own.init == "directory" and "pretrained" in given.out_of_date:
         from tasks.language.configs.pretrained import RECURRENT
 
@@ -114,18 +114,18 @@ def model_to_start_from(given: Given, own: "PretrainedConfig") -> Iterator[Fault
 
 
 def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
-    """Where a reward model's score counts, there is one: another stage's, or a model in the folder."""
+    """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it."""
     path, counts = own.reward_model_path, own.reward.get("reward_model")
     mixed = any(one.reward == "reward_model" for one in given.configs["mixture"].datasets)
     made = {f"data/{name.replace('@', '/')}" for name in given.stages}
     if (counts or mixed) and path not in made and not (given.root / path / "config.json").is_file():
-        why = "reward.reward_model counts" if counts else "a data set of the mixture asks it"
+        why = "reward.reward_model counts" if counts else "a data set of the mixture asks for it"
         expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
         yield "reward_model_path", f"{expected}, got {shown(path)}"
 
 
 def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig") -> Iterator[Fault]:
-    """Of generated problems it is known how many there are; of files and the hub it is not."""
+    """Fewer training problems are skipped than there are; only the number of generated ones is known before a run."""
     problems, mixed = given.configs["problems"], getattr(own, "datasets", None)
     known = problems.source == "generated" and (mixed is None or any(one.source == "problems" for one in mixed))
     if known and own.skip >= problems.train:
@@ -133,14 +133,14 @@ def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig") -> Iterato
 
 
 def mixed_files(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
-    """Files of the mixture are there."""
+    """The files of the mixture exist."""
     for number, one in enumerate(own.datasets):
         if one.source == "file":
             yield from _there(given.root, own.path, one.location, f"datasets.{number}.location")
 
 
 def environments(given: Given, own: "BehaviourConfig") -> Iterator[Fault]:
-    """An environment that is to be played in is one of ours, Gymnasium's, or of a package that is installed."""
+    """An environment is one of our own, one of Gymnasium's, or one of an installed package."""
     from tasks.offline.configs.behaviour import OWN
 
     for name, one in own.environments.items():
@@ -153,7 +153,7 @@ def environments(given: Given, own: "BehaviourConfig") -> Iterator[Fault]:
 
 
 def imported_files(given: Given, own: "TransitionsConfig") -> Iterator[Fault]:
-    """What is to be imported from the disk is there."""
+    """Data sets that are imported from the disk exist."""
     for name, one in own.datasets.items():
         if one.source in ("minari", "d4rl") and f"transitions@{name}" in given.out_of_date:
             yield from _there(given.root, own.path, str(one.location), f"datasets.{name}.location")
@@ -181,9 +181,9 @@ def _there(root: Path, folder: str, location: str, key: str) -> Iterator[Fault]:
 
 
 def _unknown(environment: str) -> str:
-    """What speaks against an environment that another process will make; empty if nothing. No module of others is imported.
+    """Why an environment cannot exist; empty if it may. No module of another package is imported.
 
-    What a module, or a package with an entry point for Gymnasium, registers is known to that process alone.
+    The environments that such a module registers, directly or by an entry point for Gymnasium, are known only to the stage's process.
     """
     from gymnasium import registry
 
@@ -191,7 +191,7 @@ def _unknown(environment: str) -> str:
     top = module.partition(".")[0]
     if top:
         found = None
-        with suppress(ValueError):  # of __main__
+        with suppress(ValueError):  # raised for __main__
             found = find_spec(top)
         return "" if found else f"{environment}: no module {top} is installed"
     if name in registry or entry_points(group="gymnasium.envs"):
@@ -200,7 +200,7 @@ def _unknown(environment: str) -> str:
 
 
 def _model_fault(folder: Path, refused: Collection[str]) -> str:
-    """What is wrong with a model in Hugging Face layout, as far as its config.json tells; empty if nothing is."""
+    """What is wrong with a model in Hugging Face layout by its config.json alone; empty if nothing is."""
     config = folder / "config.json"
     if not config.is_file():
         return "holds no config.json; expected a model in Hugging Face layout"

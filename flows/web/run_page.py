@@ -1,8 +1,8 @@
 """How a report was made: the part of its pages that differs from run to run.
 
-A report stage writes deterministic pages, data/<stage>/<stage>.html and .md, since nothing in an out may vary. After a
-run they are copied to the repository's root, and the marker in them becomes the graph, the runs, the exact params and
-the versions.
+A report stage writes deterministic pages, data/<stage>/<stage>.html and .md, since an out may not vary between runs. After
+a run they are copied to the repository's root, with the graph, the runs, the exact params and the versions in place of
+their marker.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from flows.web.stage_graph import Graph, Look, mermaid, svg
 
 MARKER = "<!-- posttrain:run -->"
 WRITTEN = Path(".dvc/tmp/posttrain/pages.json")
-REPORTS = ("report", "offline_report")  # the stages that write pages, one a flow
+REPORTS = ("report", "offline_report")  # the stages that write pages, one in each flow
 COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "failed": ("#fbe0de", "#c62f26"),
     "skipped": ("#fff3d6", "#b7800d"),
@@ -28,7 +28,7 @@ COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "restored": ("#e0ecfb", "#2a6fc9"),
     "up-to-date": ("#f1f1f1", "#888888"),
 }
-DRAWN = 30  # stages at most, each with a place of its own in the picture
+DRAWN = 30  # with more stages than this, branches share a node
 STYLE = """
 .pt-run table {border-collapse: collapse; font-size: .86em}
 .pt-run th, .pt-run td {text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top}
@@ -42,7 +42,7 @@ STYLE = """
 
 
 def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> list[Path]:
-    """Write the pages of each report that the run brought up to date to the root; returns what it wrote."""
+    """Write the pages of each report that the run brought up to date to the root; returns their paths."""
     good = {result.stage for result in results if result.state in ("ran", "restored", "up-to-date")}
     written = []
     for report in good.intersection(REPORTS):
@@ -52,7 +52,7 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
         for kind, section in (("html", _html), ("md", _markdown)):
             source, target = _pages(root, report, kind)
             if source.is_file():
-                before, marked, after = source.read_text().rpartition(MARKER)  # any other is in a text that is shown
+                before, marked, after = source.read_text().rpartition(MARKER)  # an earlier one is part of a quoted text
                 box = section(needed, ended, params, provenance(root)) if marked else ""
                 write(target, f"{before}{box}{after}".encode())
                 written.append(target)
@@ -64,7 +64,7 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
 
 
 def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
-    """Whether a report in the root is missing, not as it was written, or older than what plain `dvc repro` has made since."""
+    """Whether a report in the root is missing, was edited, or is older than the stage's pages."""
     known = _written(root)
     pages = [_pages(root, stage.name, kind) for stage in planned if stage.name in REPORTS for kind in ("html", "md")]
     return any(made.is_file() and not _is_new(made, shown, known.get(shown.name)) for made, shown in pages)
@@ -75,7 +75,7 @@ def _is_new(made: Path, shown: Path, digest: str | None) -> bool:
 
 
 def _written(root: Path) -> dict[str, str]:
-    """The digests of the pages in the root as they were written: an edit by hand is not taken for a result."""
+    """The digests of the pages in the root as they were written, which tell an edited page from a written one."""
     try:
         return dict(json.loads((root / WRITTEN).read_text()))
     except (OSError, ValueError, TypeError):
@@ -87,7 +87,7 @@ def _digest(page: Path) -> str:
 
 
 def _pages(root: Path, report: str, kind: str) -> tuple[Path, Path]:
-    """Where a report's page is made, and where it is shown."""
+    """The path of a report's page as the stage writes it, and that of its copy in the root."""
     return root / f"data/{report}/{report}.{kind}", root / f"{report}.{kind}"
 
 
@@ -101,7 +101,7 @@ def _needed(planned: Sequence[PlannedStage], report: str) -> list[PlannedStage]:
 
 
 def provenance(root: Path) -> dict[str, str]:
-    """The commit, whether files differ from it, and the versions of what computed."""
+    """The commit, the files that differ from it, and the versions of Python, machine and packages."""
     commit, dirty = environment.code(root)
     differs = f", with uncommitted changes in {dirty}" if dirty not in ("no", "unknown") else ""
     return {"commit": commit + differs, **environment.versions()}
@@ -110,7 +110,7 @@ def provenance(root: Path) -> dict[str, str]:
 def _grouped(
     planned: Sequence[PlannedStage], results: Sequence[StageResult]
 ) -> tuple[Graph, dict[str, list[StageResult]]]:
-    """The graph to draw, and the results in each of its nodes: a stage, or where these are many, all branches of one."""
+    """The graph to draw, and the results in each node: one stage, or all branches of a stage where there are many stages."""
     known, many = {result.stage: result for result in results}, len(planned) > DRAWN
     node = {stage.name: stage.name.partition("@")[0] if many else stage.name for stage in planned}
     groups: dict[str, list[StageResult]] = {}
@@ -123,7 +123,7 @@ def _grouped(
 
 
 def _lines(results: Sequence[StageResult]) -> list[str]:
-    """What a node of the graph says under its name: how it ended, and the run that made its output; of many, how many."""
+    """The lines under a node's name: how the stage ended and which run made its output, or a count for several branches."""
     if len(results) > 1:
         return [tally(result.state for result in results), duration(sum(result.seconds for result in results))]
     [result] = results
@@ -132,7 +132,7 @@ def _lines(results: Sequence[StageResult]) -> list[str]:
 
 
 def _look(results: Sequence[StageResult]) -> Look:
-    """How a node is drawn: coloured by the state that asks most for attention."""
+    """How a node is drawn: its colour is that of the most urgent state."""
     states = {result.state for result in results}
     colours = next((colours for state, colours in COLOURS.items() if state in states), COLOURS["up-to-date"])
     return Look(_lines(results), *colours)

@@ -1,4 +1,4 @@
-"""Prefect's and MLflow's own pages over this repository's records, on loopback, for as long as somebody looks."""
+"""Prefect's and MLflow's own pages over this repository's records, on loopback, until Ctrl-C."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,9 +17,9 @@ QUIET = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "PREFECT_SERVE
 def serve(root: Path, console: Console, port: int | None = None) -> int:
     """Start the pages, print their addresses, and stay until Ctrl-C or until one of them ends (then 1).
 
-    They listen on `port` and the next, or on their usual ports, or where those are taken on free ones.
+    They listen on `port` and the next one. Without `port` they take their usual ports, or free ones if those are taken.
     """
-    mlflow_store.open_store(root)  # made, or found to be whole
+    mlflow_store.open_store(root)  # the database is created if missing, and checked
     (root / mlflow_database.ARTIFACTS).mkdir(parents=True, exist_ok=True)
     prefect, mlflow = (free_port(4200), free_port(5000)) if port is None else (_wanted(port), _wanted(port + 1))
     api = {"PREFECT_API_URL": f"http://{guard.HOST}:{prefect}/api"}
@@ -46,7 +46,7 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
 
 
 def _wanted(port: int) -> int:
-    """The port, if it is free."""
+    """The port; PlanError if it is not free."""
     if free_port(port) != port:
         raise PlanError(f"--port {port}: something else listens there")
     return port

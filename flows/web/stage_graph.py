@@ -1,7 +1,7 @@
-"""A stage graph as a picture: layers from top to bottom, drawn as SVG for paper and screen, or said in Mermaid.
+"""A stage graph as a picture: layers from top to bottom, drawn as SVG for paper and screen, or written in Mermaid.
 
-Arrows that follow from others are left out (the transitive reduction); a long arrow passes the layers between through
-places of its own, so that it crosses no stage.
+Arrows that others imply are left out (the transitive reduction). A long arrow has a place of its own in each layer that it
+passes, so that it crosses no stage.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 
 Graph = Mapping[str, Sequence[str]]  # node -> the nodes it needs, in topological order
-WIDTH, HEIGHT, GAP, RISE = 150, 58, 14, 30  # of a node, between neighbours, between layers, in pixels
+WIDTH, HEIGHT, GAP, RISE = 150, 58, 14, 30  # of a node, between neighbours and layers, in pixels
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Look:
 
 @dataclass
 class Place:
-    """A node, or where a long arrow passes a layer (`name` is empty then)."""
+    """A node, or the point at which a long arrow passes a layer (`name` is empty then)."""
 
     name: str
     layer: int
@@ -91,7 +91,7 @@ def _layout(graph: Graph) -> tuple[list[list[Place]], list[list[Place]]]:
 
 
 def _arrange(layers: list[list[Place]], chains: list[list[Place]]) -> None:
-    """Order and place each layer by the one above it, then by the one below, in turns; the last turn goes upwards."""
+    """Order and place each layer by the one above it, then by the one below it, in turns; the last turn goes upwards."""
     near: dict[int, list[Place]] = {}
     for chain in chains:
         for upper, lower in itertools.pairwise(chain):
@@ -112,7 +112,7 @@ def _arrange(layers: list[list[Place]], chains: list[list[Place]]) -> None:
 
 
 def _spread(layer: list[Place], wishes: list[float]) -> None:
-    """Give each place its wished x, as near as the widths allow: midway between pushing right and pushing left."""
+    """Give each place an x as near to the wished one as the widths allow: the mean of pushing all to the right and to the left."""
     rightwards, leftwards = list(wishes), list(wishes)
     for i in range(1, len(layer)):
         rightwards[i] = max(rightwards[i], rightwards[i - 1] + _apart(layer[i - 1], layer[i]))
@@ -143,7 +143,7 @@ def _arrow(chain: Sequence[Place]) -> str:
 
 def _box(place: Place, look: Look) -> str:
     x, y = place.x - place.width / 2, _top(place)
-    size = min(13.0, (WIDTH - 10) / (0.62 * len(place.name)))  # a long name is set smaller, never cut
+    size = min(13.0, (WIDTH - 10) / (0.62 * len(place.name)))  # a long name gets a smaller font, and is never cut
     texts = [(size, 600, place.name), *((11.0, 400, line) for line in look.lines)]
     lines = "".join(
         f'<text x="{place.x:.0f}" y="{y + 18 + 16 * row:.0f}" text-anchor="middle" font-size="{size:.1f}" '

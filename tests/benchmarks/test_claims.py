@@ -1,4 +1,4 @@
-"""A number that is told otherwise than it was measured is noticed."""
+"""A number on a page that differs from its measurement is noticed."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ It solves 81.4 % after 24 min 55 s. <!-- claim: 81.4 % = {SOURCE} --> <!-- logge
 
 @pytest.fixture
 def root(tmp_path):
-    """A repository in which every number is told as it was measured."""
+    """A repository in which every number agrees with its source."""
     (tmp_path / "benchmarks/results").mkdir(parents=True)
     (tmp_path / "README.md").write_text(README)
     (tmp_path / "docs/algorithms").mkdir(parents=True)
@@ -130,7 +130,7 @@ def test_the_tables_of_this_repository_can_be_read():
 
 
 def test_pages_made_of_results_are_what_they_should_be(tmp_path):
-    """This repository's own, where a result stands: benchmarks/NAME.md is benchmarks/results/NAME.json, rendered."""
+    """In this repository itself: benchmarks/NAME.md is rendered from benchmarks/results/NAME.json, where that exists."""
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     (tmp_path / "README.md").write_text("")
     pages = {

@@ -1,4 +1,4 @@
-"""The benchmark against Minari's reader at toy size: all of it runs, and both sides read the same."""
+"""The benchmark against Minari's reader at toy size: everything runs, and both sides read the same."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The campaign of faults: a sample of it passes, and what it is to notice it notices."""
+"""The campaign of faults: a sample of it passes, and it notices the damage that it should notice."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SAMPLE = {"kills": 9, "errors": 9, "signals": 4, "flows": 3, "together": 3}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_random_sample_of_faults_leaves_nothing_broken(name: str) -> None:
-    """The seed is printed with what fails, so that it can be made again."""
+    """The seed is printed with each failure, so that the failure can be repeated."""
     seed = random.SystemRandom().randrange(10**6)
     outcome = faults.run([name], SAMPLE[name], seed)[name]
     assert outcome.trials == SAMPLE[name]
@@ -45,7 +45,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 
 def test_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
-    """Each kind of damage by hand, after a run that was sound."""
+    """Each kind of damage, made by hand after a sound run."""
     with toy.copy() as root:
         assert fault_runs.in_child(lambda: fault_runs.whole_run(root))[0] == 0
 
@@ -71,7 +71,7 @@ def test_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
 
 
 def test_a_kill_comes_where_it_is_asked_for(toy: Toy) -> None:
-    """Before the first change nothing is done; the 10,000th never comes."""
+    """A kill before the first change leaves nothing done; the 10,000th change never comes."""
     with toy.copy() as root:
 
         def stopped(at: int) -> int:

@@ -1,4 +1,4 @@
-"""Faults in lines that matter are noticed, and one that no test notices is said to survive."""
+"""Faults in lines that matter are noticed, and a fault that no test notices is reported as survived."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_half():
     assert half(4) == 2
 """
 ADVANTAGES, SURROGATE, DPO = (f"tasks/algorithms/language/{name}.py" for name in ("advantages", "surrogate", "dpo"))
-KNOWN = [  # a fault in the module, and what stands there without it
+KNOWN = [  # a module, a fault in it, and the text without the fault
     (ADVANTAGES, "centred = rewards + mean[owner]", "centred = rewards - mean[owner]"),
     (
         ADVANTAGES,
@@ -84,7 +84,7 @@ def test_a_fault_that_no_test_notices_survives(toy):
 
 @pytest.mark.slow
 def test_every_test_of_a_file_is_asked_about_what_its_fixture_calls(toy):
-    """The first is content, the second is not."""
+    """The first test passes with the fault, the second fails."""
     test = """
 import pytest
 from toy.numbers import half
@@ -124,7 +124,7 @@ def test_faults_in_lines_that_matter_are_noticed():
 
 @pytest.mark.slow
 def test_a_sample_of_the_learning_s_faults_is_noticed_about_as_often_as_was_recorded():
-    """The draw is another one whenever the modules have other faults; what survives is named."""
+    """The sample changes whenever the modules' faults change; survivors are named."""
     recorded = json.loads(mutation.RESULT.read_text())["score"]
     found = mutation.measure(mutation.modules_of("tasks/algorithms/language"), 12, 0)
     assert found["score"]["high"] > recorded["low"], found["survivors"]

@@ -1,4 +1,4 @@
-"""The benchmark against d3rlpy at toy size: all of it runs. Whether both sides compute the same: tests/oracles/test_d3rlpy.py."""
+"""The benchmark against d3rlpy at toy size runs. tests/oracles/test_d3rlpy.py tests that both sides compute the same."""
 
 import os
 import re

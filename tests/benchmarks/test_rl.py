@@ -1,4 +1,4 @@
-"""The benchmark against TRL at toy size: all of it runs, both sides do the same work, and a difference would be noticed."""
+"""The benchmark against TRL at toy size: everything runs, both sides do the same work, and a difference would be noticed."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from benchmarks.rl_cases import QUICK, Case
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # TRL asks for it
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # TRL needs it
 ]
 ROOT = Path(__file__).parent.parent.parent
 

@@ -1,4 +1,4 @@
-"""The judges of answers take time linear in the answer, whatever stands in it."""
+"""The judges of answers take time linear in the answer's length, whatever the answer says."""
 
 import subprocess
 import sys
@@ -30,25 +30,25 @@ for name, make in (NATURAL | HOSTILE).items():
 
 
 def judged(length, seconds):
-    """The kinds of answers that were begun before the kernel ended the process, and how it ended."""
+    """The kinds of answers that were begun before the kernel ended the process, and the exit status."""
     command = [sys.executable, "-c", JUDGE, str(length), str(seconds)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.splitlines(), done.returncode
 
 
 def test_long_answers_are_judged():
-    """All kinds, 10,000 characters each; with patterns that read a stretch twice the fifth does not come to its end."""
+    """All kinds, 10,000 characters each; with patterns that read a stretch twice the fifth kind does not finish in time."""
     assert judged(10_000, 12) == (list(ZOO), 0)
 
 
 @pytest.mark.slow
 def test_very_long_answers_are_judged():
-    """At 100,000 characters the linear ones take seconds in all, quadratic ones hours."""
+    """At 100,000 characters linear judges take seconds in all, quadratic ones would take hours."""
     assert judged(100_000, 120) == (list(ZOO), 0)
 
 
 def calls(text):
-    """How many functions are called to judge it: a count, the same on every machine."""
+    """The number of function calls to judge an answer, which is the same on every machine."""
     found = 0
 
     def count(*_):
@@ -66,6 +66,6 @@ def calls(text):
 
 @pytest.mark.parametrize("kind", ZOO)
 def test_four_times_the_text_takes_at_most_four_times_the_calls(kind):
-    score(QUESTION, SOLUTION, ANSWER, "", True)  # what is cached of the reference
+    score(QUESTION, SOLUTION, ANSWER, "", True)  # fills the cache of the reference
     short, long = ZOO[kind](1_000), ZOO[kind](4_000)
     assert calls(long) <= 4 * calls(short) + 300

@@ -2,7 +2,7 @@ from benchmarks.seeds import BEST, CHANGE, GAINS, GREEDY, POLICIES, cell, over_s
 
 
 def test_a_seed_named_twice_is_compared_out_by_out():
-    """Nothing is said of a seed that was run once; an out that is missing the second time does not count as the same."""
+    """A seed that was run once gets no line; an out that is missing in the second run does not count as the same."""
     first = {"seed": 0, "outs": {"data/a": "1", "data/b": "2", "data/c": "3"}}
     other = {"seed": 1, "outs": {"data/a": "9"}}
     again = {"seed": 0, "outs": {"data/a": "1", "data/b": "4"}}

@@ -12,12 +12,12 @@ NAMES = [variants.GREEDY, *variants.SAMPLED, *variants.OTHERS]
 
 
 def measures(greedy):
-    """Problems solved or not by the greedy answer; every other metric is half of that."""
+    """Measures of problems that the greedy answer solves or not; every other metric is half of the greedy one."""
     return pd.DataFrame({name: [value if name == NAMES[0] else value / 2 for value in greedy] for name in NAMES})
 
 
 def test_a_policy_is_compared_with_sft_problem_by_problem():
-    """Three problems gained and one lost of eight: two more, whatever the others are."""
+    """Of eight problems three are gained and one is lost, so two more are solved, however many are unchanged."""
     sft, policy = measures([1.0, 0, 0, 0, 1, 1, 0, 1]), measures([0.0, 1, 1, 1, 1, 1, 0, 1])
     row = variants.compared(policy, sft)
     assert (row["gained"], row["lost"]) == (3, 1)
@@ -45,7 +45,7 @@ def test_the_table_has_what_was_measured_and_says_what_was_not(tmp_path, monkeyp
 
 
 def test_what_a_run_has_at_its_defaults_is_read_and_the_rest_is_made(tmp_path, monkeypatch):
-    """The run has SFT's evaluation and DPO; IPO is DPO's stage with other settings, and GRPO it does not have."""
+    """The run has SFT's evaluation and DPO. IPO, the same stage with other settings, and GRPO are missing and are made."""
     monkeypatch.setattr(variants, "RESULTS", tmp_path / "variants.json")
     monkeypatch.setattr(variants, "TABLE", tmp_path / "variants.md")
     monkeypatch.setattr(variants, "prepare", lambda seed, folder, given: prepared.append(seed))

@@ -19,7 +19,7 @@ from tests.flows.toy_pipeline import GRAPH, REPOSITORY, TYPES, call, environ, ma
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stages of the small pipeline have Configs, as this repository's own have, but none of their rules."""
+    """The stages of the small pipeline have Configs, as this repository's have, but no rules between sections."""
     monkeypatch.setattr(checking, "sections", lambda root: TYPES)
     monkeypatch.setattr(rules, "RULES", [])
 
@@ -184,7 +184,7 @@ def test_wrong_use_is_one_line_and_exit_2(fresh: Path, arguments: list[str], mes
 def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(
     fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By those that would read it: others run without."""
+    """Only targets that would read the file report it; others run without it."""
 
     def missing(given: Given, _: Any) -> Iterator[tuple[str, str]]:
         if "ppo" in given.out_of_date and not (fresh / "raw/it.hdf5").exists():
@@ -297,6 +297,6 @@ def test_a_disk_that_fails_is_one_line_and_exit_2(root: Path, monkeypatch: pytes
 
 
 def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
-    """Anywhere: it needs no repository."""
+    """It is printed in any folder, since it needs no repository."""
     written = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
     assert call(tmp_path, "--version") == (0, f"posttrain {written}\n", "")

@@ -1,4 +1,4 @@
-"""`posttrain` as a process of its own, with Prefect and MLflow: runs on record, a terminal, Ctrl-C, a reader that leaves."""
+"""`posttrain` as a process of its own, with Prefect and MLflow: recorded runs, a terminal, Ctrl-C, a pipe whose reader leaves."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_ctrl_c_stops_within_two_seconds_with_one_line_and_130(root: Path) -> No
     run.send_signal(signal.SIGINT)
     started = time.monotonic()
     _, error = run.communicate(timeout=20)
-    assert time.monotonic() - started < 4  # the children within 2 s, then the records
+    assert time.monotonic() - started < 4  # the children end within 2 s, then the records are written
     assert run.returncode == 130
     assert error == "posttrain: stopped; what had finished is kept, and the next run goes on\n"
     code, out, _ = call(root, "run", "--json", "--set", "dpo.seconds=0")
@@ -71,13 +71,13 @@ def test_ctrl_c_stops_within_two_seconds_with_one_line_and_130(root: Path) -> No
 
 
 def test_on_a_terminal_there_is_the_table_and_no_chatter_of_what_works_below(root: Path) -> None:
-    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.seconds=2"]  # several redraws of its log's place
+    command = [sys.executable, "-m", "flows.cli", "run", "--set", "dpo.seconds=2"]  # the log's path in several redraws
     master, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     with subprocess.Popen(command, cwd=root, env=environ(), stdout=terminal, stderr=terminal) as run:
         os.close(terminal)
         shown = b""
-        with suppress(OSError):  # how Linux says that the other end has closed
+        with suppress(OSError):  # Linux's error for a closed other end
             while part := os.read(master, 4096):
                 shown += part
     os.close(master)

@@ -1,4 +1,4 @@
-"""`posttrain` where dvc.yaml has both flows: what each runs, together, and to which a stage belongs."""
+"""`posttrain` with both flows in dvc.yaml: what each flow runs, what both run together, and to which flow a stage belongs."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ OFFLINE = ["bc@one", "bc@two", "offline_report"]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline of which the offline flow alone has run."""
+    """A pipeline of which only the offline flow has run."""
     root = make_pipeline(tmp_path_factory.mktemp("two") / "toy")
     add_offline(root)
     code, out, error = call(root, "run", "offline")

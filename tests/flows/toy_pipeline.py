@@ -37,7 +37,7 @@ GRAPH = {"problems": [], "sft": ["problems"], "dpo": ["sft"], "ppo": ["sft"], "r
 
 
 class Section(Config):
-    """What each stage's section holds."""
+    """The keys of each stage's section."""
 
     beta: float
     seconds: float
@@ -89,7 +89,7 @@ def posttrain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_quietly(root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
-    """A flow's `run` without Prefect and MLflow, which take longer to start than all of these tests."""
+    """A flow's `run` without Prefect and MLflow, which take longer to start than all tests that use it."""
     with Coordinator(root) as coordinator:
         execution, ended = Execution(coordinator, planned, jobs, watch), dict[str, StageResult]()
         for stage in planned:

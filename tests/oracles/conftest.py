@@ -8,7 +8,7 @@ import pytest
 def judge(one_thread: None) -> Iterator[ModuleType]:
     """tests/oracles/judge.py, imported only when a test is about to run: importing TRL takes many seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        # TRL reports the making of every trainer to its hub, except where it believes itself to be in CI.
+        # TRL reports every new trainer to its hub, unless it believes itself to be in CI.
         patch.setenv("CI", "true")
         patch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")  # CPOTrainer and rollout_func are experimental
         from tests.oracles import judge

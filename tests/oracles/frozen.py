@@ -4,7 +4,7 @@ import torch
 
 from tasks.algorithms.language.completions import make_completions
 
-PAD = 0  # stands nowhere in the batch
+PAD = 0  # does not occur in the batch
 PROMPTS = [[3, 4], [5], [6, 7, 8]]
 CHOSEN = [[7, 2], [8, 9, 10, 2], [11, 2]]
 REJECTED = [[8, 9, 2], [12, 3, 2], [3, 4, 5, 6, 2]]
@@ -14,7 +14,7 @@ COMPLETIONS = make_completions(PROMPTS, OWNER, RESPONSES, PAD)
 
 
 class Still:
-    """An optimizer that leaves weights and gradients as they are."""
+    """An optimizer that changes neither weights nor gradients."""
 
     learning_rate = 0.0
 
@@ -23,5 +23,5 @@ class Still:
 
 
 def gradients(model):
-    """Name -> gradient, zero where nothing reached a weight."""
+    """Name -> gradient; zero for a weight without one."""
     return {n: torch.zeros_like(p) if p.grad is None else p.grad.detach().clone() for n, p in model.named_parameters()}

@@ -1,7 +1,7 @@
-"""TRL's trainers on a frozen batch: what each says the loss and its gradient are. Nothing here is ours to get right.
+"""TRL's trainers on a frozen batch: the loss and gradient that each computes. All of the learning here is TRL's code.
 
-Only public classes and methods are called (`compute_loss` and the data collators). Private to TRL, and so bound to the
-version in requirements.lock, are the keys of the batch that GRPOTrainer makes for itself between sampling and its loss.
+Only public classes and methods are called (`compute_loss` and the data collators). Only the keys of the batch that
+GRPOTrainer makes between sampling and its loss are private to TRL, and so depend on the version in requirements.lock.
 """
 
 import copy
@@ -24,7 +24,7 @@ from tests.oracles.frozen import PAD, gradients
 
 
 def words():
-    """A tokenizer that the trainers ask for and these tests never use: the batches are token ids already."""
+    """A tokenizer that the trainers require and these tests never use, since the batches are token ids."""
     table = {"<pad>": PAD, "a": 1, "<end>": 2, **{f"w{i}": i for i in range(3, 16)}}
     tokenizer = Tokenizer(WordLevel(table, unk_token="a"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -113,13 +113,13 @@ def scored_batch(prompts, chosen, rejected, margins):
 
 
 def with_origin(model, folder):
-    """A copy of the model that knows a folder to load it from, as the trainer does for its reference."""
+    """A copy of the model with a folder to load it from, which the trainer needs for its reference."""
     model.save_pretrained(folder / "model")
     return type(model).from_pretrained(folder / "model")
 
 
 def grpo(model, folder, *, micro_batches=1, **changes):
-    """GRPOTrainer amid an optimizer step of `micro_batches`; feed it that many of `sampled_batch`."""
+    """GRPOTrainer within an optimizer step of `micro_batches`; feed it that many of `sampled_batch`."""
     policy = with_origin(model, folder)
     sizes = {"per_device_train_batch_size": 2, "num_generations": 2, "gradient_accumulation_steps": micro_batches}
     # By default TRL multiplies the KL term by the ratio since 1.16 (arXiv:2512.02556); GRPO as published does not.
@@ -146,8 +146,7 @@ def sampled_batch(completions, advantages, old_logps, reference_logps, tokens):
 def grpo_run(model, folder, samples, rewards, learning_rate, **changes):
     """GRPOTrainer.train, public from end to end: two updates by plain gradient descent on one batch of all prompts.
 
-    `samples`, taken instead of its own, is prompt -> its G responses, all tuples of tokens, and `rewards` response ->
-    reward. Returns the two batches that TRL made, under the keys of `sampled_batch`, its log, and the trained weights.
+    `samples` replaces TRL's own: prompt -> its G responses, all tuples of tokens. `rewards` is response -> reward. Returns the two batches that TRL made, under the keys of `sampled_batch`, its log, and the trained weights.
     """
     policy = with_origin(model, folder)
     asked = {" ".join(f"w{token}" for token in prompt): prompt for prompt in samples}
@@ -184,8 +183,8 @@ def grpo_run(model, folder, samples, rewards, learning_rate, **changes):
 def same(ours, theirs, rtol=2e-4):
     """Fail unless the losses are equal and so is every weight's gradient, and some gradient is not zero.
 
-    An entry may differ by what single precision loses in a sum of terms as large as the largest gradient; how much of that shows
-    depends on the processor.
+    An entry may differ by the rounding error of single precision in a sum of terms as large as the largest gradient; the
+    actual error depends on the processor.
     """
     largest = max(gradient.abs().max().item() for gradient in theirs[1].values())
     atol = 5e-6 * largest

@@ -1,6 +1,6 @@
-"""Losses, gradients and whole runs of updates against d3rlpy, which runs in a Python of its own and gets weights and batches.
+"""Losses, gradients and whole runs of updates against d3rlpy, which runs in a Python of its own and is sent weights and batches.
 
-Skipped without it; benchmarks/offline_peer.py says how to make it. What d3rlpy does otherwise on purpose stands in the tests.
+Skipped without it; benchmarks/offline_peer.py says how to make it. The tests name what d3rlpy computes differently on purpose.
 """
 
 import os
@@ -29,7 +29,7 @@ COMMON = {"hidden": HIDDEN, "batch_size": SIZE, "learning_rate": RATE, "gamma": 
 
 
 def transitions(spaces):
-    """Twelve episodes of twenty steps: every third terminates, the others are truncated. Rewards leave Huber's square."""
+    """Twelve episodes of twenty steps: every third terminates, the others are truncated. Some errors are beyond the quadratic part of Huber's loss."""
     g = torch.Generator().manual_seed(1)
     lengths = torch.full((12,), 20)
     count = int(lengths.sum())
@@ -43,7 +43,7 @@ def transitions(spaces):
 
 
 def batches(count):
-    """Row numbers of that many batches (count, B): in each are a terminated episode's end, a truncated one's, and others."""
+    """Row numbers (count, B) of `count` batches; each has the end of a terminated and of a truncated episode, and other rows."""
     rows = torch.randint(240, (count, SIZE), generator=torch.Generator().manual_seed(2))
     rows[:, 0], rows[:, 1] = 19, 39
     return rows
@@ -109,7 +109,7 @@ def test_behaviour_cloning(told, kind):
 
 
 def objective(alpha, **changes):
-    """d3rlpy's losses: always double, always Huber."""
+    """d3rlpy's losses, which always use double selection and Huber's loss."""
     settings = {"gamma": GAMMA, "double": True, "huber": True, **changes}
     if alpha is None:
         return lambda *given: dqn.loss(*given, **settings)
@@ -208,7 +208,7 @@ def test_continuous_cql(told, monkeypatch):
     assert loss.item() == pytest.approx(theirs["critic_loss"], rel=1e-4)
     assert 2 * alpha * term.item() == pytest.approx(theirs["conservative_loss"], rel=1e-4)
     assert policy_loss.item() == pytest.approx(theirs["actor_loss"], rel=1e-4)
-    (loss + policy_loss).backward()  # d3rlpy's critics too have gradients of both when an update is over
+    (loss + policy_loss).backward()  # d3rlpy's critics too have gradients of both losses after an update
     same(split(gradients(agent.policy)) + gradients(agent.critics), judged.gradients, rtol=1e-3, atol=1e-5)
 
 

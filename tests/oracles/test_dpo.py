@@ -11,7 +11,7 @@ from tests.tasks.tiny import llama
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # TRL asks for it
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # TRL needs it
 ]
 PAIRS = Pairs(
     COMPLETIONS,
@@ -64,7 +64,7 @@ def test_loss_and_gradient(judge, tmp_path, mine, theirs):
     logged = trainer.logged()
     for name in ("logps/chosen", "logps/rejected", "rewards/accuracies"):
         assert row[name] == pytest.approx(logged[name], rel=1e-4), name
-    if not mine.length_normalised:  # TRL logs rewards of sums even where the loss is one of means
+    if not mine.length_normalised:  # TRL logs rewards of sums even if the loss uses means
         for name in ("rewards/chosen", "rewards/rejected", "rewards/margins"):
             assert row[name] == pytest.approx(logged[name], rel=1e-4), name
 

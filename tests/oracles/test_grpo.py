@@ -16,7 +16,7 @@ from tests.tasks.tiny import llama
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # TRL asks for it
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # TRL needs it
 ]
 AGGREGATIONS = ["grpo", "bnpo", "dr_grpo", "dapo"]
 LOW, HIGH, MAX_LENGTH, TOKENS = 0.2, 0.28, 8, int(COMPLETIONS.mask.sum())
@@ -27,7 +27,7 @@ TOTALS = Totals(len(COMPLETIONS), TOKENS, MAX_LENGTH)
 
 @pytest.fixture(scope="module")
 def logps():
-    """Old and reference log-probabilities; the old ones are off by so much that many ratios leave the range."""
+    """Old and reference log-probabilities; the old ones differ so much that many ratios leave the clip range."""
     with torch.no_grad():
         noise = torch.randn(COMPLETIONS.mask.shape, generator=torch.Generator().manual_seed(0))
         old = (token_logps(llama(1), COMPLETIONS) + 0.4 * noise) * COMPLETIONS.mask
@@ -35,7 +35,7 @@ def logps():
 
 
 def ours(logps, aggregation, beta, parts):
-    """Loss, gradient and the sums that are logged, over micro-batches of these rows."""
+    """Loss, gradient and the logged sums, over micro-batches of these rows."""
     model, (old, reference) = llama(1), logps
     total, logged = 0.0, {}
     for rows in parts:
@@ -101,7 +101,7 @@ def test_loss_and_gradient(judge, tmp_path, logps, aggregation, beta, parts):
 
 @pytest.mark.parametrize("change", [{"clip_low": 0.28}, {"clip_high": 0.2}, {"old": True}, {"max_length": 5}])
 def test_a_wrong_setting_would_be_noticed(judge, tmp_path, logps, change, monkeypatch):
-    """The frozen batch tells the clip's two sides, the old policy and dr_grpo's constant apart."""
+    """On the frozen batch a fault in either side of the clip, in the old policy or in dr_grpo's constant shows."""
     _, expected = theirs(judge, tmp_path, logps, "dr_grpo", 0.0, WHOLE)
     with torch.no_grad():
         old = token_logps(llama(1), COMPLETIONS) if change.get("old") else logps[0]
@@ -154,7 +154,7 @@ def settings(aggregation, **changes):
 )
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_a_step_of_fit(judge, tmp_path, logps, aggregation, changes):
-    """With a group that has no spread, whose passes `fit` saves: the gradient must be as if it had not.
+    """One group has no spread, so `fit` does not pass it through the model; the gradient must be the same as with it.
 
     TRL leaves truncated responses out of the loss by an empty mask.
     """
@@ -187,7 +187,7 @@ def test_a_step_of_fit(judge, tmp_path, logps, aggregation, changes):
 
 @pytest.mark.parametrize("aggregation", ["grpo", "dr_grpo", "dapo"])
 def test_a_step_of_fit_does_not_depend_on_the_micro_batch(logps, aggregation):
-    """`fit` sorts by length and leaves out what has no gradient, so its parts are of unequal size."""
+    """`fit` sorts by length and leaves out responses without a gradient, so its parts have unequal sizes."""
     experience = Experience(COMPLETIONS, logps[0], REWARDS, torch.ones(6, dtype=torch.bool))
     found = []
     for size in (6, 3, 1):

@@ -12,7 +12,7 @@ from tasks.algorithms.language.experience import Experience
 from tests.tasks.tiny import NoCache
 
 VOCABULARY = 7  # answers 0, 1 and 2; the end; the prompts 4, 5 and 6
-END = PAD = 3  # padding is the end token, so that whoever knows padding by its id is found out
+END = PAD = 3  # padding is the end token, so that code that finds padding by its id fails
 PROMPTS = [[4], [5], [6]]
 RIGHT = {4: 1, 5: 2, 6: 0}
 
@@ -38,7 +38,7 @@ GRADES = (
 
 
 class LastToken(torch.nn.Module):
-    """A body that sees the last token only, as one hot vector; it has nothing to learn."""
+    """A body that sees only the last token, as a one-hot vector; it has no weights to learn."""
 
     def __init__(self):
         super().__init__()
@@ -112,12 +112,12 @@ def rewards(reward, length=1):
 
 
 def expected_reward(policy, reward, length=1):
-    """The policy's exact expected reward, over all prompts alike; a tensor with a gradient."""
+    """The policy's exact expected reward, averaged over all prompts; a tensor with a gradient."""
     return (probabilities(policy, length) * rewards(reward, length)).sum(1).mean()
 
 
 class Still:
-    """An optimizer that leaves weights and gradients as they are."""
+    """An optimizer that changes neither weights nor gradients."""
 
     learning_rate = 0.0
 
@@ -126,10 +126,10 @@ class Still:
 
 
 def check_resumes(make, forget=None):
-    """Six steps at once and three and three give the same rows and weights to the last bit.
+    """Six steps at once give the same rows and weights, bit for bit, as three steps and three more after a restart.
 
-    `make` gives all that a step changes and `fit`, freshly made. What is named by `forget` is not carried over; then the
-    rows or the weights must differ, and that is what is checked.
+    `make` returns, freshly made, all that a step changes, and `fit`. State named by `forget` is not carried over; in that case
+    the check is that rows or weights differ.
     """
     state, fit = make()
     whole = list(fit(start=0, steps=6))

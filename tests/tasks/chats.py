@@ -1,4 +1,4 @@
-"""Tokenizers of single bytes with the chat templates that people's models have, written as their authors publish them."""
+"""Byte-level tokenizers with the chat templates of well-known models, as their authors publish them."""
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -32,7 +32,7 @@ WITHOUT_END = (
     "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
 )
-# Of each: the template, its end of documents, its end of answers, and further special tokens.
+# For each model: the template, the end of documents, the end of answers, and further special tokens.
 CHATS = {
     "ChatML": (CHATML, "<|endoftext|>", "<|im_end|>", ["<|im_start|>"]),
     "Phi 3": (PHI3, "<|endoftext|>", "<|end|>", ["<|user|>", "<|assistant|>"]),
@@ -45,7 +45,7 @@ CHATS = {
 
 
 def chat_tokenizer(name, special=True):
-    """The tokenizer; with `special` off its markers are added tokens, but not by name special ones, as some models have it."""
+    """The tokenizer; without `special` its markers are added tokens but not special tokens, as in some models."""
     template, end_of_text, end, more = CHATS[name]
     alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     inner = Tokenizer(models.BPE(vocab=alphabet, merges=[]))

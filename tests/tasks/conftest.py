@@ -7,12 +7,12 @@ from tests.conftest import tiny
 
 @pytest.fixture(autouse=True)
 def train_on_one_thread(one_thread: None) -> None:
-    """All of these tests: many of them train."""
+    """Run all tests below on one thread, since many of them train."""
 
 
 @pytest.fixture(scope="session")
 def ready(made: Path) -> Path:
-    """What was made, with mixture/ and a reward_model/ that was never trained: its scores differ, and that is enough."""
+    """`made` with mixture/ and an untrained reward_model/, whose scores differ, which is enough for the tests."""
     import torch
 
     from tasks.algorithms.language.reward_model import initialise_head

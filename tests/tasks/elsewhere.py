@@ -1,7 +1,7 @@
-"""A device that every machine has: tensors that say they lie on `meta`, and are computed by the CPU all the same.
+"""A pretended device for every machine: its tensors claim to lie on `meta`, but the CPU computes them.
 
-As on a GPU, an operation on tensors of which some lie there and others on the CPU is an error, single numbers excepted. So a
-test without a GPU sees whether a method puts all that it computes with where it was told to, and the results are the CPU's.
+As on a GPU, an operation on tensors of both devices is an error, except with single numbers. So a test without a GPU shows
+whether a method keeps all its tensors on the stage's device, and the results are the CPU's.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ class Elsewhere(torch.Tensor):
 
 
 def _compute(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
-    """One of torch's operations: its results lie where its tensors do, or where it was told to put them."""
+    """One of torch's operations: its results lie on the device of its tensors, or on the requested device."""
     tensors = [one for one in tree_leaves((arguments, options)) if isinstance(one, torch.Tensor)]
     away = any(isinstance(one, Elsewhere) for one in tensors)
     left = [tuple(one.shape) for one in tensors if not isinstance(one, Elsewhere) and one.dim()]
@@ -45,7 +45,7 @@ def _compute(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
         away = torch.device(options["device"]).type == NAME
         options = {**options, "device": "cpu"}
     found = function(*tree_map(_inner, arguments), **tree_map(_inner, options))
-    given = {id(_inner(one)): one for one in tensors}  # what an operation in place gives back
+    given = {id(_inner(one)): one for one in tensors}  # an in-place operation returns its own tensor
     if not away:
         return found
     return tree_map(lambda one: given.get(id(one), Elsewhere(one)) if isinstance(one, torch.Tensor) else one, found)
@@ -56,7 +56,7 @@ def _inner(one: Any) -> Any:
 
 
 class Mode(TorchDispatchMode):
-    """Lets tensors be made there, by factories and by copies; `at_home` are the operations on the CPU's tensors."""
+    """Lets factories and copies make tensors on that device; `at_home` are the operations on the CPU's tensors."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Episodes of numbers, as others would have recorded them, for the tests of imports."""
+"""Episodes of made-up numbers in the form of others' recordings, for the tests of imports."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def hopper(steps, terminated):
-    """An episode of numbers: what they mean is not looked at."""
+    """An episode of made-up numbers in Hopper's shapes."""
     seen = GENERATOR.normal(size=(steps + 1, 11))
     return episode(seen, GENERATOR.uniform(-1, 1, (steps, 3)), GENERATOR.normal(size=steps), terminated)
 

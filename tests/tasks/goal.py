@@ -1,4 +1,4 @@
-"""An environment as robotics packages have them: what is seen is a Dict, with a goal; registered when this is imported."""
+"""An environment like those of robotics packages: observations are a Dict with a goal. Importing this module registers it."""
 
 import gymnasium
 import numpy as np
@@ -8,7 +8,7 @@ NAME, LONGEST = "Reach-v0", 5
 
 
 class Reach(gymnasium.Env):
-    """A point on a line that is moved by -2 to 2 towards a goal; also seen: which of three tools it holds, and two lamps."""
+    """A point on a line that is moved by -2 to 2 towards a goal; the observation also has one of three tools, and two lamps."""
 
     def __init__(self, render_mode=None):
         self.observation_space = spaces.Dict(

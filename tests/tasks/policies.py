@@ -16,7 +16,7 @@ STAGES = {
 
 
 def configured(stage, **changes):
-    """The stage's tiny section with changes, checked as params.yaml's would be; `reward` names the one that counts."""
+    """The stage's tiny section with changes, checked as in params.yaml; `reward` names the only reward that counts."""
     if "reward" in changes:
         changes["reward"] = {changes["reward"]: 1.0}
     return STAGES[stage][0].model_validate({**PARAMS[stage], **TINY[stage], **changes})
@@ -30,7 +30,7 @@ def train(stage, home, out, **changes):
 
 
 def judge_that_fails_at(call):
-    """A judge whose `call`-th batch has one reward that is no number."""
+    """A judge whose `call`-th batch has one reward that is nan."""
     judge, calls = Judge.__call__, []
 
     def judged(self, *arguments):

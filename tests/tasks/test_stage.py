@@ -28,7 +28,7 @@ GOOD = {"seed": 3, "rate": 1, "name": "a"}
 
 
 def new_pages(code):
-    """Page faults, after `code`, of twenty times filling and freeing tensors, where glibc keeps nothing of itself."""
+    """Page faults, after `code`, of filling and freeing tensors twenty times, with a glibc that keeps no freed memory by default."""
     program = f"""import resource, torch
 from tasks import stage
 {code}
@@ -221,7 +221,7 @@ def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_i
 
 @pytest.mark.parametrize(("gpu", "device"), [(0, "cpu"), (1, "xpu")])
 def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_names(house, monkeypatch, gpu, device):
-    """Under plain `dvc repro` nothing hides the GPU, and the bytes must be those of `posttrain run`."""
+    """Plain `dvc repro` does not hide the GPU, but its bytes must be those of `posttrain run`."""
     where = "from tasks.common import models; out.write_text(models.device())"
     (house / "stages/toys/toy.py").write_text(re.sub("out.write_text.*", where, TOY))
     (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: {gpu}}}}}}}}}\n")

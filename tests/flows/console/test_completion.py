@@ -1,4 +1,4 @@
-"""What Tab offers: read off files alone, and nothing where they cannot be read."""
+"""Tab completion: it reads files alone, and offers nothing where they cannot be read."""
 
 import os
 import subprocess
@@ -89,7 +89,7 @@ finally:
 
 
 def shell(**asked: str) -> subprocess.CompletedProcess[str]:
-    """The command as a shell calls it; last on standard error, what it imported of what takes long."""
+    """Call the command as a shell does; the last line of standard error names the slow modules that it imported."""
     environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **asked}
     command = [sys.executable, "-c", ASKED]
     return subprocess.run(command, cwd=REPOSITORY, env=environ, capture_output=True, text=True, check=True)

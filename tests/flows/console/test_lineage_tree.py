@@ -1,4 +1,4 @@
-"""The tree of a lineage: every link with its run, hash, commit and code; what was shown once is not repeated."""
+"""The tree of a lineage: every link has its run, hash, commit and code; a link is shown in full only once."""
 
 from datetime import datetime
 from io import StringIO

@@ -240,7 +240,7 @@ def test_several_commands_run_in_order_until_one_fails(toy: Toy) -> None:
 
 
 def test_what_a_killed_run_reserved_stops_nothing_though_its_pid_is_in_use_again(toy: Toy) -> None:
-    """Here by this test itself. What plain DVC reserved stands."""
+    """This test's own process has the pid. Reservations of plain DVC stay."""
     toy.stage("a")
     ours = {"pid": os.getpid(), "cmd": "posttrain run a"}
     theirs = {"pid": os.getpid(), "cmd": "dvc repro"}
@@ -255,7 +255,7 @@ def test_what_a_killed_run_reserved_stops_nothing_though_its_pid_is_in_use_again
 
 
 def test_an_empty_folder_in_the_run_cache_stops_no_stage(toy: Toy) -> None:
-    """A kill leaves one where it comes between making the folder of a key and moving the record there."""
+    """A kill leaves such a folder if it comes after the folder of a key is made and before the record is moved there."""
     toy.stage("a")
     toy.set(a=1)
     assert toy.states() == {"a": "ran"}
@@ -292,7 +292,7 @@ def test_what_never_started_was_not_failed_by_a_stop(toy: Toy) -> None:
 
 
 def test_a_last_line_without_end_is_shown_in_part(toy: Toy) -> None:
-    """Three megabytes, with what would clear the screen."""
+    """The line has three megabytes and a control sequence that would clear the screen."""
     toy.stage("a", cmd="python -c \"print('\\x1b[2J' + 'no! ' * 750000)\"; exit 3")
     result = toy.run()["a"]
     assert result.state == "failed"

@@ -16,7 +16,7 @@ from flows.engine.coordinator import Coordinator
 with Coordinator(Path(sys.argv[1])) as coordinator:
     print(coordinator.execute("b", print))
 """
-# Takes long the second time only, after it has written half of its out.
+# Slow in its second run only, after it has written half of its out.
 SLOW = """
 import os, pathlib, sys, time
 if pathlib.Path("data/b").exists():
@@ -31,7 +31,7 @@ pathlib.Path("data/b").write_text(pathlib.Path("params.yaml").read_text())
 
 @pytest.fixture
 def killed(toy: Toy) -> Toy:
-    """A repository whose coordinator was killed in the middle of stage b, which had run before."""
+    """A repository whose coordinator was killed during a second run of stage b."""
     toy.write("slow.py", SLOW)
     toy.stage("a")
     toy.stage("b", "a", cmd="python slow.py")

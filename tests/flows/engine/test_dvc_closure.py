@@ -1,4 +1,4 @@
-"""What a plan loads of dvc.yaml: branches of `foreach`, only those needed, and just what DVC's own graph says."""
+"""What a plan loads of dvc.yaml: only the branches of `foreach` that are needed, with the same graph as DVC's own."""
 
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def branches(toy: Toy) -> None:
-    """raw -> data@<set> -> bc@<set> -> score@<policy> (of one policy) -> table, by dictionaries in params.yaml."""
+    """raw -> data@<set> -> bc@<set> -> score@<policy> (for one policy) -> table, from dictionaries in params.yaml."""
     toy.params["data"] = {"seed": 0, "sets": {name: {"size": 1} for name in ("big", "odd", "small-1")}}
     toy.params["score"] = {"policies": {"first": {"of": "small-1"}}}
     toy.stage("raw")
@@ -104,7 +104,7 @@ def test_data_in_a_dvc_file_counts_as_made(toy: Toy) -> None:
 
 
 def test_an_entry_that_dvc_would_refuse_is_refused(toy: Toy) -> None:
-    """Only the needed part of dvc.lock is parsed, and what is wrong in it is told as it would be of the whole."""
+    """Only the needed part of dvc.lock is parsed, and a fault in it gives the same error as in the whole file."""
     toy.diamond()
     toy.run()
     whole = toy.read("dvc.lock")

@@ -1,4 +1,4 @@
-"""DVC's internal interface that the engine is built on: when a new version moves it, this says what and where."""
+"""DVC's internal interface that the engine uses: if a new version changes it, these tests say what changed."""
 
 import importlib
 import inspect

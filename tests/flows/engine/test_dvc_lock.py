@@ -1,4 +1,4 @@
-"""dvc.lock: one entry written anew gives the text that DVC gives when it writes all of them."""
+"""dvc.lock: with one entry written anew its text is the same as when DVC writes all entries."""
 
 import os
 from pathlib import Path

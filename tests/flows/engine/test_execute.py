@@ -77,7 +77,7 @@ def test_slots_never_exceed_the_machine_and_gpus_are_not_shared(monkeypatch: pyt
 def test_the_longest_chain_goes_first_and_a_stage_of_many_cores_is_not_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both cores are held while four wait: of one core two that nothing follows, of two cores one that two follow, and for a GPU."""
+    """Both cores are held while four stages wait: two of one core without a successor, one of two cores with two successors, and one for a GPU."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
     slots, order, free = Slots(jobs=2), [], threading.Event()
 
@@ -94,7 +94,7 @@ def test_the_longest_chain_goes_first_and_a_stage_of_many_cores_is_not_passed_ov
         wait_for(lambda: len(slots._waiting) > waiting or arguments[0] in order, 1)
         return thread
 
-    with slots.hold(0, 1):  # the GPU is in use, so who asks for it keeps nobody waiting
+    with slots.hold(0, 1):  # the GPU is in use, so the stage that waits for it holds up no other
         threads = [start("first", 2, 0, 0), start("leaf", 1, 0, 0), start("other", 1, 0, 0), start("chain", 2, 0, 2)]
         threads.append(start("gpu", 1, 1, 9))
         free.set()

@@ -1,4 +1,4 @@
-"""The guard before Prefect's and MLflow's servers: who may pass, and what the others read."""
+"""The guard before Prefect's and MLflow's servers: which requests pass, and what refused ones get."""
 
 import asyncio
 from http.cookies import SimpleCookie
@@ -22,7 +22,7 @@ async def served(scope: Message, receive: Any, send: Any) -> None:
 def ask(
     headers: dict[str, str], query: str = "", kind: str = "http", method: str = "GET"
 ) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of the answer; of a refused websocket the code it is closed with."""
+    """Status, headers and body of the answer; for a refused websocket the code with which it is closed."""
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -56,7 +56,7 @@ def test_with_the_token_everything_is_served(method: str) -> None:
         {**HERE, "x-posttrain-token": ""},
         {**HERE, "cookie": "posttrain=secret"},
         {**HERE, "cookie": "\x00=;;=,"},
-        {**KNOWN, "host": "evil.example"},  # a name that leads to loopback
+        {**KNOWN, "host": "evil.example"},  # a name that resolves to loopback
         {**KNOWN, "host": "evil.example:4200"},
         {**KNOWN, "host": "127.0.0.1:4201"},
         {**KNOWN, "origin": "http://evil.example"},

@@ -22,7 +22,7 @@ from tests.flows.engine.toy import Toy
 
 @pytest.fixture
 def recorded(toy: Toy, empty_mlflow: Path) -> Iterator[Toy]:
-    """The diamond, with a raw file as another dep of `a`, run once and recorded."""
+    """The diamond of stages, with a raw file as another dep of `a`, run once and recorded."""
     toy.write("raw.txt", "raw")
     toy.diamond()
     toy.stages["a"]["deps"].append("raw.txt")
@@ -160,7 +160,7 @@ with Coordinator(root, FlowRun(root, "language")) as coordinator:
 
 
 def test_what_is_restored_after_a_kill_before_the_lock_file_has_its_run(recorded: Toy) -> None:
-    """The run cache has the result already."""
+    """The kill comes after the result is in the run cache."""
     recorded.set(c=7)
     done = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_LOCK_FILE, str(recorded.root)], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -214,7 +214,7 @@ def test_what_is_not_on_record_is_one_clear_line(recorded: Toy) -> None:
 
 @pytest.mark.parametrize("moment", ["made", "end", "find"])
 def test_a_stage_that_ended_well_is_not_failed_by_its_record(recorded: Toy, moment: str) -> None:
-    """The database is damaged between the end of the command and the record of what it made, and so on."""
+    """The database is damaged at several moments, such as between the command's end and the record of its outs."""
     recorder = FlowRun(recorded.root, "language")
 
     def damage(*given: object) -> object:
@@ -245,7 +245,7 @@ def test_a_damaged_database_is_one_line_before_anything_runs(recorded: Toy) -> N
 
 
 def test_what_a_kill_behind_the_last_stage_left_is_settled_with_nothing_to_run(recorded: Toy) -> None:
-    """Recorded by DVC, but neither the stage's run nor the flow's had ended."""
+    """The stage is recorded by DVC, but neither its run nor the flow's run has ended."""
     recorder = FlowRun(recorded.root, "language")
     recorded.set(d=2)
     results = recorded.run(recorder=recorder)

@@ -1,4 +1,4 @@
-"""What MLflow writes, the engine's own reading of its database finds; a new version of MLflow may not move it."""
+"""The engine's own reading of MLflow's database finds what MLflow writes; a new version that changes it fails here."""
 
 import shutil
 import sqlite3
@@ -75,7 +75,7 @@ def test_a_damaged_database_is_one_line(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_half_written_is_rolled_back(tmp_path: Path, client: MlflowClient) -> None:
-    """The journal that a `kill -9` leaves is played back by the next reader, so that one must be allowed to write."""
+    """The next reader plays back the journal that a `kill -9` leaves, so the reader must be allowed to write."""
     run_id = made(client, 1, key="k")
     database, journal = tmp_path / "mlruns/mlflow.db", tmp_path / "mlruns/mlflow.db-journal"
     with sqlite3.connect(database) as writer:

@@ -163,7 +163,7 @@ def test_planning_imports_neither_prefect_nor_mlflow(toy: Toy) -> None:
 
 
 def test_data_behind_a_link_is_told_at_once(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Git ignores nothing behind one, and DVC says of it that it finds no repository."""
+    """Git ignores nothing behind a link, and DVC's error says only that it finds no repository."""
     toy.diamond()
     away = tmp_path_factory.mktemp("another disk")
     (toy.root / "data").symlink_to(away)
@@ -175,7 +175,7 @@ def test_data_behind_a_link_is_told_at_once(toy: Toy, tmp_path_factory: pytest.T
 
 
 def test_a_path_with_braces_is_told_at_once(tmp_path: Path) -> None:
-    """DVC fails with KeyError over them, when it hashes an out."""
+    """With braces DVC fails with a KeyError when it hashes an out."""
     (tmp_path / "{a}").mkdir()
     with pytest.raises(
         PlanError, match=r"DVC takes braces in a path for the fields of its progress bars; move the repository$"

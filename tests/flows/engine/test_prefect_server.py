@@ -1,4 +1,4 @@
-"""A run's own server: what ends it ends neither the run nor the history."""
+"""A run's own server: if it is ended, the run and the history go on."""
 
 import signal
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_server_out_of_reach_is_one_line() -> None:
 
 
 def test_so_it_is_where_prefect_wraps_that() -> None:
-    """`SyncPrefectClient.__enter__` asks for the API's version, and of any error makes a RuntimeError."""
+    """`SyncPrefectClient.__enter__` asks for the API's version, and turns any error into a RuntimeError."""
     with pytest.raises(PlanError, match=r"^Prefect's server cannot be reached"), _reachable():
         raise RuntimeError("Failed to reach API at http://127.0.0.1:1/api/") from httpx.ConnectError("refused")
     with pytest.raises(RuntimeError, match="incompatible"), _reachable():

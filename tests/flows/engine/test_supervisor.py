@@ -10,8 +10,8 @@ import pytest
 
 from flows.engine.supervisor import Command
 
-# A command that will not go: it ignores SIGTERM, and so do its grandchildren in sessions of their own, one of which
-# has lost its parent.
+# A command that ignores SIGTERM, as do its grandchildren, which are in sessions of their own; one of them has lost its
+# parent.
 STUBBORN = """
 import os, pathlib, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -106,9 +106,9 @@ def test_a_command_that_does_not_exist_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
 def test_no_command_survives_its_supervisor(tmp_path: Path, number: signal.Signals) -> None:
-    """Whoever ends the supervisor alone ends the command: with SIGKILL its parent does what it no longer can."""
+    """Ending the supervisor ends the command too; after a SIGKILL the supervisor's parent does so."""
     script = f"import os, pathlib, time; pathlib.Path('{tmp_path}', f'{{os.getpid()}}.pid').touch(); time.sleep(60)"
-    shell = f'{sys.executable} -c "{script}"; true'  # so that the shell stays, as its parent
+    shell = f'{sys.executable} -c "{script}"; true'  # keeps the shell alive as its parent
     command = Command([["sh", "-c", shell]], tmp_path, os.environ, tmp_path / "log")
     wait_for(lambda: alive(tmp_path), 20)
     [child] = alive(tmp_path)

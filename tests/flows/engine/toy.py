@@ -46,7 +46,7 @@ class Toy:
         return (self.root / path).read_text()
 
     def stage(self, name: str, *upstream: str, cmd: str | None = None, **more: Any) -> None:
-        """Add a stage that makes data/<name> from its param and data/<upstream>."""
+        """Add a stage that makes data/<name> from its param and its upstream's data."""
         ins = [f"data/{up}" for up in upstream]
         self.stages[name] = {
             "cmd": cmd or " ".join(["python work.py", f"data/{name}", *ins]),
@@ -79,7 +79,7 @@ class Toy:
         return {stage.name: stage.reason for stage in self.plan(*targets, force=force)}
 
     def run(self, *targets: str, force: Collection[str] = (), recorder: Any = None) -> dict[str, StageResult]:
-        """Plan and execute one stage after another, as far as all goes well."""
+        """Plan and execute one stage after another, until one fails."""
         results = {}
         with Coordinator(self.root, recorder) as coordinator:
             for stage in self.plan(*targets, force=force):

@@ -1,4 +1,4 @@
-"""What was found right is not looked at twice; anything that it hangs on makes it unknown again."""
+"""A valid params.yaml is not checked twice; a change to anything that the check depends on makes it unknown again."""
 
 from pathlib import Path
 

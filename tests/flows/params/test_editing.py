@@ -1,4 +1,4 @@
-"""params.yaml: read as DVC reads it, checked in words, edited without touching anything else."""
+"""params.yaml: read as DVC reads it, checked with clear messages, edited without other changes."""
 
 from pathlib import Path
 from typing import Literal
@@ -290,10 +290,10 @@ def test_a_preset_is_a_file_of_its_folder(name: str) -> None:
 
 
 def test_a_stage_that_the_running_code_does_not_have_is_one_line(tmp_path: Path) -> None:
-    """In a clone whose command is another clone's; or its Config has another name."""
+    """So in a clone that runs another clone's command, or where the Config has another name."""
     for folder in ("tasks/language", "tasks/language/configs"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "lengths.py").touch()
-    told = r"^tasks/language/configs/lengths.py: no LengthsConfig is known; it must be there, and posttrain runs the code in /"
+    told = r"^tasks/language/configs/lengths.py: no class LengthsConfig found; posttrain runs the code in /"
     with pytest.raises(ParameterError, match=told):
         checking.sections(tmp_path)

@@ -1,4 +1,4 @@
-"""What is known before a run is said before it: one line with the key and what was expected, and nothing has begun."""
+"""Faults that can be known before a run are told before it: one line with the key and what was expected."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ STAGES = {*PIPELINE["stages"], *POLICIES, "transitions@graph-60"} - {"evaluate"}
 SET = "location: '', hub_config: null, hub_revision: null, hub_split: null, weight: 1.0, reward: policy"
 MIXED = f"{{name: a, source: problems, {SET}}}"
 
-SINGLE = {  # by the section's Config alone, so that a setting is refused where it is made
+SINGLE = {  # checked by the section's Config alone, so that the setting itself is refused
     "pretrained.heads=3": "expected twice its number to divide width = 128, got 3",
     "pretrained.heads=128": "expected twice its number to divide width = 128, got 128",
     "decision_transformer.heads=3": "expected a divisor of width = 64, got 3",
@@ -52,7 +52,7 @@ TOGETHER = {
         "mixture.datasets.0.location: data/raw/prompts/x.jsonl does not exist"
     ),
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: reward_model')}]": (
-        "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks it"
+        "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks for it"
     ),
     **{
         f"{name}.reward.reward_model=1.0": f"{name}.reward_model_path: expected a folder with a model, since "

@@ -1,4 +1,4 @@
-"""The section "How it was made": the graph as a picture, the runs, the exact params; and nothing else of the page changes."""
+"""The section "How it was made": the graph as a picture, the runs, the exact params; the rest of the page is unchanged."""
 
 import re
 import subprocess
@@ -63,7 +63,7 @@ def test_the_markdown_page_says_the_same(root: Path) -> None:
     assert f"```yaml\n{PARAMS}```\n" in page
     assert '  s1["sft<br/>restored · 1 min 01 s<br/>run 00000000"]' in page
     assert "  s0 --> s1" in page
-    assert "  s0 --> s2" not in page  # it follows from data -> sft -> dpo
+    assert "  s0 --> s2" not in page  # data -> sft -> dpo implies it
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0] for row in rows] == ["| Stage", *(f"| {name}" for name in GRAPH)]
     assert {row.count(" | ") for row in rows} == {4}
@@ -85,7 +85,7 @@ def test_a_page_is_old_if_it_is_missing_or_the_report_is_newer(root: Path) -> No
 
 
 def branches(count: int) -> tuple[list[PlannedStage], list[StageResult]]:
-    """data@n -> bc@n -> returns@n -> offline_report, the last branch through dt@n as well, which is planned late."""
+    """data@n -> bc@n -> returns@n -> offline_report, the last branch also through dt@n, which is planned late."""
     needs = {f"data@{n}": [] for n in range(count)} | {f"bc@{n}": [f"data@{n}"] for n in range(count)}
     needs |= {f"returns@{n}": [f"bc@{n}"] for n in range(count - 1)} | {"dt@0": [f"bc@{count - 1}"]}
     needs |= {f"returns@{count - 1}": ["dt@0"], "offline_report": [f"returns@{n}" for n in range(count)]}
@@ -165,7 +165,7 @@ def test_provenance_names_the_commit_and_what_differs_from_it(root: Path) -> Non
 
 
 def boxes(picture: str) -> dict[str, tuple[float, float]]:
-    """Where each node's box is, by the node's name."""
+    """The position of each node's box, by the node's name."""
     space = "{http://www.w3.org/2000/svg}"
     found = {}
     for group in ElementTree.fromstring(picture).iter(f"{space}g"):
@@ -184,7 +184,7 @@ def test_the_picture_has_every_stage_with_its_state_below_what_it_needs() -> Non
     assert (
         picture.count('<path d="M') - 1 == 5
     )  # the tip of the arrows, and data-sft, sft-dpo, sft-ppo, dpo-report, ppo-report
-    assert found["data"][0] == found["sft"][0] == found["report"][0]  # what is in line stands in line
+    assert found["data"][0] == found["sft"][0] == found["report"][0]  # nodes of one chain are aligned
 
 
 def test_a_name_is_escaped_and_a_long_one_set_smaller() -> None:
@@ -232,7 +232,7 @@ def above(nodes: dict[str, list[str]]) -> dict[str, set[str]]:
 
 
 class Tags(HTMLParser):
-    """Which tags of a page are not closed in the order they were opened."""
+    """Finds tags of a page that are not closed in the order in which they were opened."""
 
     def __init__(self) -> None:
         super().__init__()

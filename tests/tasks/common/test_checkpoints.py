@@ -35,7 +35,7 @@ class Killed(Exception):
 
 
 class Toy:
-    """A training that uses all that can be part of a state: tied weights, both optimizers, both kinds of generator."""
+    """A training with every kind of state: tied weights, both optimizers, both kinds of generator."""
 
     def __init__(self, kind="muon"):
         self.model = llama(tie_word_embeddings=True)
@@ -73,7 +73,7 @@ class Toy:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What an uninterrupted training ends with."""
+    """The end of an uninterrupted training."""
     ends = {}
     with contextlib.chdir(tmp_path_factory.mktemp("whole")):
         for kind in ("adamw", "muon"):
@@ -101,7 +101,7 @@ def test_everything_is_as_without_the_kills(whole, kind, kills):
 
 
 def test_a_state_that_was_forgotten_is_noticed(whole):
-    """The test above can fail: a training that leaves its generator out ends elsewhere."""
+    """The test above can fail: a training whose checkpoint lacks the generator ends differently."""
     with pytest.raises(Killed):
         Toy().train(killed_after=4)
     toy = Toy()
@@ -273,7 +273,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def spoiled(toy, at, spoil):
-    """The toy's steps, the `at`-th of which `spoil` gets at the row of."""
+    """The toy's steps; `spoil` changes the row of the `at`-th step."""
 
     def fit(start):
         for number, row in enumerate(toy.fit(start), start + 1):

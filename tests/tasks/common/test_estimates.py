@@ -40,7 +40,7 @@ def test_pass_at_k_by_hand():
         (["7", "7", "8"], 1),
         (["8", "8", "7"], 0),
         (["7", "8"], 1 / 2),
-        (["7", "8", "9", None, None, None], 1 / 3),  # no answer is no vote
+        (["7", "8", "9", None, None, None], 1 / 3),  # an empty answer has no vote
         (["8", "9"], 0),
         ([None, None], 0),
         ([], 0),
@@ -127,7 +127,7 @@ def test_best_of_by_hand():
 
 
 def test_the_paired_interval_by_hand():
-    """Two problems: of the draws a quarter take the first twice, a quarter the second twice, half one of each."""
+    """With two problems a quarter of the draws have the first twice, a quarter the second twice, and half have both."""
     found = bootstrap(np.array([0.9, 0.3]) - np.array([0.5, 0.1]), 0, 4000)
     assert (found.mean, found.low, found.high) == pytest.approx((0.3, 0.2, 0.4))
     draws = resampled_means([[0.4], [0.2]], 0, 4000)[:, 0]
@@ -136,7 +136,7 @@ def test_the_paired_interval_by_hand():
 
 
 def test_pairing_sees_what_two_intervals_hide():
-    """Hard and easy problems alike gain a tenth: the paired interval is a point, the policies' own ones overlap widely."""
+    """Every problem gains a tenth, hard or easy: the paired interval is a point, while the policies' own intervals overlap widely."""
     base = np.linspace(0, 0.9, 50)
     ours = base + 0.1
     assert bootstrap(ours - base, 0, 500).low == pytest.approx(0.1)

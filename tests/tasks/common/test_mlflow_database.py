@@ -1,4 +1,4 @@
-"""MLflow's database: whole or absent after any stop, and one line for whatever else stands in its place."""
+"""MLflow's database: it is whole or absent after any stop, and any other file in its place gives a one-line error."""
 
 import os
 import random
@@ -54,7 +54,7 @@ def execute(root: Path, *statements: str) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_after_a_kill_while_it_is_made_the_next_one_makes_it(tmp_path: Path, seed: int) -> None:
-    """MLflow itself says `table already exists` for ever after such a kill."""
+    """After such a kill MLflow itself always fails with `table already exists`."""
     making = subprocess.Popen(MAKE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     new = (tmp_path / DATABASE).with_name("mlflow.db.new")
     while not new.exists():
@@ -75,7 +75,7 @@ def test_two_at_once_make_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("half", ["", "alembic_version", "runs"])
 def test_one_that_an_earlier_version_left_half_made_is_made_anew(copied: Path, half: str) -> None:
-    """Empty, without its version, without a table."""
+    """The file is empty, or lacks its version or a table."""
     if half:
         execute(copied, "PRAGMA user_version = 0", f"DROP TABLE {half}")
     else:
@@ -123,7 +123,7 @@ BROKEN: dict[Callable[[Path], None], str] = {
 
 @pytest.mark.parametrize("breaks", BROKEN, ids=lambda breaks: breaks.__name__)
 def test_whatever_else_stands_there_is_one_line_and_stays(copied: Path, breaks: Callable[[Path], None]) -> None:
-    if breaks is not of_the_future:  # MLflow looks at it once in a process
+    if breaks is not of_the_future:  # MLflow checks it once in each process
         finished(copied)
     breaks(copied / DATABASE)
     before = b"" if breaks is a_folder else (copied / DATABASE).read_bytes()
@@ -161,7 +161,7 @@ def test_a_moved_repository_keeps_its_artifacts_beside_it(tmp_path: Path, empty_
 
 
 def test_a_path_may_have_quotes_but_no_question_mark(tmp_path: Path) -> None:
-    """MLflow writes one path into SQL as it is, and takes what follows a question mark for options."""
+    """MLflow inserts one path into SQL unquoted, and reads what follows a question mark as options."""
     odd = tmp_path / 'it\'s "my" #1 ü 100%'
     odd.mkdir()
     assert finished(odd)

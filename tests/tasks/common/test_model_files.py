@@ -1,4 +1,4 @@
-"""Models and tokenizers of strangers: whatever is wrong with one is a line that names it, before anything is trained on it."""
+"""Models and tokenizers from strangers: each fault gives a line that names the file, before any training."""
 
 import json
 import re
@@ -160,7 +160,7 @@ def test_a_faulty_model_is_one_line(model: Path, made: Path, tmp_path: Path, fau
 def test_a_template_without_an_end_is_stopped(
     model: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jinja's own limit is on one range, not on one within another."""
+    """Jinja limits a single range, but not nested ranges."""
     from tasks.common import model_files
 
     monkeypatch.setattr(model_files, "SECONDS", 4)

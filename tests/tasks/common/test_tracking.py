@@ -14,7 +14,7 @@ from tasks.common import tracking
 
 @pytest.fixture
 def store(empty_mlflow, tmp_path, monkeypatch):
-    """An MLflow store of its own, by an absolute address: MLflow keeps one open for each address that it has seen."""
+    """A separate MLflow store with an absolute address, since MLflow keeps a store open for each address that it has seen."""
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_RUN_ID", "POSTTRAIN_PROGRESS"):
         monkeypatch.delenv(name, raising=False)
@@ -146,7 +146,7 @@ def test_more_rows_than_one_call_takes(store, tmp_path):
 
 @pytest.mark.parametrize("owned", [True, False])
 def test_a_stage_goes_on_when_its_record_fails(store, tmp_path, monkeypatch, capsys, owned):
-    """The database vanishes while it trains: one line, and the stage ends as well as without."""
+    """The database vanishes during training: the stage prints one line and ends as usual."""
     if owned:
         run_id = store.create_run(store.create_experiment("language")).info.run_id
         monkeypatch.setenv("MLFLOW_RUN_ID", run_id)

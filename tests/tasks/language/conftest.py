@@ -10,7 +10,7 @@ from tasks.language.tables.problems import Problems
 
 @pytest.fixture(scope="session")
 def preferences(made: Path) -> Path:
-    """The right answer to a problem against its tenfold (better) or without its step (slightly better)."""
+    """The solution is preferred to one with ten times its number (better), and to the bare answer (slightly better)."""
     problems = tables.read(Problems, made / "problems" / "train.parquet")
     rows = []
     for row in problems.head(40).itertuples():

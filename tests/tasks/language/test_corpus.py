@@ -16,7 +16,7 @@ def test_kinds_and_counts(made):
 
 
 def test_only_training_problems_are_told(made):
-    """No question of the held-out splits stands in the text, and each story is a training question."""
+    """No question of the held-out splits is in the text, and each story is a training question."""
     text = "\n".join(tables.read(Documents, made / "corpus" / "corpus.parquet")["text"])
     asked = {
         name: tables.read(Problems, made / "problems" / f"{name}.parquet")["question"]
@@ -27,7 +27,7 @@ def test_only_training_problems_are_told(made):
 
 
 def test_the_seed_decides(made, tmp_path):
-    """And none of the held-out problems: the text stays the same when they are not even there."""
+    """Held-out problems have no influence: the text is the same without their files."""
     (tmp_path / "problems").mkdir()
     (tmp_path / "problems" / "train.parquet").write_bytes((made / "problems" / "train.parquet").read_bytes())
     written = []

@@ -1,4 +1,4 @@
-"""Every stage that trains stops at the step whose gradient is no number, and hands nothing on."""
+"""Every stage that trains stops at a step whose gradient is not finite, and writes no model."""
 
 import math
 
@@ -21,7 +21,7 @@ STAGES = {
     "ppo": lambda made, out: policies.train("ppo", made, out, epochs=1, minibatches=1),
     "grpo": lambda made, out: policies.train("grpo", made, out, updates=1),
 }
-UPDATES = {"ppo": 2}  # of optimizers in a step: the policy's and the critic's
+UPDATES = {"ppo": 2}  # optimizers in a step: the policy's and the critic's
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -40,7 +40,7 @@ def logps(path, table, side):
 
 
 def test_held_out_pairs_move_the_right_way(made, preferences, fitted):
-    """Measured apart from the stage, from the two saved models: margins grow where nothing was trained."""
+    """Measured outside the stage, from the two saved models: margins grow on pairs that were not trained on."""
     table = tables.read(Comparisons, preferences / "test.parquet")
     after, before = fitted[1] / "model", made / "pretrained"
     change = {side: logps(after, table, side) - logps(before, table, side) for side in ("chosen", "rejected")}
@@ -110,7 +110,7 @@ def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(made, preferenc
             "params.yaml: dpo.length_normalised: expected true with loss simpo, got false",
         ),
         (
-            {"label_smoothing": 0.5},  # half of the labels wrong: they would say nothing
+            {"label_smoothing": 0.5},  # with half of the labels wrong they carry no information
             "label_smoothing",
             "less than 0.5",
             "params.yaml: dpo.label_smoothing: expected a number of at least 0 and below 0.5, got 0.5",
@@ -124,7 +124,7 @@ def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(made, preferenc
     ],
 )
 def test_a_parameter_that_the_loss_would_ignore_is_an_error(changes, key, expected, line):
-    """In the Config, and in the line that the command line makes of it before anything runs."""
+    """The Config raises it, and the command line prints it before anything runs."""
     values = {**CONFIG.model_dump(), **changes}
     with pytest.raises(ValidationError) as error:
         DpoConfig.model_validate(values)
@@ -136,7 +136,7 @@ def test_a_parameter_that_the_loss_would_ignore_is_an_error(changes, key, expect
 
 
 def test_a_strong_pull_holds_the_policy(made, preferences, fitted, tmp_path):
-    """Beta is the weight of the reference: with much of it the policy moves less for the same pairs."""
+    """Beta is the weight of the reference: with a large one the policy changes less on the same pairs."""
     fit(made, preferences, tmp_path, beta=50.0)
     table = tables.read(Comparisons, preferences / "train.parquet")
     before = logps(made / "pretrained", table, "rejected")
@@ -163,6 +163,6 @@ def test_label_smoothing_takes_back_its_share_twice(made, preferences, tmp_path)
 
 
 def test_gamma_is_the_margin_that_simpo_asks_for(made, preferences, tmp_path):
-    """Of a large one log sigmoid(margin - gamma) is margin - gamma itself."""
+    """For a large gamma log sigmoid(margin - gamma) is nearly margin - gamma itself."""
     row = first_row(made, preferences, tmp_path, loss="simpo", length_normalised=True, beta=2.0, gamma=30.0)
     assert row["loss"] == pytest.approx(30.0 - row["rewards/margins"], rel=1e-5)

@@ -56,7 +56,7 @@ def save_tiny(kind, words, path, seed):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Six test problems, and a policy, a reference and a reward model of some thousand weights with random ones."""
+    """Six test problems, and a policy, a reference and a reward model, each with some thousand random weights."""
     home = tmp_path_factory.mktemp("evaluate")
     rows = [
         {
@@ -98,7 +98,7 @@ def table(home, metrics):
 
 
 def test_one_row_an_answer(table, metrics):
-    """Of each temperature the samples are drawn once, also where it is the best one."""
+    """The samples of each temperature are drawn once, even if it is the best one."""
     temperatures = sorted({0.5, 1.0, metrics["best_temperature"]})
     expected = [(f"test-{n}", 0.0, 0) for n in range(5)]
     expected += [(f"test-{n}", t, k) for t in temperatures for n in range(5) for k in range(4)]
@@ -108,7 +108,7 @@ def test_one_row_an_answer(table, metrics):
 
 
 def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
-    """Recomputed one by one, without padding or a cache, from the greedy tokens."""
+    """They are recomputed one by one from the greedy tokens, without padding or a cache."""
     words = models.load_tokenizer(home / "policy")
     policy, reference = (models.load_model(home / name) for name in ("policy", "reference"))
     scorer = reward_model_files.load(home / "reward_model")
@@ -158,7 +158,7 @@ def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(ho
 
 @pytest.mark.parametrize("text", ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", ""])
 def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch, text):
-    """Not only plain numbers: the accuracy of any form is the verifiable reward's own judgement."""
+    """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement."""
     monkeypatch.setattr(chat, "decode", lambda *_: text)
     evaluate(home, "said", problems=3)
     table = tables.read(Generations, home / "said" / "generations.parquet")
@@ -219,7 +219,7 @@ def test_each_key_acts(home, metrics, changes, changed):
 
 
 def test_as_many_validation_samples_as_asked_and_none_of_the_test_problems(home, monkeypatch):
-    """Of three validation problems two batches, at two candidates, before the first test problem is seen."""
+    """Three validation problems make two batches, at two candidates, before the first test problem is seen."""
     asked, sample = [], stage.rollouts.sample
 
     def spy(model, encoded, **options):
@@ -260,9 +260,9 @@ def test_the_best_temperature_is_the_most_accurate_one_and_of_equals_the_lowest(
 
 
 def test_the_choice_finds_the_temperature_that_is_best(home):
-    """A policy that says `#### 3` with logit 6, the right `#### 4` with 5.5, and 280 other things with 0.
+    """A policy that answers `#### 3` with logit 6, the right `#### 4` with 5.5, and 280 other texts with 0.
 
-    Cold it is always wrong, hot it says anything; in between it is right most often, as softmax says.
+    At a low temperature it is always wrong, at a high one it answers anything; in between it is right most often, by the softmax.
     """
     words = models.load_tokenizer(home / "tokenizer")
     marks, right, end = chat.encode_response(words, "#### 4")

@@ -29,7 +29,7 @@ def curve(home, out, **changes):
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 def test_the_loss_is_at_the_temperature_of_the_sampling(ready, tmp_path, temperature):
-    """Then the ratio of a first update is 1, which no clip touches, however narrow."""
+    """Then the ratio in the first update is 1, which no clip changes, however narrow."""
     found = curve(ready, tmp_path, temperature=temperature, updates=1, clip_low=1e-3, clip_high=1e-3)
     assert (found["clip_ratio"] == 0).all()
 
@@ -61,7 +61,7 @@ def test_each_aggregation_is_the_mean_it_says(ready, tmp_path):
 
 
 def test_each_advantage_is_in_its_own_unit(ready, tmp_path):
-    """With one group a step the two differ by the group's standard deviation, and so do the losses."""
+    """With one group in a step both advantages differ by the group's standard deviation, and so do the losses."""
     rows = {
         kind: curve(ready, tmp_path / kind, advantage=kind, prompts_per_step=1, updates=1, aggregation="dr_grpo").iloc[
             0
@@ -88,7 +88,7 @@ def weights(ready, out, **changes):
 
 @pytest.mark.parametrize("key", ["clip_low", "clip_high"])
 def test_with_the_default_updates_the_clip_acts_and_with_one_it_cannot(ready, tmp_path, key):
-    """The default takes more than one update of a batch, so a ratio leaves 1; what is said of one update is so."""
+    """The default makes more than one update on a batch, so ratios leave 1; with one update the clip does nothing, as documented."""
     narrow, wide = ({key: value} for value in (0.0001, 0.9))
     one, other = (weights(ready, tmp_path / name, **part) for name, part in (("narrow", narrow), ("wide", wide)))
     assert one != other

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def with_dropout(ready, preferences, tmp_path):
-    """What was made, but for a model with dropout: each step of SFT and of the reward model draws from torch's generator."""
+    """`made` with a model that has dropout, so that each step of SFT and of the reward model draws from torch's generator."""
     folder = tmp_path / "with_dropout"
     folder.mkdir()
     for made_before in ready.iterdir():
@@ -29,7 +29,7 @@ def with_dropout(ready, preferences, tmp_path):
 
 @pytest.mark.slow
 def test_kill_9_at_random_steps(with_dropout, tmp_path, monkeypatch):
-    """Killed within steps and while a checkpoint is written, every stage ends with the bytes of a quiet run."""
+    """Killed within steps and while a checkpoint is written, every stage ends with the bytes of an undisturbed run."""
     monkeypatch.chdir(tmp_path)
     arguments, expected = [], []
     for stage in STAGES:

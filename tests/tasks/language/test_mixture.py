@@ -66,7 +66,7 @@ def test_the_seed_decides(made, raw, tmp_path):
     [((1, 1, 1), 2, [1, 0, 1]), ((1, 1, 1), 4, [1, 2, 1]), ((0.1, 0.2, 0.7), 10, [1, 2, 7])],
 )
 def test_rounded_shares_add_up_to_the_prompts(made, raw, tmp_path, weights, prompts, drawn):
-    """Each rounded for itself they would be 3, 3 and 10."""
+    """If each were rounded separately they would be 3, 3 and 10."""
     datasets = [of(f"set-{n}", "file", float(weight)) for n, weight in enumerate(weights)]
     metrics, table = mixed(made, raw(), tmp_path / "out", *datasets, prompts=prompts)
     assert list(metrics["drawn"].values()) == drawn
@@ -74,7 +74,7 @@ def test_rounded_shares_add_up_to_the_prompts(made, raw, tmp_path, weights, prom
 
 
 def test_nothing_that_is_judged_elsewhere_and_nothing_twice(made, raw, tmp_path):
-    """A file with the validation and test problems, and with each of the others twice; and a set with the same file again."""
+    """A file holds the validation and test problems, and each other problem twice; a second data set has the same file."""
     held_out = [tables.read(Problems, made / f"problems/{name}.parquet") for name in ("validation", "test")]
     judged = {row.question: row.solution for table in held_out for row in table.itertuples()}
     rows = [{"question": question, "answer": solution} for question, solution in judged.items()]
@@ -126,7 +126,7 @@ def test_every_hub_set_has_a_config_a_revision_and_a_split_of_its_own(made, raw,
     ],
 )
 def test_a_hub_sets_keys_are_asked_for_and_of_no_other_set(entry, line):
-    """In the Config, and in the line that the command line makes of it before anything runs."""
+    """The Config raises the errors, and the command line prints them before anything runs."""
     values = {**PARAMS["mixture"], "datasets": [entry]}
     with pytest.raises(ValidationError, match=line.rpartition(",")[0].partition(": ")[2]):
         MixtureConfig.model_validate(values)

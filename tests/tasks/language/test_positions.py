@@ -1,4 +1,4 @@
-"""A sequence that is longer than the model has positions is one line, before anything is sampled or trained."""
+"""A sequence longer than the model's positions gives a one-line error, before anything is sampled or trained."""
 
 import pandas as pd
 import pytest

@@ -108,7 +108,7 @@ def test_noise_flips_pairs(stage):
 
 
 def test_flipped_counts_what_the_scores_tell_apart():
-    """Of four comparisons three have different scores, and one of those names the lower one's answer."""
+    """Of four comparisons three have different scores, and one of those three prefers the answer with the lower score."""
     gaps = [(7, 3), (2, 10), (5, 5), (9, 8)]
     compared = pd.DataFrame(
         {
@@ -126,7 +126,7 @@ def test_flipped_counts_what_the_scores_tell_apart():
 
 
 def test_a_tie_margin_hides_noise(stage):
-    """The closest calls are those that noise turns round, and a margin takes them out."""
+    """Noise flips the closest comparisons, and a margin removes these."""
     near, far = (stage(str(margin), temperature=3.0, tie_margin=margin)[0] for margin in (0.0, 2.0))
     assert near["flipped"] > far["flipped"] > 0
     assert near["ties"] == 0 < far["ties"]

@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_bytes(made, tmp_path):
 
 
 def test_it_learns_the_text(made, tmp_path):
-    """Better than the best guess that does not read what precedes: the corpus's own token frequencies."""
+    """It is better than the best guess without context, the corpus's own token frequencies."""
     pretrain(made, tmp_path, steps=60, learning_rate=0.01)
     words = models.load_tokenizer(made / "tokenizer")
     texts = tables.read(Documents, made / "corpus" / "corpus.parquet")["text"].tolist()
@@ -100,7 +100,7 @@ def test_it_learns_the_text(made, tmp_path):
 
 @pytest.fixture
 def base(words, tmp_path):
-    """A base model as someone may have it: no chat template, no padding token."""
+    """A base model without a chat template and without a padding token."""
     words = models.load_tokenizer(words.name_or_path)
     words.chat_template = None
     words.pad_token = None

@@ -21,7 +21,7 @@ ROWS = [{"question": f"How many are {n} and 1?", "answer": f"{n} + 1 = {n + 1}\n
 
 
 def chains(rows):
-    """The arithmetic of each problem, read off its solution and not off the generator."""
+    """The arithmetic of each problem, read from its solution, not from the generator."""
     found = set()
     for row in rows:
         lines = row["solution"].split("\n")[:-1]
@@ -65,7 +65,7 @@ def test_the_stage_writes_the_same_bytes_for_the_same_seed(tmp_path):
 
 @pytest.mark.parametrize("source", ["generated", "files"])
 def test_demonstrations_are_of_the_training_problems(files, tmp_path, source):
-    """Careless ones are made up of generated solutions only: what people bring is theirs."""
+    """Careless ones are made only from generated solutions; users' own solutions stay as they are."""
     config = (files() if source == "files" else CONFIG).model_copy(update={"shortcut": 0.9, "rambling": 0.1})
     train = made(config, tmp_path)["train"]
     shown = tables.read(Demonstrations, tmp_path / "out" / "demonstrations.parquet")
@@ -102,7 +102,7 @@ def test_files_are_read_and_split(files, tmp_path):
 
 
 def test_repeated_questions_stay_in_one_split_only(files, tmp_path):
-    """A test question that is asked in training too, also beyond the test problems that are kept, and one asked twice."""
+    """A test question that also occurs in training, one beyond the test problems that are kept, and one that occurs twice."""
     found = made(files(train=[*ROWS[:30], *ROWS[:30], *ROWS[30:]]), tmp_path)
     assert len(found["train"]) + len(found["validation"]) == 30
     assert not {*found["train"]["question"], *found["validation"]["question"]} & {row["question"] for row in ROWS[30:]}

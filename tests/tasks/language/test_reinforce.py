@@ -40,7 +40,7 @@ def half_at_once(_, __, found):
 
 @pytest.mark.parametrize("paid", ["at_end", "by_line"])
 def test_where_the_reward_is_paid_is_as_configured(ready, tmp_path, monkeypatch, paid):
-    """Where it is paid on the way, what is to come is less than the total; the reward is the same."""
+    """If rewards are paid on the way, reward-to-go is less than the total; the reward is the same."""
     monkeypatch.setattr(Environment, "paid_by_line", half_at_once)
     train("reinforce", ready, tmp_path, paid=paid, steps=1)
     first = pd.read_csv(tmp_path / "curve.csv").iloc[0]

@@ -45,7 +45,7 @@ def test_the_seed_decides(ready, tuned, tmp_path):
 
 
 def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
-    """However well it is paid: here for being short. Of the samples of a prompt the best one that says something is kept."""
+    """Even if its reward is high, as here for being short. The best sample of a prompt that is not empty is kept."""
     answers = []
 
     def by_shortness(self, asked, responses, ended):

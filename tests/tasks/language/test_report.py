@@ -48,7 +48,7 @@ def generation(rng, name, problem, temperature, sample):
 
 
 def write(table, references, best, out):
-    """What the evaluation writes of a table of answers; its metrics."""
+    """Write the evaluation's outs for a table of answers; its metrics."""
     named = {"t0.5": 0.5, "t1.0": 1.0, "tbest": best}
     values = measures.per_problem(table, references, named, [2, 4])
     tables.write(Generations, table, out / "generations.parquet")
@@ -61,7 +61,7 @@ def write(table, references, best, out):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """What the stages before the report would have written, with drawn numbers."""
+    """The outs of the stages before the report, with random numbers."""
     home, rng = tmp_path_factory.mktemp("report"), np.random.default_rng(1)
     problems = [
         {
@@ -239,7 +239,7 @@ def test_samples_are_the_seeds_choice(home, tmp_path, pages):
 
 
 def test_differences_are_paired_by_problem_whatever_the_order(home, pages, tmp_path):
-    """The table's rows may stand in any order, and a problem that one policy lacks counts for neither."""
+    """The table's rows may have any order, and a problem that one policy lacks counts for neither."""
     metrics, *_ = pages
     sft, dpo = (
         tables.read(Generations, home / "evaluate" / name / "generations.parquet").query("temperature == 0")
@@ -316,7 +316,7 @@ def test_a_flow_without_a_reward_model_has_a_report(home, tmp_path):
 
 
 def answers(greedy, *sampled):
-    """One problem a column; rubric points of its greedy and its sampled answers."""
+    """Each column is a problem, with the rubric points of its greedy and its sampled answers."""
     rows = [
         {"problem_id": f"{problem}", "temperature": float(sample > 0), "sample": max(0, sample - 1), "rubric": points}
         for sample, scores in enumerate([greedy, *sampled])

@@ -46,7 +46,7 @@ def fitted(made, preferences, tmp_path_factory):
 
 
 def scores(path, table):
-    """As a person would score: one conversation at a time, no padding, through Transformers' own class."""
+    """Scores as a user would compute them: one conversation at a time, without padding, by Transformers' own class."""
     model, words = AutoModelForSequenceClassification.from_pretrained(path), models.load_tokenizer(path)
     with torch.no_grad():
         return [
@@ -100,7 +100,7 @@ def test_curve_and_bytes(made, preferences, fitted, tmp_path):
 
 
 def test_the_config_says_what_padding_is(made, preferences, tmp_path):
-    """Without it Transformers' own forward pass scores padding, and refuses a batch. Base models' often lack it."""
+    """Without it Transformers' own forward pass scores padding, and refuses a batch. The configs of base models often lack it."""
     policy = shutil.copytree(made / "pretrained", tmp_path / "pretrained")
     config = json.loads((policy / "config.json").read_text())
     (policy / "config.json").write_text(json.dumps({**config, "pad_token_id": None}))
@@ -115,7 +115,7 @@ def test_the_config_says_what_padding_is(made, preferences, tmp_path):
 
 
 def test_accuracies_by_hand():
-    """Both, one and none of the answers show steps; the second label is against the rubric, the last tells no points apart."""
+    """Both, one and none of the answers show steps; the second label contradicts the rubric, the last pair has equal points."""
     worked, other, plain = "2 + 3 = 5\n#### 5", "2 + 3 = 6\n#### 6", "#### 5"
     table = pd.DataFrame(
         {
@@ -150,7 +150,7 @@ def test_a_stratum_without_pairs_is_left_out(fitted):
 
 
 def test_margins_belong_to_their_rows(made, preferences, fitted, tmp_path):
-    """The held-out table in another order says the same of each stratum."""
+    """The order of the held-out table does not change the result of any stratum."""
     other = shutil.copytree(preferences, tmp_path / "preferences")
     table = tables.read(Comparisons, preferences / "test.parquet")
     tables.write(Comparisons, table.sample(frac=1, random_state=3), other / "test.parquet")
@@ -160,7 +160,7 @@ def test_margins_belong_to_their_rows(made, preferences, fitted, tmp_path):
 
 
 def test_log_probabilities_score_as_a_person_would(made, preferences, tmp_path):
-    """What is saved is a language model as any other; before training the scores are the policy's own."""
+    """The saved model is an ordinary language model; before training its scores are the policy's own."""
     metrics = fit(made, preferences, tmp_path, kind="log_probability", learning_rate=0.003, centering=0.0)
     table = tables.read(Comparisons, preferences / "test.parquet")
     words = models.load_tokenizer(tmp_path / "model")
@@ -189,7 +189,7 @@ def test_log_probabilities_score_as_a_person_would(made, preferences, tmp_path):
 
 
 def test_likelihood_holds_the_language_model_where_it_was(made, preferences, tmp_path):
-    """Preferences alone are met by making both answers of a pair unlikely."""
+    """Preferences alone can be fitted by making both answers of a pair unlikely."""
     rows = tables.read(Comparisons, preferences / "test.parquet")
     words = models.load_tokenizer(made / "pretrained")
     answers = list(ComparisonSet(rows, words).responses(8))
@@ -221,7 +221,7 @@ def test_a_bad_beta_in_a_config_is_one_line(made, tmp_path, beta):
 
 
 def test_corrupted_answers_are_learnt_to_be_worse(made, preferences, fitted, tmp_path):
-    """Honest pairs alone leave it open; with one corruption a prompt nearly all are told from good answers."""
+    """Honest pairs alone do not teach it; with one corruption for each prompt nearly all are told from good answers."""
     taught = fit(made, preferences, tmp_path, corrupted=1.0, epochs=12)["beats"]
     assert set(taught) == {"cut_off", "unending", "shuffled", "random_tokens"}
     assert sum(taught.values()) / 4 > 0.85 > sum(fitted[0]["beats"].values()) / 4
@@ -247,7 +247,7 @@ def test_margin_and_centring_are_used(made, preferences, fitted, tmp_path):
 
 
 def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(made, preferences, tmp_path):
-    """Granite has none in transformers. What is trained and saved loads again, and scores as before."""
+    """Granite has no such class in transformers. The trained model loads again, and scores as before."""
     words = models.load_tokenizer(made / "pretrained")
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -47,7 +47,7 @@ def test_the_loss_has_the_token_by_which_the_template_ends_an_answer(made, name)
 
 
 def test_it_beats_the_model_it_started_from(made, tmp_path):
-    """On problems it was not trained on."""
+    """It does so on problems that it was not trained on."""
     words, table = models.load_tokenizer(made / "pretrained"), validation(made)
     before = sft.evaluate(models.load_model(made / "pretrained"), Encoded(table, words).batches(8, 1, 0))
     after = tune(made, tmp_path, demonstrations=60, epochs=5, learning_rate=0.02)
@@ -69,7 +69,7 @@ def test_steps_and_bytes(made, tmp_path):
 
 
 def test_no_more_demonstrations_than_asked_for(made, tmp_path):
-    """The first ones, of the first training problems: those that `responses.skip` passes over later."""
+    """They are those of the first training problems, which `responses.skip` passes over later."""
     problems = tmp_path / "problems"
     table = tables.read(Demonstrations, made / "problems" / "demonstrations.parquet")
     tables.write(Demonstrations, table.head(32), problems / "demonstrations.parquet")

@@ -37,9 +37,9 @@ def test_any_text_comes_back(words, text):
 @settings(max_examples=100)
 @given(PLAIN_TEXT, PLAIN_TEXT)
 def test_prompt_and_response_are_the_template_of_the_whole(words, question, answer):
-    """So a prompt is always a prefix of the conversation, and the end token belongs to the response.
+    """A prompt is always a prefix of the conversation, and the end token belongs to the response.
 
-    Text of special tokens is text to us, while the template makes tokens of it: tests/tasks/language/data/test_chat.py.
+    Special tokens in a text are plain text for us, while the template makes tokens of them: tests/tasks/language/data/test_chat.py.
     """
     conversation = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     whole = words.apply_chat_template(conversation, tokenize=False)

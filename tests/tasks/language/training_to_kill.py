@@ -1,8 +1,8 @@
-"""Trainings in processes that are killed: `python -m tests.tasks.language.training_to_kill MADE STAGE/NAME=KILL,KILL...`.
+"""Trainings in processes that kill themselves: `python -m tests.tasks.language.training_to_kill MADE STAGE/NAME=KILL,KILL...`.
 
-Each KILL is one attempt to fill the folder STAGE/NAME: the optimizer's steps after which it kills itself, or `writing`, as
-it puts its first checkpoint in place. One more attempt survives. All are forks of this one process, since importing takes longest;
-where there are no kills, it trains itself, and so has imported what later ones need.
+Each KILL is one attempt to fill the folder STAGE/NAME. It is the number of optimizer steps after which the attempt kills itself, or
+`writing` for a kill while the first checkpoint is put in place. One more attempt survives. All are forks of this process, since
+imports take longest; without kills this process trains itself, and so has imported what later forks need.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The stages awr, brac, bear and cql on small data sets: what they write, and that a killed training goes on as it was."""
+"""The stages awr, brac, bear and cql on small data sets: what they write, and that a killed training resumes exactly."""
 
 from itertools import islice
 
@@ -105,7 +105,7 @@ def test_every_seed_leaves_a_policy_that_plays_and_its_curve(stage, actions, dat
 
 @pytest.mark.parametrize(("stage", "actions"), CASES)
 def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions, data, monkeypatch):
-    """Cut between two valuations of the data set (AWR) and after the warm-up (BEAR, BRAC)."""
+    """The training is cut between two refreshes of the weights (AWR) and after the warm-up (BEAR, BRAC)."""
     run, _, _, variant = STAGES[stage]
     builders = {}
     monkeypatch.setattr(learners, "run", lambda name, config, transitions, out, variants: builders.update(variants))

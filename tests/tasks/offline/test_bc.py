@@ -1,4 +1,4 @@
-"""The stage bc: every share of the trajectories is cloned by itself, discrete actions and continuous ones."""
+"""The stage bc: every share of the trajectories is cloned separately, with discrete and with continuous actions."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def pushing(action, steps, rng):
 
 
 def test_the_best_tenth_is_cloned_by_itself(tmp_path):
-    """Nine short episodes push to the left, the longest one to the right: most of the data is not the best of it."""
+    """Nine short episodes push to the left, the longest one to the right: the best data differ from most of the data."""
     rng = np.random.default_rng(0)
     played = [pushing(0, 5, rng) for _ in range(9)] + [pushing(1, 20, rng)]
     stored.write(tmp_path / "data", "CartPole-v1", played, Reference(5, 20), {})

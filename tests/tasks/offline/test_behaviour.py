@@ -61,7 +61,7 @@ def test_ppo_learns_and_its_way_is_kept(cart):
 
 
 def test_the_replay_is_all_of_training_up_to_the_medium_policy(cart):
-    """Whole episodes that had ended when PPO stood there; in the 8 copies at most one each had not."""
+    """It has whole episodes that had ended at that point; in each of the 8 copies at most one had not."""
     out, metrics = cart
     replay = behaviour_folder.replay(out)
     missing = metrics["medium"]["steps"] - sum(len(one) for one in replay)
@@ -140,7 +140,7 @@ def way(*values):
 
 
 def as_before(checkpoint):
-    """A second look that shows what the first one did."""
+    """A second look with the results of the first."""
     return checkpoint
 
 
@@ -149,14 +149,14 @@ def steps(chosen):
 
 
 def test_medium_and_expert_by_hand():
-    """From 0 to 100: a third of the way is nearest to 30; what comes after the best one is not looked at."""
+    """From 0 to 100 a third of the way is nearest to 30; checkpoints after the best one are not considered."""
     chosen = choose("x", 1 / 3, 3, way(0.0, 10.0, 30.0, 45.0, 100.0, 34.0, 90.0), as_before)
     assert steps(chosen) == {"random": 0, "medium": 200, "expert": 400}
     assert steps(choose("x", 0.9, 1, way(0.0, 10.0, 30.0, 100.0), as_before))["medium"] == 200
 
 
 def test_a_lucky_first_look_chooses_nothing():
-    """The best first look, 120, is worth 60; and what looked like the middle is worth 10."""
+    """The policy with the best first look, 120, is really worth 60, and the one that seemed medium is worth 10."""
     truth = {0: 0.0, 100: 10.0, 200: 42.0, 300: 90.0, 400: 60.0, 500: 100.0}
     seen = []
 

@@ -1,4 +1,4 @@
-"""Every learner runs on the stage's device: here on one that is no GPU, but as strict about what lies where."""
+"""Every learner runs on the stage's device: here on a pretended one, which is as strict as a GPU about where tensors lie."""
 
 import sys
 
@@ -98,7 +98,7 @@ def supported(monkeypatch, tmp_path):
 
 
 def learn(method, data, out, device, monkeypatch):
-    """The curves of what the stage learns there; its policies can be loaded."""
+    """The stage's learning curves on that device; its policies can be loaded."""
     monkeypatch.setenv("POSTTRAIN_DEVICE", device)
     RUNS[method](small(method), data, out)
     policies = sorted(file.parent for file in out.rglob("*.safetensors"))
@@ -141,7 +141,7 @@ def test_policies_are_measured_on_the_stage_s_device(method, data, tmp_path, mon
 
 
 def test_what_lies_elsewhere_meets_nothing_that_does_not():
-    """The device that pretends is one: an operation between it and the CPU is an error, and copies are the way out."""
+    """The pretended device acts like one: an operation between it and the CPU is an error, copies between them are allowed."""
     with elsewhere.Mode():
         there, here = torch.ones(3).to(elsewhere.NAME), torch.arange(3.0)
         assert there.device.type == elsewhere.NAME
@@ -154,7 +154,7 @@ def test_what_lies_elsewhere_meets_nothing_that_does_not():
 @pytest.mark.gpu
 @pytest.mark.parametrize(("method", "actions"), CASES)
 def test_a_gpu_learns_what_the_cpu_does(method, actions, data, tmp_path, monkeypatch):
-    """From the same seeds; sums of another order differ in their last bits."""
+    """The seeds are equal; sums in another order differ in their last bits."""
     there = learn(method, data / actions, tmp_path / "gpu", "cuda", monkeypatch)
     here = learn(method, data / actions, tmp_path / "cpu", "cpu", monkeypatch)
     pd.testing.assert_frame_equal(there, here, rtol=1e-3)

@@ -121,7 +121,7 @@ def builders(monkeypatch, data, stage):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data, monkeypatch):
-    """Cut between two updates of the target network, and for `online` in the middle of an episode."""
+    """The training is cut between two updates of the target network, and for `online` in the middle of an episode."""
     build, recording = builders(monkeypatch, data, "dqn")[variant], stored.read(data)
 
     def started(seed):
@@ -176,7 +176,7 @@ def test_online_it_finds_what_a_single_recorded_walk_cannot_show(tmp_path):
 
 @pytest.mark.slow
 def test_online_it_learns_to_balance_the_pole(tmp_path):
-    """With the preset's settings, on one seed; random play brings 22, and 500 is the most."""
+    """With the preset's settings, on one seed; random play reaches 22, and the maximum is 500."""
     data = record(tmp_path / "CartPole-v1-random", "CartPole-v1", 50)
     preset = YAML(typ="safe").load(ROOT / "presets" / "online-dqn.yaml")["dqn"]
     exploration = {**PARAMS["dqn"]["exploration"], **preset.pop("exploration")}

@@ -1,4 +1,4 @@
-"""What params.yaml and the presets expect of the offline methods, and leave for the report to judge."""
+"""The expectations of offline methods in params.yaml and the presets, which the report judges."""
 
 import pytest
 from ruamel.yaml import YAML

@@ -55,7 +55,7 @@ def picture():
 
 
 def measure(rng, name, out):
-    """What `returns` would have written, with drawn numbers."""
+    """The outs of `returns`, with random numbers."""
     method, dataset, variants, targets = POLICIES[name]
     environment, reference, d4rl, (mean, best) = DATA[dataset]
     episodes, values, starts, progress, fits = [], [], [], [], []
@@ -129,7 +129,7 @@ def home(tmp_path_factory):
 
 
 class Page(HTMLParser):
-    """Collects what a page refers to, and that its tags close."""
+    """Collects a page's references, and checks that its tags are closed."""
 
     VOID = ("meta", "br", "img", "link", "path", "use", "rect", "line")
 
@@ -157,7 +157,7 @@ def html(home):
 
 
 def plain(html):
-    """The page's text, its tags gone."""
+    """The page's text without tags."""
     return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<(style|svg).*?</\1>", "", html, flags=re.S)).split())
 
 

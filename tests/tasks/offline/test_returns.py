@@ -46,7 +46,7 @@ BC = BcConfig(
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A cloned policy of CartPole, with what was measured of it."""
+    """A cloned policy of CartPole, with its measurements."""
     home = tmp_path_factory.mktemp("returns")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
@@ -126,7 +126,7 @@ def test_logits_claim_nothing_and_the_estimate_stands_beside_the_discounted_retu
 
 
 def test_the_policy_that_recorded_the_data_is_played_greedily(home, tmp_path):
-    """The better one of two, in the episodes in which the others are measured; without one there is nothing to tell."""
+    """It is the better of two, in the same episodes as the other policies; without one the results lack it."""
     data = tmp_path / "CartPole-v1-random"
     copytree(home / "transitions" / data.name, data)
     torch.manual_seed(0)
@@ -146,7 +146,7 @@ def test_what_nobody_recorded_here_has_no_such_policy(found):
 
 
 class Obedient(Preferences):
-    """Goes to the left until as many steps were made as it was asked for, then stays up: a policy with targets."""
+    """A policy with targets: it pushes the pole over for as many steps as it is asked for, then balances it."""
 
     targets = (3.0, 1.0)
 
@@ -171,7 +171,7 @@ class Leaning:
 
 
 def kept(path, policy, monkeypatch, kind=None):
-    """The policy as a method's folder of one variant and seed."""
+    """Write the policy as a method's folder with one variant and seed."""
     if kind:
         monkeypatch.setitem(kinds.BUILDERS, kind.__name__, kind)
     files.save(policy, path / "it" / "seed-0")

@@ -16,7 +16,7 @@ from tests.tasks.offline.test_behaviour import CONFIG as BEHAVIOUR
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """What `behaviour` left: the graph's random policy, and CartPole's from random to expert."""
+    """The outs of `behaviour`: the graph's random policy, and CartPole's from random to expert."""
     home = tmp_path_factory.mktemp("home") / "behaviour"
     for environment in ("graph", "CartPole-v1", "Hopper-v5"):
         behaviour.run(BEHAVIOUR, home / environment)
@@ -50,7 +50,7 @@ def test_walks_in_the_graph(home, tmp_path):
 
 
 def test_sixty_walks_leave_something_to_stitch_and_a_thousand_little(home, tmp_path):
-    """Starts from which some walk that began there is a shortest path: few of 60, most of 1,000."""
+    """The starts with a walk that is a shortest path: few with 60 walks, most with 1,000."""
     optimal = {}
     for walks in (60, 1000):
         record(home, tmp_path / str(walks), "graph", "random", episodes=walks)
@@ -107,7 +107,7 @@ def test_medium_replay_is_training_itself(home, tmp_path):
 
 
 def test_policies_act_by_chance(home, tmp_path):
-    """Cloning greedy actions would give more than the policy itself had: the data must hold what was sampled."""
+    """A clone of greedy actions would earn more than the policy itself, so the data must hold sampled actions."""
     record(home, tmp_path / "cart-medium", "CartPole-v1", "medium", steps=2000)
     data = stored.read(tmp_path / "cart-medium").transitions
     greedy = behaviour_folder.policy(home / "CartPole-v1", "medium").act(data.observations)
@@ -192,7 +192,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
     [("random", []), ("medium", ["medium"]), ("medium-replay", ["medium"]), ("medium-expert", ["expert", "medium"])],
 )
 def test_a_data_set_is_handed_on_with_the_policies_that_recorded_it(home, tmp_path, source, tiers):
-    """The same weights: what learns from the data can be held against them."""
+    """The policies' weights are the same, so that learned policies can be compared with them."""
     record(home, tmp_path / "set", "CartPole-v1", source, episodes=4)
     kept = tmp_path / "set" / behaviour_folder.RECORDERS
     assert sorted(folder.name for folder in kept.glob("*")) == tiers

@@ -1,4 +1,4 @@
-"""Small data sets of random play, and policies of them, for the tests of what comes after training."""
+"""Small data sets of random play and policies trained on them, for tests of the stages after training."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def episode(environment, rng, seed):
 
 
 def record(path, environment, episodes, reference=None):
-    """A data set of `episodes` random episodes in the folder `path`; a random policy scores 0, 100 is at `reference`."""
+    """A data set of `episodes` random episodes in the folder `path`; a random policy scores 0, the return `reference` 100."""
     rng = np.random.default_rng(0)
     played = [episode(environment, rng, seed) for seed in range(episodes)]
     lowest = float(np.mean([one.rewards.sum() for one in played]))

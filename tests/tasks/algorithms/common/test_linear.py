@@ -23,7 +23,7 @@ def both(inputs=64, outputs=96, bias=True, layer=Linear):
 
 
 def through(layer, x):
-    """Output, and the gradients of input and weights, for a loss that weighs every output."""
+    """Output, and the gradients of input and weights, for a loss with a weight for every output."""
     x = x.detach().clone().requires_grad_()
     out = layer(x)
     (out * torch.linspace(-1, 1, out.numel()).reshape(out.shape)).sum().backward()
@@ -32,7 +32,7 @@ def through(layer, x):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How often oneDNN was asked."""
+    """The number of calls to oneDNN."""
     asked = []
     plain = linear._product
     monkeypatch.setattr(linear, "_product", lambda *given: asked.append(1) or plain(*given))
@@ -89,7 +89,7 @@ def test_same_bytes_each_time():
 
 
 def test_frozen_weights():
-    """A layer without gradients passes them on to its input, as a critic does to the policy."""
+    """A layer with frozen weights still passes gradients on to its input, as a critic does to the policy."""
     ours, theirs = both()
     x = torch.randn(100, 64, requires_grad=True)
     gradients = [torch.autograd.grad(layer.requires_grad_(False)(x).square().sum(), x)[0] for layer in (ours, theirs)]

@@ -12,7 +12,7 @@ def random(*shape, seed=0):
 @pytest.mark.parametrize("shape", [(8, 8), (8, 24), (24, 8), (1, 5)])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
 def test_steps_equal_torch_s_in_single_precision(shape, weight_decay, monkeypatch):
-    """torch's own optimizer is the oracle, its bfloat16 taken away."""
+    """torch's own optimizer, run without bfloat16, is the oracle."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", lambda tensor: tensor.clone())
     ours, theirs = (torch.nn.Parameter(random(*shape)) for _ in range(2))
     optimizers = [

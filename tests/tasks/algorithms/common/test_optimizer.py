@@ -7,7 +7,7 @@ from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
 
 
 def names(model, part):
-    """Which weights one of the parts updates."""
+    """The weights that one of the parts updates."""
     taken = {id(p) for group in part.param_groups for p in group["params"]}
     return {name for name, p in model.named_parameters() if id(p) in taken}
 
@@ -79,7 +79,7 @@ def test_tied_embeddings_stay_with_adamw():
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_weight_decay_touches_matrices_only(kind):
-    """Without a gradient, decay is all that moves a weight: by rate times decay."""
+    """Without a gradient only decay changes a weight, by rate times decay."""
     model = gpt2()
     optimizer = Optimizer(model, 0.01, steps=1, clip=1.0, kind=kind, weight_decay=0.5)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -99,7 +99,7 @@ def test_frozen_weights_stay():
 
 
 def steps(model, optimizer, numbers):
-    """Take steps with gradients that depend on the number of the step only."""
+    """Take steps with gradients that depend only on the number of the step."""
     for number in numbers:
         generator = torch.Generator().manual_seed(number)
         for p in model.parameters():
@@ -121,10 +121,10 @@ def test_a_loaded_optimizer_goes_on_to_the_same_bits(kind, stop):
     first, first_optimizer = made()
     steps(first, first_optimizer, range(stop))
     second, second_optimizer = made()
-    steps(second, second_optimizer, range(90, 90 + stop))  # what is loaded replaces what is there
+    steps(second, second_optimizer, range(90, 90 + stop))  # loading replaces the state
     second.load_state_dict(first.state_dict())
     second_optimizer.load_state_dict(first_optimizer.state_dict())
-    steps(first, first_optimizer, range(50, 52))  # and nothing is shared
+    steps(first, first_optimizer, range(50, 52))  # and no tensor is shared
     steps(second, second_optimizer, range(stop, 6))
     assert second_optimizer.learning_rate == optimizer.learning_rate
     for name, tensor in optimizer.state_dict().items():
@@ -151,7 +151,7 @@ def test_two_steps_of_adamw_by_hand():
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_a_gradient_that_is_no_number_moves_no_weight(kind, bad):
-    """One bad entry is enough: scaled by clip over its norm, every gradient would be nan."""
+    """One bad entry is enough, since clipping by the norm would make every gradient nan."""
     model = gpt2()
     optimizer = Optimizer(model, 0.01, 6, clip=1.0, kind=kind, weight_decay=0.1)
     steps(model, optimizer, range(2))

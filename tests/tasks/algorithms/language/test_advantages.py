@@ -81,21 +81,21 @@ LENGTHS = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
 
 
 def test_what_is_paid_is_what_the_worth_rose_by():
-    """2 at the first line's end, 5 at the second's and 4 at the last token; what stands where it is not known is not read."""
+    """2 at the first line's end, 5 at the second's and 4 at the last token; entries where the worth is unknown are not read."""
     assert torch.equal(increments(WORTH, KNOWN), ON_THE_WAY)
     assert increments(WORTH, KNOWN).sum(1).tolist() == [4, 3]
 
 
 def test_reward_to_go_by_hand_with_rewards_on_the_way():
-    """Of 2, 3 and -1 the first token causes all, a token after the first line 3 - 1, the last one -1 alone."""
+    """Rewards 2, 3 and -1: the first token gets all of them, a token after the first line 3 - 1, the last token -1."""
     found = reward_to_go(ON_THE_WAY, LENGTHS, 1.0)
     assert found.tolist() == [[4, 4, 2, 2, 2, -1], [3, 3, 2, 0, 0, 0]]
     wrong = [
-        ON_THE_WAY.sum(1, keepdim=True).expand_as(found) * LENGTHS,  # the total: what came before counts as well
-        ON_THE_WAY.cumsum(1) * LENGTHS,  # what was paid up to here
-        found - ON_THE_WAY,  # without the token's own
-        reward_to_go(at_last_token(ON_THE_WAY.sum(1), LENGTHS), LENGTHS, 1.0),  # all of it at the end
-        reward_to_go(WORTH * KNOWN, LENGTHS, 1.0),  # the worth itself for what it rose by
+        ON_THE_WAY.sum(1, keepdim=True).expand_as(found) * LENGTHS,  # the total, with earlier rewards
+        ON_THE_WAY.cumsum(1) * LENGTHS,  # rewards up to here
+        found - ON_THE_WAY,  # without the token's own reward
+        reward_to_go(at_last_token(ON_THE_WAY.sum(1), LENGTHS), LENGTHS, 1.0),  # all rewards at the end
+        reward_to_go(WORTH * KNOWN, LENGTHS, 1.0),  # the worth itself in place of its rise
     ]
     assert all((mistake - found).abs().max() >= 1 for mistake in wrong)
     half = reward_to_go(ON_THE_WAY, LENGTHS, 0.5)
@@ -126,7 +126,7 @@ EARNED = torch.tensor([1.0, 0.0, 3.0, 1.0, 2.0, 0.7, 0.7])
 
 
 def test_group_advantages_by_hand():
-    """Unbiased standard deviations: 0.7071 of (1, 0), 1 of (3, 1, 2). A group without spread gets exactly nothing."""
+    """Unbiased standard deviations: 0.7071 of (1, 0), 1 of (3, 1, 2). A group without spread gets exactly 0."""
     first, second = 0.5 / (0.5**0.5 + 1e-4), 1 / (1 + 1e-4)
     found = group_advantages(EARNED, OWNER, "standardized")
     assert found.tolist() == pytest.approx([first, -first, second, -second, 0, 0, 0])
@@ -165,7 +165,7 @@ def test_spread_by_hand():
 
 
 def test_whitening_by_hand():
-    """Of 1, 3, 5 and 7 the mean is 4 and the variance 5; padding takes no part and stays 0."""
+    """Of 1, 3, 5 and 7 the mean is 4 and the variance 5; padding does not count and stays 0."""
     values = torch.tensor([[1.0, 3.0, 5.0], [7.0, 1e6, 1e6]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
     expected = torch.tensor([[-3.0, -1.0, 1.0], [3.0, 0.0, 0.0]]) / 5**0.5

@@ -33,12 +33,12 @@ def select_only(cache, rows, room):
 
 
 def mistral(seed=0):
-    """Attention over the last 4 tokens only, whose cache forgets: a kind of layer that is left as it is."""
+    """A model with attention over the last 4 tokens only; its cache layers, which forget, are left unchanged."""
     torch.manual_seed(seed)
     return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)).eval()
 
 
-@pytest.mark.parametrize("samples", [1, 6])  # each prompt's cache by itself, and shared
+@pytest.mark.parametrize("samples", [1, 6])  # each prompt's cache apart, and shared
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "mistral"])
 def test_samples_are_those_with_transformers_own_cache(architecture, temperature, samples, monkeypatch):
@@ -79,7 +79,7 @@ def layers(rows, room):
 
 
 def test_it_holds_what_the_dynamic_layer_holds():
-    """Through growth by one and by several tokens, and rows that leave."""
+    """It does so while it grows by one or several tokens and rows leave."""
     ours, theirs = layers(torch.tensor([0, 0, 1, 1, 1]), 8)
     for step, (length, kept) in enumerate([(1, [0, 2, 3]), (3, [1, 2]), (1, [1, 0]), (2, [0])], 1):
         new = states(len(theirs.keys), length, step)
@@ -117,7 +117,7 @@ def test_repeated_rows_do_not_share_memory():
 
 
 def test_a_model_samples_from_it():
-    """Otherwise the comparison with transformers' cache would compare it with itself."""
+    """Otherwise the comparison with transformers' cache would compare that cache with itself."""
     seen = []
     model = llama()
     model.register_forward_pre_hook(lambda _, __, named: seen.append(named.get("past_key_values")), with_kwargs=True)

@@ -26,7 +26,7 @@ def test_token_logps_by_hand():
 
 
 def wrong(owner=BATCH.owner, mask=BATCH.mask, ahead=1, reduce=torch.sum):
-    """What code with one of the usual mistakes computes."""
+    """The results of code with common mistakes."""
     asked = BATCH.prompts[owner]
     whole = torch.cat([asked, BATCH.tokens], dim=1)
     every = Bigrams(BIGRAMS)(whole).logits.log_softmax(-1)
@@ -71,7 +71,7 @@ def alone(model, prompt, response):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_sharing_a_prompt_changes_neither_value_nor_gradient(architecture):
-    """Against whole sequences one by one; every response has a weight of its own."""
+    """Compared with whole sequences one by one; every response has its own weight in the loss."""
     model = ARCHITECTURES[architecture]()
     weight = torch.arange(1.0, 7.0)
     found = []

@@ -24,7 +24,7 @@ def test_it_starts_at_zero():
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_value_is_read_before_its_token(architecture):
-    """Against whole sequences one by one; one place later the value would know the token."""
+    """Compared with whole sequences one by one; one position later the value would know the token."""
     critic = critic_of(ARCHITECTURES[architecture]())
     with torch.no_grad():
         values = critic(BATCH)
@@ -81,7 +81,7 @@ MASK = torch.tensor([[True, True], [True, False]])
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([[1.0, 3.0], [5.0, 0.0]], 1.0),  # right, whatever it says of padding
+        ([[1.0, 3.0], [5.0, 0.0]], 1.0),  # right, whatever its values for padding
         ([[7.0, 9.0], [11.0, 0.0]], 1.0),  # a constant off costs nothing
         ([[3.0, 3.0], [3.0, 0.0]], 0.0),  # the mean
         ([[0.0, 0.0], [0.0, 0.0]], 0.0),

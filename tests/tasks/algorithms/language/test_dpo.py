@@ -24,13 +24,13 @@ def objective(loss="sigmoid", **changes):
 
 
 def losses(asked, logps=LOGPS, known=KNOWN, lengths=LENGTHS):
-    """The losses of both pairs, the way `fit` puts the parts together."""
+    """The losses of both pairs, with the parts combined as in `fit`."""
     scores = asked.scores(logps, known if asked.needs_reference else None, lengths)
     return asked.losses(scores[:2] - scores[2:])
 
 
 def cost(margin):
-    """-log sigmoid, by another route."""
+    """-log sigmoid, by another formula."""
     return log1p(exp(-margin))
 
 
@@ -78,7 +78,7 @@ SWAPPED = [2, 3, 0, 1]
         (IPO, losses(objective("ipo", beta=BETA / 2))),  # nor 1 / beta
         (IPO, losses(NORMALISED_IPO)),
         (NORMALISED_IPO, losses(NORMALISED_IPO, lengths=torch.tensor(5))),
-        (SIMPO, losses(objective("simpo", gamma=-0.3))),  # the margin given instead of asked
+        (SIMPO, losses(objective("simpo", gamma=-0.3))),  # the margin added, not subtracted
         (SIMPO, losses(objective("simpo", gamma=0.3 * BETA))),  # the margin inside beta's bracket
         (SIMPO, losses(objective("simpo"))),
         (SIMPO, losses(objective("simpo", gamma=0.3, length_normalised=False))),
@@ -111,7 +111,7 @@ RESPONSES = completions([[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]], 
 
 
 def test_a_step_by_hand():
-    """`fit`'s row against sums of token log-probabilities; a mean over tokens would say something else."""
+    """The row of `fit` compared with sums of token log-probabilities; a mean over tokens would differ."""
     model, reference_model = llama(1), llama(2)
     known = dpo.reference_logps(reference_model, [RESPONSES])
     with torch.no_grad():
@@ -145,7 +145,7 @@ def alone(model, prompt, response):
 
 @pytest.mark.parametrize("asked", [CONSERVATIVE, NORMALISED, NORMALISED_IPO, SIMPO], ids=str)
 def test_a_padded_batch_is_its_responses_one_by_one(asked):
-    """Padding is the end token here: whoever counts or sums padding, or leaves the end token out, is off."""
+    """Padding is the end token here, so code that counts or sums padding, or leaves out the end token, is wrong."""
     prompts, responses = [[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]]
     logps, known = (
         torch.tensor([alone(llama(seed), p, r) for p, r in zip(prompts, responses, strict=True)]) for seed in (1, 2)
@@ -238,7 +238,7 @@ def bandit(asked, preferred, other, steps=150):
     ids=str,
 )
 def test_a_bandit_ends_at_the_closed_form(changes, optimum):
-    """Where the derivative of 3 l(d) + l(-d) is zero. For DPO that is the policy pi_ref exp(r / beta) / Z, r log-odds."""
+    """It ends where the derivative of 3 l(d) + l(-d) is zero. For DPO that is the policy pi_ref exp(r / beta) / Z, r being the log-odds."""
     asked = objective(**{"beta": 0.5, **changes})
     difference, rows, before, after = bandit(asked, THREE_IN_FOUR, [B, B] if asked.length_normalised else [B])
     assert difference == pytest.approx(optimum, abs=0.02)
@@ -247,7 +247,7 @@ def test_a_bandit_ends_at_the_closed_form(changes, optimum):
 
 
 def test_dpo_ends_at_the_entropy_of_the_choices():
-    """The probability of A is pi_ref exp(r / beta) / Z, in samples too, and the loss is that of the odds themselves."""
+    """The probability of A is pi_ref exp(r / beta) / Z, in samples too, and the loss is the entropy of the choices."""
     difference, rows, before, after = bandit(objective(beta=0.5), THREE_IN_FOUR, [B])
     assert after == pytest.approx(1 / (1 + exp(-difference) * (1 - before) / before), abs=0.03)
     assert rows[0]["loss"] == pytest.approx(log(2), abs=1e-5)
@@ -255,7 +255,7 @@ def test_dpo_ends_at_the_entropy_of_the_choices():
 
 
 def test_without_a_dissenting_label_ipo_stops_and_dpo_does_not():
-    """What IPO is for: DPO's optimum for a preference that always holds is infinitely far from its reference."""
+    """That is IPO's purpose: if a preference always holds, DPO's optimum is infinitely far from its reference."""
     assert bandit(objective("ipo", beta=0.5), ALWAYS, [B])[0] == pytest.approx(1.0, abs=0.02)
     assert bandit(objective(beta=0.5), ALWAYS, [B])[0] > 3.0
     smoothed = bandit(objective(beta=0.5, label_smoothing=0.1), ALWAYS, [B])[0]

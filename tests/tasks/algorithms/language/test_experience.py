@@ -80,7 +80,7 @@ def test_parts_are_of_like_length_and_hold_every_row_once():
 
 
 def test_with_long_prompts_a_prompts_responses_stay_together():
-    """Of like length the parts would be (0, 2) and (1, 3), with both prompts in each: 44 tokens instead of 30."""
+    """By length the parts would be (0, 2) and (1, 3), with both prompts in each: 44 tokens instead of 30."""
     responses = [[7], [8, 9, 10], [2], [6, 2, 1]]
     long, short = (make_completions([[3] * size, [5] * size], [0, 0, 1, 1], responses, pad=2) for size in (9, 1))
     rows = torch.arange(4)

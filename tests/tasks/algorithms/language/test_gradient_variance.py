@@ -81,7 +81,7 @@ def fit(policy, critic, collect, optimizers, settings, start, steps):
 
 
 def test_the_estimate_is_the_variance_of_the_batch_s_gradient():
-    """Against 150 batches: the spread of their gradients themselves."""
+    """Compared with the spread of the gradients of 150 batches."""
     policy, found, gradients = Table(1, spread=0.5), [], []
     collect = collector(policy, graded, prompts=PROMPTS[:1] * 8, samples=2)
     for step in range(150):
@@ -94,7 +94,7 @@ def test_the_estimate_is_the_variance_of_the_batch_s_gradient():
 
 
 class Cleared(Still):
-    """An optimizer that leaves the weights of a model as they are."""
+    """An optimizer that does not change the weights of a model."""
 
     def __init__(self, model):
         self.model = model
@@ -105,7 +105,7 @@ class Cleared(Still):
 
 
 def paid_on_the_way(policy):
-    """Two tokens, each paid for itself; the first one's reward varies much, and the second did not cause it."""
+    """Two tokens, each with a reward of its own; the first one's reward varies much, and the second did not cause it."""
 
     def collect(step):
         drawn = collector(policy, graded, prompts=PROMPTS[:1] * 32, samples=2, length=2)(step)
@@ -119,7 +119,7 @@ def paid_on_the_way(policy):
 
 
 def test_reward_to_go_lowers_the_variance_where_rewards_are_paid_on_the_way():
-    """By a third and more here; where all is paid at the end the two are the same numbers."""
+    """By a third and more here; if everything is paid at the end, the variances are equal."""
     policy = Table(1, spread=0.5)
     [row] = fit(policy, None, paid_on_the_way(policy), (Cleared(policy), None), asked(32, every=1), 0, 1)
     assert row["grad_variance/none"] < 0.67 * row["grad_variance/total_return"]
@@ -129,7 +129,7 @@ def test_reward_to_go_lowers_the_variance_where_rewards_are_paid_on_the_way():
 
 
 def test_a_baseline_lowers_the_variance_and_a_critic_lowers_it_most():
-    """On prompts that earn about 0.5, 2.5 and 5.5, once the critic knows; the mean knows 2.8 only."""
+    """On prompts that earn about 0.5, 2.5 and 5.5, with a trained critic; the running mean is 2.8 for all."""
     policy = Table(1, spread=0.5)
     critic = Critic(policy)
     collect = collector(policy, graded, prompts=PROMPTS * 16, samples=2)

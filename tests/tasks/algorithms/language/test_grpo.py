@@ -39,7 +39,7 @@ BATCH = make_completions(
 
 
 def experience(policy, earned=(1.0, 0.0, 0.7, 0.7, 0.0, 2.0), seed=None):
-    """BATCH as if sampled from `policy`; with a `seed` from one a little off it."""
+    """BATCH as if sampled from `policy`; with a `seed`, from a slightly different policy."""
     with torch.no_grad():
         logps = token_logps(policy, BATCH)
     if seed is not None:
@@ -72,7 +72,7 @@ def test_micro_batches_change_nothing_in_the_weights(aggregation):
 
 
 class Counted:
-    """How many times a model was called, and with how many rows."""
+    """Counts the calls of a model and their rows."""
 
     def __init__(self, model):
         self.rows = []
@@ -96,7 +96,7 @@ def test_groups_without_spread_cost_no_pass():
 
 
 def test_groups_without_spread_change_no_gradient():
-    """The gradient of the whole batch, all passed through the model, with advantages of the groups by hand."""
+    """Compared with the gradient of the whole batch through the model, with the groups' advantages by hand."""
     policy = llama(1)
     what = experience(policy, seed=0)
     grpo_fit = grpo.fit(policy, lambda _: what, Still(), asked(), start=0, steps=1, reference=None)
@@ -115,7 +115,7 @@ def test_groups_without_spread_change_no_gradient():
 
 
 class Untouched:
-    """A reference that nobody may look at."""
+    """A reference that must not be called."""
 
     def __getattribute__(self, name):
         raise AssertionError(f"the reference was asked for {name}")
@@ -133,7 +133,7 @@ def test_without_beta_the_reference_is_not_touched():
 
 
 def ratios(monkeypatch, policy, what, **changes):
-    """The ratios that the loss is made of, update by update."""
+    """The ratios in the loss, update by update."""
     seen = []
 
     def spy(logps, old, advantages, low, high):
@@ -154,7 +154,7 @@ def test_the_second_update_is_off_policy(monkeypatch):
 
 
 def test_dropout_is_off(monkeypatch):
-    """In the policy and in the reference, whatever state they come in; so the ratio is one and the KL nothing."""
+    """In the policy and in the reference, whatever their mode was before; so the ratio is 1 and the KL 0."""
     dropped = {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5}
     policy, reference = gpt2(1, **dropped), gpt2(1, **dropped)
     what = experience(policy)
@@ -179,7 +179,7 @@ def test_a_reward_that_is_no_number_stops_the_training():
 
 
 def test_a_loss_that_is_infinite_stops_the_training():
-    """exp of a log-ratio to the reference above 88 is infinite; no weight has moved by then."""
+    """exp of a log-ratio to the reference above 88 is infinite; training stops before any weight changes."""
     policy, reference = Table(), Table()
     with torch.no_grad():
         policy.head.weight[1] -= 120
@@ -192,7 +192,7 @@ def test_a_loss_that_is_infinite_stops_the_training():
 
 
 def test_a_gradient_that_is_infinite_stops_the_training():
-    """Else the loss would still be right, and the weights no numbers."""
+    """Otherwise the loss would still be right, but the weights would be nan."""
     policy = Table()
     policy.head.weight.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(TrainingError, match=r"the gradient's norm is (inf|nan)"):
@@ -200,7 +200,7 @@ def test_a_gradient_that_is_infinite_stops_the_training():
 
 
 def test_the_temperature_is_that_of_the_sampling(monkeypatch):
-    """In the policy and in the reference: the ratio is one and the KL nothing, and at another temperature not."""
+    """In the policy and in the reference: the ratio is 1 and the KL 0, but not at another temperature."""
     policy = llama(1)
     with torch.no_grad():
         logps = token_logps(policy, BATCH, 0.7)
@@ -233,7 +233,7 @@ def learn(policy, reward, *, steps, learning_rate, samples=16, length=1, referen
 @pytest.mark.parametrize("advantage", ["standardized", "centered"])
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_it_learns_answers_and_to_end(aggregation, advantage):
-    """From the uniform policy, which earns 1 in 49, to nearly all there is."""
+    """From the uniform policy, which earns 1 in 49, to nearly the maximum."""
     policy = Table()
     assert expected_reward(policy, with_end, 2).item() == pytest.approx(1 / 49)
     rows = learn(

@@ -19,7 +19,7 @@ ADVANTAGES = torch.tensor([2.0, -2.0])
 EACH = ADVANTAGES.unsqueeze(1)
 OLD = torch.tensor([[-1.0, -2.0, -3.0], [-0.5, -4.0, -1.0]])
 LOGPS = OLD + torch.tensor(RATIOS).log()
-# A good token gains no more above 1.3, a bad one no more below 0.8; the other two sides are not held.
+# A good token gains nothing above 1.3, a bad one nothing below 0.8; the other two sides are not clipped.
 LOSSES = [[-2 * 1.3, -2 * 0.5, -2 * 1.1], [2 * 1.5, 2 * 0.8, 2 * 7.0]]
 CLIPPED = [[True, False, False], [False, True, False]]
 
@@ -66,7 +66,7 @@ def test_where_the_clip_acts_there_is_no_gradient():
 
 
 def test_a_ratio_out_of_all_bounds_stays_finite():
-    """exp(200) is infinite in single precision; with a negative advantage the upper clip does not hold it."""
+    """exp(200) is infinite in single precision; with a negative advantage the upper clip does not act."""
     far = torch.tensor([[200.0, -200.0, 0.0]])
     values, acts = policy_loss(far, torch.zeros(1, 3), torch.tensor([[-1.0]]), LOW, HIGH)
     torch.testing.assert_close(values, torch.tensor([[exp(LOG_RATIO_LIMIT), 0.8, 1.0]]))

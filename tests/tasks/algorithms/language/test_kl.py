@@ -16,7 +16,7 @@ def test_estimators_by_hand():
 
 
 def test_k1_and_k3_are_unbiased():
-    """Expectations under P, written out."""
+    """The expectations under P are computed exactly."""
     expected = {kind: (P * kind(P.log(), Q.log())).sum().item() for kind in (k1, k3)}
     assert expected[k1] == pytest.approx(KL, rel=1e-5)
     assert expected[k3] == pytest.approx(KL, rel=1e-5)

@@ -31,7 +31,7 @@ def asked(**changes):
 
 
 def sampled(policy, earned, seed=None, temperature=1.0):
-    """Four responses to two prompts as if sampled from `policy`; with a `seed` from one a little off it."""
+    """Four responses to two prompts as if sampled from `policy`; with a `seed`, from a slightly different policy."""
     batch = make_completions([[4], [5, 1]], [0, 0, 1, 1], [[0, 3], [1, 2, 3], [2, 2, 2], [3]], pad=3)
     with torch.no_grad():
         logps = token_logps(policy, batch, temperature)
@@ -49,7 +49,7 @@ def fit(policy, critic, collect, *, reference, optimizers=None, kl=None, start=0
 
 
 def test_a_step_by_hand():
-    """The row and both gradients of one update on the whole batch, against sums over single tokens."""
+    """The row and both gradients of one update on the whole batch, compared with sums over single tokens."""
     policy, reference, critic = llama(1), llama(2), Critic(llama(3))
     torch.nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
     what = sampled(policy, (1.0, -0.5, 2.0, 0.0), seed=5)
@@ -88,7 +88,7 @@ def test_a_step_by_hand():
 
 
 def test_dropout_is_off():
-    """In all three models, whatever state they come in: the ratio is one, the KL nothing, the value loss repeats."""
+    """In all three models, whatever their mode was before: the ratio is 1, the KL 0, and the value loss repeats."""
     dropped = {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5}
     policy, reference = gpt2(1, **dropped), gpt2(1, **dropped)
     critic = Critic(gpt2(2, **dropped))
@@ -103,7 +103,7 @@ def test_dropout_is_off():
 
 
 def test_the_temperature_is_that_of_the_sampling():
-    """In the policy and in the reference: the ratio is one and the KL nothing, and at another temperature not."""
+    """In the policy and in the reference: the ratio is 1 and the KL 0, but not at another temperature."""
     policy, critic = llama(1), Critic(llama(1))
     what = sampled(policy, (1.0, 0.0, 1.0, 0.0), temperature=0.7)
     rows = {
@@ -117,7 +117,7 @@ def test_the_temperature_is_that_of_the_sampling():
 
 
 def test_values_are_held_near_those_sampled_with(monkeypatch):
-    """Through all epochs, and not near the latest or the return."""
+    """Through all epochs, and not near the latest values or the returns."""
     seen = []
     monkeypatch.setattr(ppo, "value_loss", lambda *all_: seen.append(all_) or value_loss(*all_))
     policy, critic = llama(1), Critic(llama(1))
@@ -148,7 +148,7 @@ def test_updates_leave_the_sampling_policy_behind():
 
 
 def test_every_response_is_in_one_minibatch_of_an_epoch(monkeypatch):
-    """And epochs and steps are shuffled differently, but the same way again."""
+    """Epochs and steps are shuffled differently, but reproducibly."""
     orders = []
     losses = ppo._losses
     monkeypatch.setattr(
@@ -198,7 +198,7 @@ def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
 
 
 def learn(policy, reward, *, steps, learning_rate, critic_rate, coefficient=0.01, samples=16, length=1, **changes):
-    """Train against a copy of the policy as it was; returns the critic, the reference and the rows."""
+    """Train against a copy of the initial policy; returns the critic, the reference and the rows."""
     critic, reference = Critic(policy), type(policy)(policy.config) if isinstance(policy, type(llama())) else Table()
     reference.load_state_dict(policy.state_dict())
     settings = asked(**changes)
@@ -214,7 +214,7 @@ def learn(policy, reward, *, steps, learning_rate, critic_rate, coefficient=0.01
 
 @pytest.mark.parametrize("changes", [{"whiten": True, "clip_value": 0.2}, {"lam": 0.9}], ids=str)
 def test_it_learns_answers_and_to_end(changes):
-    """From the uniform policy, which earns 1 in 49, to nearly all there is; the critic knows what is to be had."""
+    """From the uniform policy, which earns 1 in 49, to nearly the maximum; the critic predicts the reward."""
     policy = Table()
     assert expected_reward(policy, with_end, 2).item() == pytest.approx(1 / 49)
     critic, _, rows = learn(policy, with_end, steps=100, learning_rate=0.1, critic_rate=0.05, length=2, **changes)
@@ -234,7 +234,7 @@ def test_a_transformer_learns_it_too():
 def test_it_ends_at_the_closed_form_optimum():
     """The maximum of E[r] - beta KL(pi || ref) is pi = ref exp(r / beta) / Z: within 0.01 for every probability.
 
-    There the advantage of every token is 0, so that no noise is left; the critic ends at beta log Z.
+    There the advantage of every token is 0, so that the gradient has no noise; the critic ends at beta log Z.
     """
     policy, beta = Table(1, spread=1.0), 0.5
     critic, reference, _ = learn(
@@ -272,7 +272,7 @@ def test_it_resumes(forget):
 
 
 class Opinion(torch.nn.Module):
-    """A critic that makes up its mind at a response's first token, whatever responses earn."""
+    """A critic whose values depend only on a response's first token, not on the rewards."""
 
     def __init__(self):
         super().__init__()
@@ -283,7 +283,7 @@ class Opinion(torch.nn.Module):
 
 
 def test_a_critic_that_knows_nothing_explains_nothing():
-    """It agrees with the lambda-returns, which are mostly made of what it says, and not with what was earned."""
+    """It agrees with the lambda-returns, which consist mostly of its own values, but not with the rewards."""
     policy, critic = llama(1), Opinion()
     batch = make_completions([[4]], [0, 0, 0, 0], [[first, *[5] * 30] for first in range(4)], pad=3)
     with torch.no_grad():

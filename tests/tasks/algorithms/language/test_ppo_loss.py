@@ -11,7 +11,7 @@ from tasks.algorithms.language.ppo import PpoSettings, prepare, value_loss
 OLD = torch.tensor([1.0, 1.0, 1.0, 1.0])
 NOW = torch.tensor([1.1, 3.0, 3.0, -1.0])
 RETURNS = torch.tensor([2.0, 0.0, 4.0, 1.0])
-# Held within 0.5 of 1: 1.1, 1.5, 1.5 and 0.5. The larger error counts.
+# Clipped to within 0.5 of 1 the values are 1.1, 1.5, 1.5 and 0.5. The larger error counts.
 CLIPPED = [0.9**2 / 2, 3.0**2 / 2, 2.5**2 / 2, 2.0**2 / 2]
 
 
@@ -103,7 +103,7 @@ def test_known_mistakes_prepare_another_batch(advantages, returns):
 
 
 def test_the_reward_to_go_is_what_followed():
-    """Summed by hand; unlike the lambda-returns it holds nothing that the critic says, and whitening leaves it alone."""
+    """Summed by hand. Unlike the lambda-returns it contains no values of the critic, and whitening does not change it."""
     first = [-0.05 + 0.9 * (0.1 + 0.9 * 2.0), 0.1 + 0.9 * 2.0, 2.0]
     second = [0.1 + 0.9 * -1.1, -1.1, 0.0]
     for values, whitened in ((VALUES, False), (7 * VALUES, True)):

@@ -105,7 +105,7 @@ def sampled(policy, earned=(1.0, -0.5, 2.0, 0.25), temperature=1.0):
 
 
 def critic_of(policy):
-    """A critic that knows nothing and says something."""
+    """A critic with random values."""
     critic = Critic(policy)
     torch.nn.init.normal_(critic.head.weight, std=0.5, generator=torch.Generator().manual_seed(4))
     torch.nn.init.constant_(critic.head.bias, 0.5)
@@ -136,9 +136,9 @@ def test_the_critic_takes_so_many_steps_towards_a_batch(updates):
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_a_step_by_hand(baseline):
-    """Loss and gradients against sums over single tokens; the reward is discounted from the last real token back.
+    """Loss and gradients compared with sums over single tokens; the reward is discounted backwards from the last real token.
 
-    Sampled at temperature 0.7, whose log-probabilities have other gradients.
+    Responses are sampled at temperature 0.7, where log-probabilities have other gradients.
     """
     policy, critic = llama(1), critic_of(llama(2))
     what, mean = sampled(policy, temperature=0.7), mean_of(0.75)
@@ -164,7 +164,7 @@ def test_a_step_by_hand(baseline):
 
 
 def enumerated(policy, length, reward, paid=None, **changes):
-    """E[gradient estimate] with one response a batch: the sum over all responses of pi(response) times its estimate.
+    """E[gradient estimate] with one response in a batch: the sum over all responses of pi(response) times its estimate.
 
     `paid` gives the reward token by token.
     """
@@ -211,13 +211,13 @@ def test_no_baseline_biases_the_gradient(baseline, reward, length):
 
 
 def token_by_token(prompt, response):
-    """The reward of `two_tokens`, as each token earns it."""
+    """The reward of `two_tokens`, split over the tokens that earn it."""
     return [0.3 * ((3 * prompt[0] + 5 * token) % 7) - 1 for token in response]
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_rewards_on_the_way_leave_the_expected_gradient_as_it_is(baseline):
-    """What a token did not cause has no share in its gradient, and in expectation takes nothing from it."""
+    """Rewards that a token did not cause are left out of its gradient, which changes nothing in expectation."""
     policy = Table(1, spread=1.0)
     expected_reward(policy, two_tokens, 2).backward()
     exact = policy.head.weight.grad.clone()
@@ -245,7 +245,7 @@ def test_a_step_by_hand_with_rewards_on_the_way():
 
 
 class TooEarly(RunningMean):
-    """A mean that has seen the batch it is subtracted from."""
+    """A mean that already includes the batch from which it is subtracted."""
 
     def __init__(self, reward):
         super().__init__(0.25)
@@ -254,7 +254,7 @@ class TooEarly(RunningMean):
 
 
 def test_a_mean_updated_before_it_is_used_would_bias_it():
-    """With one response a batch it takes away a quarter of the gradient."""
+    """With one response in a batch it removes a quarter of the gradient."""
     policy = Table(1, spread=1.0)
     expected_reward(policy, graded).backward()
     exact = policy.head.weight.grad.clone()
@@ -285,7 +285,7 @@ def test_the_running_mean_is_of_the_steps_before():
 
 
 class Noting(Still):
-    """Changes nothing, and keeps the gradients. (Adam divides a gradient by its size, and so makes much of a rounding.)"""
+    """Changes no weights, and keeps the gradients. (Adam divides a gradient by its size, which enlarges rounding errors.)"""
 
     def __init__(self, model):
         self.model, self.seen = model, []
@@ -314,7 +314,7 @@ def test_micro_batches_change_nothing_in_the_gradients(baseline):
 
 
 def test_dropout_is_off():
-    """In the policy and in the critic, whatever state they come in: a step that changes nothing repeats itself."""
+    """In the policy and in the critic, whatever their mode was before: a step that changes nothing repeats exactly."""
     dropped = {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5}
     policy, critic = gpt2(1, **dropped).train(), critic_of(gpt2(2, **dropped)).train()
     what = sampled(gpt2(1))

@@ -1,4 +1,4 @@
-"""REINFORCE on tiny problems: what it learns, and that it goes on to the same bits where it was stopped."""
+"""REINFORCE on tiny problems: it learns, and after a stop it resumes and ends with the same bits."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def learn(policy, reward, *, steps, learning_rate, baseline, samples=16, length=
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_it_learns_answers_and_to_end(baseline):
-    """From the uniform policy, which earns 1 in 49, to nearly all there is."""
+    """From the uniform policy, which earns 1 in 49, to nearly the maximum."""
     policy = Table()
     assert expected_reward(policy, with_end, 2).item() == pytest.approx(1 / 49)
     rows = learn(policy, with_end, steps=100, learning_rate=0.1, samples=32, length=2, baseline=baseline)

@@ -18,7 +18,7 @@ MARGIN = torch.tensor([0.5, 0.0, 0.0, 0.5])
 
 
 def cost(difference):
-    """-log sigmoid, by another route."""
+    """-log sigmoid, by another formula."""
     return log1p(exp(-difference))
 
 
@@ -37,7 +37,7 @@ def test_loss_by_hand():
     [
         (REJECTED, CHOSEN, WEIGHT, MARGIN, 0.0),  # chosen and rejected swapped
         (CHOSEN, REJECTED, torch.ones(4), MARGIN, 0.0),  # a prompt counts as often as it has pairs
-        (CHOSEN, REJECTED, WEIGHT, -MARGIN, 0.0),  # the margin asks less instead of more
+        (CHOSEN, REJECTED, WEIGHT, -MARGIN, 0.0),  # the margin added, not subtracted
         (CHOSEN, REJECTED, WEIGHT, 0 * MARGIN, 0.0),
     ],
 )
@@ -46,7 +46,7 @@ def test_known_mistakes_give_another_loss(arguments):
 
 
 def test_centring_holds_sums_and_not_differences():
-    """Scores far from zero cost, however well they are apart; the gradient pulls both the same way."""
+    """Scores far from zero cost something, however large their difference; the gradient moves both the same way."""
     chosen = torch.tensor([11.0], requires_grad=True)
     rejected = torch.tensor([9.0], requires_grad=True)
     one = torch.ones(1)
@@ -60,7 +60,7 @@ PROMPTS, RESPONSES = [[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]]
 
 
 def test_scores_are_read_at_the_last_real_token():
-    """Padding is the end token: neither the last column nor the last token that differs from it is right."""
+    """Padding is the end token, so neither the last column nor the last other token is right."""
     model = llama_scorer()
     batch = completions(PROMPTS, RESPONSES, pad=2)
     scores = reward_model.score(model, batch)
@@ -147,7 +147,7 @@ def test_fit_asks_a_margin_of_strong_preferences_only():
 
 
 def test_the_likelihood_of_chosen_answers_by_hand():
-    """Three chosen answers of a prompt weigh 1/3 each, whatever their lengths: of each the mean over its tokens counts."""
+    """Three chosen answers of a prompt weigh 1/3 each, whatever their lengths, since each counts by the mean over its tokens."""
     pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1), (0, 2)])
 
     def loss(likelihood):
@@ -191,7 +191,7 @@ def margins(model, pairs):
 
 
 def echoes(cases):
-    """For each (asked, other), the answer that repeats the question's token is preferred over that which does not."""
+    """For each (asked, other), the answer that repeats the question's token is preferred over the other answer."""
     prompts = [[asked] for asked, _ in cases for _ in range(2)]
     answers = [[token, 15] for asked, other in cases for token in (asked, other)]
     rows, one = torch.arange(len(cases)) * 2, torch.ones(len(cases))
@@ -199,7 +199,7 @@ def echoes(cases):
 
 
 def test_it_learns_a_preference_and_a_random_head_has_not():
-    """No response is better in itself: of each two tokens either wins, under the question that it repeats."""
+    """No response is better by itself: each of two tokens wins under the question that it repeats."""
     cases = [(asked, other) for asked in range(14) for other in range(14) if asked != other]
     order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()
     train, held_out = (echoes([cases[i] for i in part]) for part in (order[:130], order[130:]))
@@ -224,7 +224,7 @@ def test_scores_of_all_batches_in_order():
 
 
 def test_beats_corrupted_by_hand(monkeypatch):
-    """Scored by the number of tokens, a good answer beats what is cut off and ties, which is no win, with the rest as long."""
+    """Scored by the number of tokens, a good answer beats the one cut off, and ties with those of equal length, which is no win."""
     monkeypatch.setattr(reward_model, "score", lambda _, responses: responses.mask.sum(1).float())
     batch = completions([[3], [3], [4], [4]], [[7, 8, 9, 2], [7, 2], [6, 2], [5, 6, 2]], pad=2)
     pairs = [ranking(batch.rows(torch.tensor(rows)), [(0, 1)]) for rows in ((0, 1), (2, 3))]

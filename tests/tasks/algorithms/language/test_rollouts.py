@@ -15,7 +15,7 @@ def draw(model, prompts=PROMPTS, **changes):
 
 
 def generated(model, prompts, ends, length):
-    """Transformers' own greedy answers, cut behind the first end token."""
+    """Transformers' own greedy answers, cut after the first end token."""
     width = max(map(len, prompts))
     padded = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])
     attention = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -38,7 +38,7 @@ def test_greedy_tokens_are_those_of_generate(architecture, seed):
 
 
 def test_the_greedy_cases_end_early_and_late():
-    """Otherwise the comparison above would say nothing of ending, compaction and truncation."""
+    """Otherwise the comparison above would not test ending, compaction and truncation."""
     found = [
         drawn for make in ARCHITECTURES.values() for seed in range(3) for drawn in draw(make(seed), temperature=0.0)
     ]
@@ -62,7 +62,7 @@ def test_one_end_token_of_several_is_not_enough():
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_log_probabilities_are_those_recomputed(architecture, temperature):
-    """From a cache, with rows leaving the batch, against one pass over whole sequences."""
+    """Log-probabilities from a cache, with rows leaving the batch, compared with one pass over whole sequences."""
     model = ARCHITECTURES[architecture]()
     [drawn] = draw(model, samples=8, temperature=temperature)
     assert len(set(drawn.mask.sum(1).tolist())) > 3, "rows end at different times"
@@ -133,7 +133,7 @@ def test_a_prompt_s_samples_are_adjacent_and_differ():
 
 
 def test_seeds_and_batches():
-    """A batch draws by the seed and its place, whatever was drawn before it."""
+    """A batch's draws depend on the seed and its position, not on earlier draws."""
     model = llama()
     once, again, other = draw(model, batch_size=2), draw(model, batch_size=2), draw(model, batch_size=2, seed=1)
     assert [part.responses() for part in once] == [part.responses() for part in again]
@@ -148,7 +148,7 @@ def test_seeds_and_batches():
 
 
 def test_rollouts_as_completions():
-    """Each response with its own prompt: log-probabilities recomputed from the batch are those sampled with."""
+    """Each response has its own prompt: log-probabilities recomputed from the batch equal those of sampling."""
     model, prompts = llama(), [[3, 4, 5], [6]]
     [drawn] = draw(model, prompts, samples=3)
     batch = drawn.completions(prompts, pad=2)

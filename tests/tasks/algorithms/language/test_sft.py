@@ -57,13 +57,13 @@ def test_evaluation_counts_tokens_not_batches():
 
 
 def test_every_token_counts_in_pretraining():
-    """An empty prompt: all tokens but the first, which nothing precedes."""
+    """With an empty prompt all tokens count except the first, which nothing precedes."""
     loss, _ = sft.cross_entropy(Bigrams(BIGRAMS), make_batch([[]], [[0, 1, 1]], pad=END))
     assert loss.item() == pytest.approx(-(log(0.3) + log(0.6)) / 2)
 
 
 def test_it_learns_an_answer_and_to_stop():
-    """Each of eight questions has an answer of its own; whoever does not read the question is right once in eight."""
+    """Each of eight questions has its own answer; a model that does not read the question is right once in eight."""
     model = llama(initializer_range=0.1)
     asked = [[8 + n] for n in range(8)]
     answers = [[(3 * n + 1) % 8, (n + 2) % 8, 15] for n in range(8)]
@@ -93,7 +93,7 @@ def test_dropout_is_on_in_training_only():
 
 
 def test_without_the_end_token_in_the_loss_it_never_stops():
-    """What the mask `token != pad` does where padding and end are one."""
+    """This is the effect of the mask `token != pad` if padding is the end token."""
     model = llama(initializer_range=0.1)
     batch = make_batch([[8], [9]], [[1, 2, 15], [2, 1, 15]], pad=15)
     wrong = Batch(batch.tokens, batch.attention, batch.response & (batch.tokens != 15))

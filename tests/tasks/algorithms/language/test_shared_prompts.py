@@ -26,14 +26,14 @@ PROMPT, HEADS, SIZE = 5, 2, 4  # of keys
 
 
 def layer_and_copy(owner, dtype=torch.float32, room=6):
-    """Three prompts' random keys and values in a shared layer, and repeated for every row in a plain one."""
+    """Three prompts' random keys and values: once in a shared layer, and repeated for every row in a plain layer."""
     keys, values = torch.randn(2, 3, HEADS, PROMPT, SIZE, generator=torch.Generator().manual_seed(0)).to(dtype)
     owner = torch.tensor(owner)
     return SharedLayer(keys, values, owner, room), RoomyLayer(keys, values, owner, room)
 
 
 def step(layer, other, seed, hidden, heads=2 * HEADS):
-    """One more token in both, and attention over all: by the layer, and over whole rows. `hidden` keys at the front are."""
+    """Add a token to both and attend to all keys: by the shared layer, and over whole rows. The first `hidden` keys are masked."""
     draws = torch.Generator().manual_seed(seed)
     rows, dtype = len(other.keys), other.keys.dtype
     keys, values = torch.randn(2, rows, HEADS, 1, SIZE, generator=draws).to(dtype)
@@ -53,7 +53,7 @@ def step(layer, other, seed, hidden, heads=2 * HEADS):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [HEADS, 3 * HEADS])  # the second: several query heads to a key head
 def test_attention_is_that_over_whole_rows(dtype, heads):
-    """Through growth, rows that leave unevenly, and prompts that leave; two tokens of one prompt are hidden."""
+    """It holds while rows grow and leave unevenly and prompts leave; two tokens of one prompt are hidden."""
     layer, other = layer_and_copy([0, 0, 0, 1, 1, 1, 2, 2, 2], dtype)
     prompts = []
     for seed, kept in enumerate([range(9), [0, 2, 3, 4, 5, 8], [0, 2, 3], [2, 0], [0]]):
@@ -74,7 +74,7 @@ def test_rows_may_stand_in_any_order():
 
 
 def test_a_token_hidden_or_not_shows():
-    """Otherwise a mask that is not heard would pass above."""
+    """Otherwise a layer that ignores the mask would pass the test above."""
     (seen, _), (hidden, expected) = (step(*layer_and_copy([0, 1, 2]), 0, [0, count, 0]) for count in (0, 2))
     assert (seen[1] - expected[1]).abs().max() > 0.01
     torch.testing.assert_close(hidden, expected)
@@ -90,7 +90,7 @@ def test_prompts_stand_once_in_memory():
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "stories260K"])
 @pytest.mark.parametrize("seed", range(3))
 def test_greedy_tokens_are_those_of_generate(architecture, seed):
-    """The same as with one sample a prompt, which shares nothing."""
+    """The tokens are the same as with one sample for each prompt, where nothing is shared."""
     if architecture == "stories260K" and not STORIES.exists():
         pytest.skip("no stories260K here")
     if architecture == "stories260K":
@@ -104,7 +104,7 @@ def test_greedy_tokens_are_those_of_generate(architecture, seed):
 
 
 def layers_used(model, samples=4, **changes):
-    """The kinds of the layers that decoding read, and what was drawn."""
+    """The kinds of the layers that decoding used, and the tokens drawn."""
     seen = set()
 
     def look(module, given, named):
@@ -140,7 +140,7 @@ def test_attention_is_the_model_s_own_again_after_an_error():
 
 
 def windowed():
-    """A layer that sees the last 4 tokens below one that sees all."""
+    """A layer that attends to the last 4 tokens below one that attends to all."""
     torch.manual_seed(0)
     kinds = ["sliding_attention", "full_attention"]
     changes = {"layer_types": kinds, "use_sliding_window": True, "sliding_window": 4}
@@ -154,19 +154,19 @@ def eager():
 
 
 def mpt():
-    """Its attention adds a bias of its own to the scores."""
+    """MPT, whose attention adds its own bias to the scores."""
     torch.manual_seed(0)
     return MptForCausalLM(MptConfig(d_model=32, n_heads=4, n_layers=2, vocab_size=16, max_seq_len=64)).eval()
 
 
 def bloom():
-    """Its attention is not transformers' interface."""
+    """BLOOM, whose attention does not use transformers' interface."""
     torch.manual_seed(0)
     return BloomForCausalLM(BloomConfig(hidden_size=32, n_head=4, n_layer=2, vocab_size=16)).eval()
 
 
 def dropping():
-    """In training, with dropout on attention."""
+    """A model in training mode with dropout on attention."""
     return ARCHITECTURES["gpt2"]().train()
 
 
@@ -195,7 +195,7 @@ def test_dropout_stays_in_attention():
 
 
 def test_a_model_that_reads_keys_itself_fails_aloud():
-    """Rather than leave the prompt out."""
+    """It raises an error, since otherwise the prompt would be left out."""
     cache = DynamicCache()
     cache.update(*torch.zeros(2, 1, HEADS, PROMPT, SIZE), 0)
     assert type(cache.layers[0]) is DynamicLayer
@@ -206,7 +206,7 @@ def test_a_model_that_reads_keys_itself_fails_aloud():
 
 
 def test_log_probabilities_in_bf16_are_as_near_to_those_recomputed():
-    """Within what the number format leaves; whole rows in bf16 leave as much."""
+    """The difference is within the precision of the format; whole rows in bf16 differ by as much."""
     model = llama(vocab_size=16, initializer_range=0.05).to(torch.bfloat16)
     _, drawn = layers_used(model, samples=8, end_tokens=[])
     batch = make_completions(PROMPTS, [prompt for prompt in range(4) for _ in range(8)], drawn.responses(), pad=0)

@@ -1,4 +1,4 @@
-"""Small Markov chains whose values are known: by hand, or by dynamic programming on the true dynamics."""
+"""Small Markov decision processes whose values are known, by hand or by dynamic programming on the true dynamics."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import torch
 
 from tasks.algorithms.offline.transitions import Transitions
 
-SHARES = 6  # probabilities are multiples of a sixth, so that data can show them exactly
+SHARES = 6  # probabilities are multiples of a sixth, so that counts can match them exactly
 
 
 def recorded(steps, states, length=None):
@@ -37,7 +37,7 @@ def dynamics(states, actions, seed):
 
 
 def sampled(chain):
-    """Data that show every action in every state, and all that follows, as often as it is probable; truncated episodes."""
+    """Data with every action in every state, and each next state as often as its probability says; episodes are truncated."""
     states, actions, _ = chain.following.shape
     steps = [
         (state, action, chain.rewards[state, action], there, chain.ending[state, action].item())

@@ -1,7 +1,7 @@
-"""A task of counting: an episode has STEPS steps, an action of 1 earns 1; nothing but the timestep is to be seen.
+"""A task of counting: an episode has STEPS steps, an action of 1 earns 1, and only the timestep is observed.
 
-After random play a return-to-go of R with n steps left makes 1 the likelier action if R > n / 2: who asks for R and subtracts
-what was earned gets R exactly, who never subtracts does not.
+After random play a return-to-go of R with n steps left makes 1 the likelier action if R > n / 2: a policy that is asked for R and subtracts
+its rewards gets exactly R, a policy that never subtracts does not.
 """
 
 from itertools import islice
@@ -44,7 +44,7 @@ def trained(policy, steps=250, **options):
 
 
 def earned(player, asked=1):
-    """What one episode earns in each of `asked` games side by side."""
+    """The return of one episode for each of the `asked` returns, played in parallel."""
     player.begin(asked)
     everyone, total = torch.arange(asked), torch.zeros(asked)
     for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""A point on a line that is to be brought to 0, and recordings of it: a quarter by someone able, the rest drifts right."""
+"""A point on a line that should be moved to 0, and recorded episodes: a quarter by a good policy, the rest drift to the right."""
 
 from itertools import islice
 
@@ -17,7 +17,7 @@ def spaces(discrete):
 
 
 def move(x, action):
-    """The next place; it costs its distance from 0."""
+    """The next position; the reward is minus its distance from 0."""
     return (x + 0.2 * action).clamp(-1.5, 1.5)
 
 
@@ -48,7 +48,7 @@ def recorded(discrete):
 
 
 def score(policy):
-    """Its mean return from places all over the line; the best possible is about -1."""
+    """The policy's mean return from starts all over the line; the best possible is about -1."""
     x, total = torch.linspace(-1, 1, 41).unsqueeze(1), 0.0
     for _ in range(STEPS):
         action = policy.act(x)

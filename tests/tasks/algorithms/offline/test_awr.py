@@ -32,7 +32,7 @@ def by_hand():
 
 
 def mistaken(kind):
-    """The recursion, step by step, with one thing wrong."""
+    """The recursion, step by step, with one mistake."""
     result, following = torch.zeros(5), 0.0
     for t in reversed(range(5)):
         last, terminated = t in (2, 4), t == 2
@@ -81,7 +81,7 @@ def test_the_weights_of_a_data_set_are_of_its_returns_less_its_values():
 
 
 def one_step(monkeypatch, weights):
-    """Metrics of the first step where the data set got these weights and DATA's rewards as returns; what they were made of."""
+    """Metrics of a first step with these weights and DATA's rewards as returns, and the values that they come from."""
 
     def refresh(agent, transitions, settings):
         agent.weights.copy_(torch.tensor(weights))

@@ -51,7 +51,7 @@ def test_the_sums_that_scale_rewards_go_on_over_rollouts_and_end_with_an_episode
 
 
 def test_what_is_learnt_from_a_rollout_are_normalised_advantages_and_the_returns():
-    """All values are 0.25, so the deltas are 1, 2 and 4 less 0.25 - 0.25 / 2, which sum up backwards as above."""
+    """All values are 0.25, so the deltas are 1, 2 and 4 minus (0.25 - 0.25 / 2), which are summed backwards as above."""
     torch.manual_seed(0)
     policy, critic = Behaviour(SPACES, [4]), Tanh(SPACES, [4], 1, gain=0.0)
     torch.nn.init.constant_(critic.layers[-1].bias, 0.25)
@@ -88,7 +88,7 @@ def test_scaled_rewards_are_bounded_and_the_learning_rate_falls_to_0(monkeypatch
 
 
 def test_loss_by_hand():
-    """Equal probabilities now; then they were such that one ratio is within the clip range and two are beyond it."""
+    """The new probabilities are equal; the old ones put one ratio within the clip range and two outside it."""
     policy, critic = Behaviour(SPACES, [4]), Tanh(SPACES, [4], 1, gain=0.0)
     now = torch.full((3,), 1 / 3).log()
     old = now - torch.tensor([1.1, 1.5, 0.5]).log()
@@ -129,7 +129,7 @@ def test_running_statistics_are_those_of_all_that_was_seen():
 
 
 def bandit(policy, generator):
-    """One step an episode: the action that the larger of two numbers points to pays 1, the third never."""
+    """Episodes of one step: the action that the larger of two numbers points to pays 1, the third action never."""
 
     def collect():
         observations = torch.randn((32, 4, 2), generator=generator)
@@ -165,7 +165,7 @@ def test_same_seed_same_policy():
 
 
 def test_rewards_of_any_size_teach_alike():
-    """They are divided by the deviation of their discounted sums, so that the losses do not depend on their unit."""
+    """Rewards are divided by the deviation of their discounted sums, so that the losses do not depend on their unit."""
     torch.manual_seed(0)
     losses = []
     for unit in (1.0, 1000.0):

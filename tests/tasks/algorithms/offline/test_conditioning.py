@@ -7,18 +7,18 @@ TARGET, LENGTHS = 5.0, [7, 2, 9, 9]
 
 
 def world(step, episode):
-    """What episode `episode` shows at a step, and pays after it."""
+    """The observation of an episode at a step, and the reward after it."""
     generator = torch.Generator().manual_seed(100 * episode + step)
     return torch.randn(1, generator=generator), torch.randn((), generator=generator).item()
 
 
 def naive(policy, episode, length):
-    """One episode played alone, its window made anew at each step from everything so far."""
+    """One episode played alone; its window is built anew at each step from the whole history."""
     left, seen, done, taken = [TARGET], [], [], []
     for step in range(length):
         observation, reward = world(step, episode)
         seen.append(observation)
-        done.append(torch.tensor(0) if policy.spaces.discrete else torch.zeros(1))  # a blank that nothing may see
+        done.append(torch.tensor(0) if policy.spaces.discrete else torch.zeros(1))  # padding, never attended to
         window = slice(max(0, step + 1 - policy.context), step + 1)
         outputs = policy(
             torch.tensor([left[window]]),
@@ -33,7 +33,7 @@ def naive(policy, episode, length):
 
 
 def attentive(discrete, context):
-    """A policy whose actions depend on all that it sees."""
+    """A policy whose actions depend on its whole window."""
     policy = model(discrete, context=context).eval()
     for parameter in policy.parameters():
         torch.nn.init.normal_(parameter, std=0.5)

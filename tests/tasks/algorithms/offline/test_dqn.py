@@ -67,7 +67,7 @@ def test_cql_adds_how_far_all_actions_stand_above_the_data_s():
 
 
 def wrong(flaw):
-    """The errors with one of the usual mistakes in them."""
+    """The errors with one of the common mistakes."""
     following = TARGET[1, ONLINE[1].argmax()]
     going_on = torch.tensor([1.0, 0.0, 1.0])
     if flaw == "the online network evaluates":
@@ -127,7 +127,7 @@ def test_they_find_paths_that_no_walk_took(objective, one_thread, tmp_path):
 
 
 def one_of_eight(episodes=60, length=10):
-    """All that the data does is action 0, for which nothing is to be had; it is truncated, and any state may follow."""
+    """The data has only action 0, which never pays; episodes are truncated, and any state may follow."""
     generator = torch.Generator().manual_seed(0)
     count = episodes * length
     seen = torch.randn(count + 1, 4, generator=generator)

@@ -66,7 +66,7 @@ def test_what_is_bootstrapped_from_is_the_target_not_the_critic(one_thread):
 
 
 class Straight:
-    """A continuous policy: half of what it sees."""
+    """A continuous policy whose action is half of the observation."""
 
     def act(self, observations):
         return observations / 2
@@ -97,14 +97,14 @@ def test_bounds_by_hand():
 
 
 class Outside:
-    """Always the action that the data lacks."""
+    """A policy that always takes the action that the data lacks."""
 
     def act(self, observations):
         return torch.ones(len(observations), 1)
 
 
 def test_a_policy_that_strays_from_the_data_is_not_worth_more_than_there_is(one_thread, monkeypatch):
-    """Rewards of 1 without end are worth 10 at most. Unbounded, the critic's slope in the action feeds on itself."""
+    """Endless rewards of 1 are worth at most 10. Without the bound the critic's slope in the action amplifies itself."""
     generator = torch.Generator().manual_seed(0)
     seen = torch.rand(500, 1, generator=generator)
     acted = 0.2 * torch.rand(500, 1, generator=generator)
@@ -146,7 +146,7 @@ def test_three_windows_must_agree():
 
 
 def test_it_waits_until_what_is_far_away_has_come_through(one_thread):
-    """A step that leads back to where it began, worth 1 for ever: 1 / (1 - 0.98) = 50 in all."""
+    """A step that leads back to its own state and always pays 1 is worth 1 / (1 - 0.98) = 50."""
     data, policy = recorded([(0, 0, 1.0, 0, False)] * 40, states=1, length=40), Fixed([0])
     gamma, rate = 0.98, 0.25
 

@@ -17,7 +17,7 @@ def learnt(data, actions, gamma, tolerance=1e-12):
 
 
 def q_of(policy, state):
-    """Q of each action in the state with that number, one-hot; None for one that was never taken there."""
+    """Q of each action in a one-hot state, given its number; None for an action that was never taken there."""
     [place] = (policy.states.argmax(dim=1) == state).nonzero().flatten().tolist()
     rows = zip(policy.q[place].tolist(), policy.counts[place].tolist(), strict=True)
     return [q if count else None for q, count in rows]
@@ -36,7 +36,7 @@ def test_q_is_the_mean_over_the_transitions_from_there():
 
 
 def test_the_best_path_may_be_of_pieces_of_several_episodes():
-    # One episode goes 0 -> 1 -> 2 for little, another 3 -> 1 -> 4 for much: from 0 the best is what nobody did.
+    # One episode goes 0 -> 1 -> 2 for little, another 3 -> 1 -> 4 for much: the best path from 0 is in no episode.
     data = recorded(
         [(0, 0, 0.0, 1, False), (1, 0, 1.0, 2, True), (3, 0, 0.0, 1, False), (1, 1, 10.0, 4, True)], states=5, length=2
     )

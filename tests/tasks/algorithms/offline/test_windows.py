@@ -5,7 +5,7 @@ from tasks.algorithms.offline.windows import Episodes
 
 
 def transitions(lengths=(3, 1, 2)):
-    """Transition n is seen as n, does n and earns 2^n."""
+    """Transition n has observation n, action n and reward 2^n."""
     count = sum(lengths)
     numbers = torch.arange(count)
     seen = numbers[:, None].float()

@@ -17,7 +17,7 @@ QUESTIONS = ["Why?", " Ada has 3 pens,  buys 4.\nHow many? ", "", "x < 3 | y > 4
 
 @pytest.fixture(params=["ours", "stories260K"])
 def tokenizer(request, words):
-    """Our tokenizer, with its markers, and a SentencePiece one without a template, whose texts begin with a space."""
+    """Our tokenizer with its markers, or a SentencePiece tokenizer without a template, whose texts begin with a space."""
     if request.param == "ours":
         return words
     if not STORIES.is_dir():
@@ -34,7 +34,7 @@ def words(made):
 
 @pytest.fixture
 def plain():
-    """A base model's tokenizer: no template, its padding is its end token."""
+    """A base model's tokenizer: it has no template, and its padding token is its end token."""
     vocabulary = {word: number for number, word in enumerate(["</s>", "?", "Question", ":", "Answer", "Why", "7"])}
     inner = Tokenizer(WordLevel(vocabulary, unk_token="?"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -57,7 +57,7 @@ def test_a_response_ends_with_the_end_token_unless_it_was_cut_off(words):
 
 
 def test_decoding_leaves_the_end_token_out_and_no_other(words):
-    """A special token within an answer is something that the model said, and is judged."""
+    """A special token within an answer is part of the model's text, and is judged."""
     text = "3 + 4 = 7\n#### 7"
     assert chat.decode(words, chat.encode_response(words, text)) == text
     user, pad = words.convert_tokens_to_ids(["<|user|>", "<|pad|>"])
@@ -129,7 +129,7 @@ def test_a_special_tokens_text_is_text(tokenizer):
 
 
 def test_the_markers_of_the_text_are_no_way_around(words):
-    """Transformers marks user text by two private-use characters, which a question may contain as well."""
+    """Transformers marks user text by two private-use characters, which a question may also contain."""
     start, end = "\U000f0000", "\U000f0001"
     for text in (f"{start}<|end|>{end}", f"{end}<|end|>{start}", f"<|en{start}d|>", f"<|{start}{end}end|>"):
         assert words.eos_token_id not in chat.encode_prompt(words, text)

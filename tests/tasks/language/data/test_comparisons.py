@@ -7,7 +7,7 @@ from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.tables.preferences import Comparisons
 
-# Of three answers to one question B > C > A; of two to the other, one was cut off, and the texts are equal.
+# Three answers to one question with B > C > A; two answers to the other with equal texts, one of them cut off.
 RANKED = [("one", "B", "C", "a slightly better"), ("one", "B", "A", "b better"), ("one", "C", "A", "a better")]
 
 
@@ -60,7 +60,7 @@ def test_pairs_are_those_of_the_table(words, table):
 
 
 def test_sampled_tokens_are_trained_on_as_they_were_sampled(words, tmp_path):
-    """Also where their text would be tokenized otherwise, where one is special, and where another token ended them."""
+    """Also if their text would be tokenized differently, if one is a special token, or if another end token was sampled."""
     seven, twelve = (words.encode(text, add_special_tokens=False) for text in ("7", "12"))
     spelt = [words.convert_tokens_to_ids(letter) for letter in "Ġhas"]
     other_end, user = words.convert_tokens_to_ids(["<|start|>", "<|user|>"])
@@ -90,7 +90,7 @@ def test_each_distinct_response_stands_once(words, table):
 
 
 def test_an_index_finds_the_response_in_the_whole_set(words, table):
-    """What DPO looks its reference log-probabilities up by."""
+    """DPO looks up its reference log-probabilities by this index."""
     compared = ComparisonSet(table, words)
     whole = [row for batch in compared.responses(2) for row in rows_of(batch)]
     for pairs in compared.batches(prompts_per_batch=1, epochs=2, seed=0):

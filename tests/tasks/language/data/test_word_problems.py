@@ -51,7 +51,7 @@ def test_the_same_seed_tells_the_same_story():
 
 
 def test_many_surface_forms():
-    """With its names, things and numbers taken out, a question still reads in hundreds of ways."""
+    """Without names, things and numbers there are still hundreds of different questions."""
     rng = random.Random(0)
     words = "|".join([*word_problems.NAMES, *word_problems.ITEMS, *word_problems.BOXES])
     problems = [word_problems.generate(rng, steps, 60) for steps in (1, 2, 3) for _ in range(500)]

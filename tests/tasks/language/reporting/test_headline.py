@@ -61,7 +61,7 @@ def test_the_headline_is_honest(dpo, told):
 
 
 def test_sharper_alone_wins_nothing_in_the_headline():
-    """A policy that is sft at a lower temperature: the same greedy answers, the same best ones; mean@8 at 1.0 soars."""
+    """A policy that is SFT at a lower temperature has the same greedy and best accuracy; only its mean@8 at 1.0 is far higher."""
     same = change(0.0, -0.01, 0.01, 4, 4)
     found = results("sft", "dpo", dpo=same)
     found.judged["dpo"] = {**JUDGED, "strict_mean_at_8_t1.0": Estimate(0.99, 0.98, 1.0)}

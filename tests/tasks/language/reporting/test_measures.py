@@ -26,7 +26,8 @@ def row(problem, temperature, sample, response, **changes):
     } | changes
 
 
-# Of problem 7 one sample of two is right, and not strictly; of problem 8 both; greedy only 8. Colder, all are right.
+# Problem 7: one sample of two is right, but not strictly; problem 8: both are right; greedily only 8 is.
+# At the lower temperature all are right.
 GENERATIONS = pd.DataFrame(
     [
         row("8", 0.0, 0, "so 8"),
@@ -53,9 +54,9 @@ def test_measures_by_hand():
         "strict_pass_at_1_t1.0": (0, 1),
         "lenient_pass_at_1_t1.0": (1 / 2, 1),
         "lenient_pass_at_2_t1.0": (1, 1),
-        "strict_majority_at_2_t1.0": (0, 1),  # of 7's samples only "#### 6" votes
+        "strict_majority_at_2_t1.0": (0, 1),  # of 7's samples only "#### 6" has a vote
         "lenient_majority_at_2_t1.0": (1 / 2, 1),  # 7 against 6
-        "strict_best_of_2_t1.0": (0, 1),  # 7's higher reward is the lenient answer's
+        "strict_best_of_2_t1.0": (0, 1),  # for 7 the lenient answer has the higher reward
         "lenient_best_of_2_t1.0": (1, 1),
         "ended_greedy": (0, 1),
         "rubric_greedy": (0, 5),
@@ -92,7 +93,7 @@ def test_without_rewards_there_is_no_best_of():
 
 
 def test_accuracy_by_stratum_by_hand():
-    """With steps 2 of 3 are right, without 1 of 3; no stratum where all answers are of one kind."""
+    """With steps 2 of 3 are right, without steps 1 of 3; if all answers are of one kind there are no strata."""
     kinds = [("7", True, True), ("7", True, False), ("7", False, False)]
     kinds += [("8", True, True), ("8", False, True), ("8", False, False)]
     rows = [
@@ -124,7 +125,7 @@ def test_an_answer_shows_steps_where_it_has_an_equation():
 
 
 def test_ranking_by_hand():
-    """Problem a: steps beat none rightly, and of the two with steps the worse is preferred; b: all equal."""
+    """Problem a: answers with steps rightly beat those without, but of two with steps the worse is preferred; b: all are equal."""
     rows = [
         ("a", 0, "3 + 4 = 7\n#### 7", 10, 1.0),
         ("a", 1, "3 + 4 = 8\n#### 8", 4, 2.0),

@@ -63,7 +63,7 @@ def test_the_first_table_has_the_few_numbers_and_the_controls():
 
 
 def test_arrows_follow_the_paired_interval():
-    """The policies' own intervals are the same here; only that of the difference tells."""
+    """The policies' own intervals are equal here; only the interval of the difference decides."""
     changes = {"dpo": {"strict_greedy": Difference(SURE, None), "lenient_greedy": Difference(UNSURE, None)}}
     changes["dpo"] |= {"rubric_greedy": Difference(WORSE, None)}
     found = {table.title: table for table in tables(results(changes=changes))}

@@ -7,7 +7,7 @@ from tasks.language.reporting.strata import Components, Stratum, components
 
 
 def of(*answers):
-    """One problem an argument: its answers as pairs (inside, right)."""
+    """Each argument is a problem: its answers as pairs (inside, right)."""
     parts = [
         [np.mean([inside for inside, _ in own]) for own in answers],
         [np.mean([inside and right for inside, right in own]) for own in answers],
@@ -32,7 +32,7 @@ def test_components_by_hand():
 
 
 def test_unlearning_a_kind_of_answer_is_all_share():
-    """Nobody gets better at either kind: the one that drops the bad kind gains by its share alone."""
+    """Accuracy within each kind stays the same; a policy that drops the worse kind gains by its share alone."""
     ours, base = of([(1, 1)] * 4), of([(1, 1)] * 2 + [(0, 0)] * 2)
     assert means(components(ours, base, 0, 20)) == pytest.approx((1 / 2, 1 / 2, 0, 0))
     assert means(components(base, ours, 0, 20)) == pytest.approx((-1 / 2, -1 / 2, 0, 0))
@@ -40,7 +40,7 @@ def test_unlearning_a_kind_of_answer_is_all_share():
 
 
 def test_the_interval_is_paired():
-    """A gain that is the same on every problem is certain, however different the problems are."""
+    """An equal gain on every problem has an interval of width 0, however different the problems are."""
     base = of(*([(1, right)] * 4 for right in (0, 0, 1, 1, 0)))
     better = Stratum(base.inside, base.right_inside + 0.1, base.right_outside)
     found = components(better, base, 0, 200)

@@ -14,14 +14,14 @@ from tasks.language.rewards.verifier import verify_number
         ("#### $1,000.50\n", "$1,000.50", "1,000.50"),
         ("#### -5", "-5", "-5"),
         ("#### 7 pens", None, "7"),
-        ("#### 7\nand 8 more", None, "7"),  # what is marked comes before what is not
+        ("#### 7\nand 8 more", None, "7"),  # a marked answer comes before an unmarked one
         ("#### 7\n####", None, "7"),
         ("#### 7 or 8", None, None),
         ("\\boxed{7}\n#### 9", "9", "9"),
         ("#### 9\n\\boxed{7}", None, "7"),
         ("#### 9\nso \\boxed{7} pens, not 9", None, "7"),
         ("#### \\boxed{7}", None, "7"),
-        ("\\boxed{7} #### 9", None, "7"),  # a mark in the midst of a line is none
+        ("\\boxed{7} #### 9", None, "7"),  # a mark within a line does not count
         ("#### 9\n\\boxed{7", None, "9"),  # not closed
         ("\\boxed{\n#### 9\n}", None, "9"),
         ("\\boxed{18 \\text{ dollars}}", None, "18"),
@@ -57,7 +57,7 @@ def test_boxed(response, content):
     ("response", "reward", "strict"), [("\\boxed{7}\n#### 9", 0, False), ("#### 9\n\\boxed{7}", 1, False)]
 )
 def test_two_marks_that_differ(response, reward, strict):
-    """With 7 right. The last one counts, for the reward, for the rubric and for both accuracies."""
+    """The right answer is 7. The last mark counts for the reward, the rubric and both accuracies."""
     assert verify_number("7", response) == reward
     assert score("3 and 4?", "3 + 4 = 7\n#### 7", "7", response, True).correctness == 5 * reward
     final, form = final_answer(response), strict_answer(response)
@@ -86,7 +86,7 @@ PARTS += [" so ", ".", "$", "%", ",", "####", "= 7", "\\boxed{\\$7.0}", "1/2", "
 @given(st.lists(st.sampled_from(PARTS), max_size=8).map("".join))
 @settings(max_examples=1000, deadline=None)
 def test_reward_rubric_and_accuracies_agree(response):
-    """Wherever numbers decide the reward is 1 just where the final answer is right; strict is that and the form."""
+    """For numbers the reward is 1 exactly if the final answer is right; strict accuracy also needs the form."""
     reward, final, form = verify_number("7", response), final_answer(response), strict_answer(response)
     lenient = final is not None and same_number(final, "7")
     strict = form is not None and same_number(form, "7")

@@ -13,7 +13,7 @@ from tasks.language.rewards.ranking_accuracy import (
 
 
 def test_ordered_rightly_by_hand():
-    """Right, right, wrong, tied; the pair that the truth ties is left out, whatever the reward says of it."""
+    """Right, right, wrong, tied; a pair with equal true points is left out, whatever its rewards."""
     assert ordered_rightly([0.1, -3.0, 2.0, 0.0, 5.0], [4, -1, -2, 7, 0]).tolist() == [1, 1, 0, 0.5]
 
 
@@ -40,11 +40,11 @@ SCORES = [10, 4, 6, 1, 1]
 
 
 def test_pairs_of_one_problem_by_hand():
-    """Steps beat none in this reward, and it has the two with steps the wrong way round."""
+    """This reward ranks answers with steps above those without, and the two with steps in the wrong order."""
     found = pairs_ordered_rightly([1.0, 2.0, 0.5, 0.0, 0.0], SCORES, ANSWERS)
     assert set(found) == {"all", *STRATA}
     assert found["both_show_steps"].tolist() == [0]
-    # Both with steps against the three without: 10 is above all of them, 4 above the two of 1 point and below that of 6.
+    # Each of two answers with steps against three without: 10 points are above all, 4 above both with 1 and below the one with 6.
     assert sorted(found["one_shows_steps"].tolist()) == [0, 1, 1, 1, 1, 1]
     assert found["neither_shows_steps"].tolist() == [1, 1], "equal texts are no pair"
     assert sorted(found["all"].tolist()) == [0, 0, 1, 1, 1, 1, 1, 1, 1]

@@ -22,7 +22,7 @@ def answering(response, answer="60", ended=True):
     return Answered(TRAIN.question, TRAIN.solution, answer, response, ended)
 
 
-# right without the line; right with it, and the working; wrong with it; right but cut off
+# right without the line; right with line and working; wrong with the line; right but cut off
 FOUR = [
     TRAIN,
     answering("120 / 2 = 60\n#### 60"),

@@ -115,7 +115,7 @@ GSM8K = Path(__file__).parents[5] / "shared" / "data" / "gsm8k" / "test.jsonl"
 
 @pytest.mark.skipif(not GSM8K.exists(), reason="GSM8K is not there")
 def test_gsm8ks_own_solutions_earn_full_points():
-    """People's solutions, in all their forms: every one is correct, and 19 of 20 earn all ten points."""
+    """GSM8K's solutions are written by people in many forms: all are correct, and 19 of 20 earn all ten points."""
     rows = [json.loads(line) for line in GSM8K.read_text().splitlines()]
     found = [
         score(

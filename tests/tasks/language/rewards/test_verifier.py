@@ -106,7 +106,7 @@ decimals = st.integers(0, 5)
 
 @st.composite
 def pairs(draw):
-    """Two written numbers, the same one in half of the cases, in any of the forms that people use."""
+    """Two written numbers in common forms; they are equal in half of the cases."""
     value, places = draw(whole), draw(decimals)
     other = draw(st.one_of(st.just(value), whole))
 
@@ -121,7 +121,7 @@ def pairs(draw):
 @given(pairs())
 @settings(max_examples=300)
 def test_plain_numbers_as_math_verify_judges_them(pair):
-    """Oracle. By design `same_number` takes 50% for 50; math-verify gets both without their percent signs."""
+    """math-verify is the oracle. By design `same_number` reads 50% as 50, so math-verify gets both without percent signs."""
     gold, answer = pair
     expected = is_right(in_box(unwrapped(gold)), in_box(unwrapped(answer)))
     for response in (f"so\n#### {answer}", f"\\boxed{{{answer}}}", f"The answer is {answer}."):
@@ -129,7 +129,7 @@ def test_plain_numbers_as_math_verify_judges_them(pair):
 
 
 def test_where_plain_numbers_are_judged_otherwise_than_by_math_verify():
-    """It rounds decimals to six places, and in plain text takes 50% for 1/2; an exact fraction is right or not."""
+    """math-verify rounds decimals to six places, and reads 50% in plain text as 1/2; ours compares exact fractions."""
     assert is_right("$0.5$", "$0.50000001$")
     assert verify_number("0.5", "#### 0.50000001") == 0
     assert is_right("$0.5$", "50%")
@@ -226,7 +226,7 @@ def test_a_worker_that_does_not_start_is_an_error_and_judges_nothing(monkeypatch
 
 @pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
 def test_gsm8ks_own_answers():
-    """All 1,319 by fractions alone, each right for its own problem, and for the next one only where that has the same."""
+    """All 1,319 answers, by fractions alone: each is right for its own problem, and for the next problem only if the answers are equal."""
     answers = [json.loads(line)["answer"] for line in (DATA / "gsm8k" / "test.jsonl").read_text().splitlines()]
     golds = [answer.rpartition("#### ")[2] for answer in answers]
     assert [verify_number(*pair) for pair in zip(golds, answers, strict=True)] == [1.0] * 1319

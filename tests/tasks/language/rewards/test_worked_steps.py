@@ -59,7 +59,7 @@ def test_a_step_that_is_taken_again_neither_pays_nor_costs():
 
 
 def test_a_step_taken_again_counts_where_its_numbers_are_known():
-    """The answer first, then how it comes about: at its second place the step follows from what is known."""
+    """The answer is given first and derived later: at its second place the step follows from known numbers."""
     question = {"question": "2 and 3, and 4 times as much?", "solution": "2 + 3 = 5\n5 * 4 = 20", "answer": "20"}
     found = work("5 * 4 = 20\n2 + 3 = 5\n5 * 4 = 20", **question)
     assert (found.right, found.reached) == (1, {5, 20})

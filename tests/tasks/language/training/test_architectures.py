@@ -25,7 +25,7 @@ SMALL = {
 
 @pytest.fixture(params=SMALL)
 def recurrent(request, tmp_path):
-    """A folder with a recurrent model, its weights and all."""
+    """A folder with a recurrent model and its weights."""
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(request.param, **SMALL[request.param]))
     model.save_pretrained(tmp_path / "raw")
     return request.param, tmp_path / "raw"
@@ -76,7 +76,7 @@ def test_a_folder_without_a_model_is_known_before_anything_runs(project):
 
 
 def test_the_list_of_recurrent_types_is_transformers_own():
-    """Read off its sources, since importing all of them takes minutes."""
+    """The types are read from the sources, since importing all models takes minutes."""
     models = Path(find_spec("transformers").origin).parent / "models"
 
     def says_so(kind):

@@ -53,7 +53,7 @@ def world(ready, words, table):
 
 
 def answered(words, rows):
-    """Each of ANSWERS to each row: (the row each one answers, their texts, the responses as tokens)."""
+    """Each of ANSWERS to each row: (the row of each answer, their texts, the responses as tokens)."""
     owner = [place for place in range(len(rows)) for _ in ANSWERS]
     texts = [text.format(**row) for row in rows for text in ANSWERS]
     asked = [chat.encode_prompt(words, row["question"]) for row in rows]
@@ -62,7 +62,7 @@ def answered(words, rows):
 
 
 def by_hand(ready, words, row, text):
-    """What the response earns, by the reward that its prompt asks for; the reward model reads one conversation at a time."""
+    """The response's reward, of the kind that its prompt asks for; the reward model reads one conversation at a time."""
     right = float(text.endswith(f"#### {row['answer']}"))
     if row["reward"] == "reward_model":
         scorer = AutoModelForSequenceClassification.from_pretrained(ready / "reward_model")
@@ -89,7 +89,7 @@ def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
 
 
 def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, words, table):
-    """It earned full points while it vanished from the text; the one that ends the answer does vanish."""
+    """Such an answer once earned full points, since the token vanished from the text; only the token that ends the answer vanishes."""
     row = table.iloc[0].to_dict()
     asked, user = chat.encode_prompt(words, row["question"]), words.convert_tokens_to_ids("<|user|>")
     good = chat.encode_response(words, row["solution"])
@@ -175,7 +175,7 @@ def test_samples_belong_to_their_prompts(world, words, table):
 
 
 def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
-    """Against the judge on the text cut off at each line's end; two lines earn nothing more, and the sum is the reward."""
+    """Compared with the judge on the text up to each line's end; two lines add nothing, and the sum is the reward."""
     own = {"verifiable": 1.0, "rubric": 1.0, "reward_model": 0.5}
     rows = table.to_dict("records")[:2]
     texts = ["{solution}", "no idea\n\nnone", "\n{solution}\nAnd so on.", "no line"]
@@ -208,7 +208,7 @@ def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
 
 @pytest.mark.parametrize("seed", [20261120, 2**31 - 1, 2**32 - 1])
 def test_any_seed_will_do(world, seed):
-    """A date is one that people take; torch's seeds have 64 bits, and what is mixed in must not leave them."""
+    """A date is a common seed; torch's seeds have 64 bits, and mixing in other numbers must not exceed them."""
     world.config = config(seed=seed)
     first, again = (world.sample(world.of_step(1, 2), 2, 1) for _ in range(2))
     assert torch.equal(first.completions.tokens, again.completions.tokens)

@@ -1,4 +1,4 @@
-"""What all stages that train a policy by reward do alike, on tiny models."""
+"""The common behaviour of all stages that train a policy by reward, on tiny models."""
 
 import json
 import shutil
@@ -83,7 +83,7 @@ def test_the_seed_decides(ready, trained, tmp_path, stage):
     ("keep", "scores", "kept"), [("best", (1, 3, 2), 1), ("best", (3, 1, 2), 0), ("last", (3, 2, 1), 2)]
 )
 def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
-    """Evaluated before step 1 and after steps 2 and 4, which are made to find what is asked for here."""
+    """The policy is evaluated before step 1 and after steps 2 and 4, with prescribed results."""
     seen = []
 
     def evaluate(trainee):
@@ -98,7 +98,7 @@ def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
 
 
 def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
-    """Judged again, from the saved model alone."""
+    """The saved model alone is judged again."""
     train("grpo", ready, tmp_path, keep="best", evaluate_every=1, learning_rate=0.02)
     curve, config = pd.read_csv(tmp_path / "curve.csv"), configured("grpo")
     found = {}
@@ -114,7 +114,7 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
 
 
 def test_validation_draws_by_a_seed_that_no_step_has(ready, tmp_path, monkeypatch):
-    """Else a step's luck and its measurement would be one draw."""
+    """Otherwise the samples of a step would also measure it."""
     seeds, sample = {"step": [], "validation": []}, Environment.sample
 
     def noted(self, places, samples, draw):
@@ -130,7 +130,7 @@ def test_validation_draws_by_a_seed_that_no_step_has(ready, tmp_path, monkeypatc
 
 
 def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monkeypatch):
-    """Answers to validation problems that are right, wrong but worked, and nothing; the reward is the reward model's."""
+    """Answers to validation problems are right, wrong but with steps, or empty; the reward is the reward model's."""
     model, words = models.load_model(ready / "pretrained"), models.load_tokenizer(ready / "pretrained")
     config = configured("ppo")
     table = validation(ready / "problems/validation.parquet", 3)
@@ -167,7 +167,7 @@ def test_keep_best_without_evaluations_is_refused(stage):
 
 
 def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
-    """One prompt a step, and of four prompts one is of a data set with a reward of its own."""
+    """A step has one prompt, and one of four prompts is from a data set with its own reward."""
     home = tmp_path / "home"
     home.mkdir()
     for name in ("pretrained", "problems", "reward_model"):

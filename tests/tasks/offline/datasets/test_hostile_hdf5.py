@@ -1,4 +1,4 @@
-"""HDF5 files of strangers: what leads out of the file is refused, and a small file does not become a large array."""
+"""HDF5 files from strangers: links out of the file are refused, and a small file cannot become a large array."""
 
 import os
 import time
@@ -102,7 +102,7 @@ def test_a_whole_episode_elsewhere(tmp_path: Path) -> None:
 
 
 def test_parts_of_an_observation_elsewhere(tmp_path: Path) -> None:
-    """They are not found: what is missing then is told by the environment's parts."""
+    """Such parts are not found, and the error names the missing parts of the environment's observation."""
     file = tmp_path / "it.hdf5"
     episodes.write(WHOLE[:1], file)
     with h5py.File(file, "a") as target:
@@ -127,7 +127,7 @@ def test_a_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_what_is_packed_well_is_read(tmp_path: Path) -> None:
-    """Ten million equal rewards, which gzip writes at a thousandth of their size."""
+    """Ten million equal rewards, which gzip compresses to a thousandth of their size."""
     file = tmp_path / "it.hdf5"
     with h5py.File(file, "w") as target:
         target.create_dataset("rewards", data=np.ones(10**7, np.float32), compression="gzip", compression_opts=9)

@@ -11,7 +11,7 @@ from tests.tasks.foreign import INF, NAN, WHOLE, equal, hopper, with_value
 
 
 def flat(path, whole, *, tail=0, following=True, **changes):
-    """A file as D4RL has them."""
+    """A file in D4RL's form."""
     arrays = {
         "observations": np.concatenate([one.observations[:-1] for one in whole]),
         "actions": np.concatenate([one.actions for one in whole]),
@@ -68,7 +68,7 @@ def test_ends_written_as_numbers(tmp_path):
 
 
 def test_actions_come_to_lie_in_our_box(tmp_path):
-    """Pendulum takes -2 to 2; what lies beyond by rounding alone is what the environment would have made of it."""
+    """Pendulum takes -2 to 2; an action beyond that by rounding alone is clipped, as the environment would do."""
     whole = [episode(np.zeros((4, 3)), np.array([[-2.0], [1.0], [2 + 1e-6]]), np.zeros(3), True)]
     (found,) = imported.d4rl(flat(tmp_path / "it.hdf5", whole), "Pendulum-v1")
     assert found.actions[:, 0].tolist() == [-1, 0.5, 1]
@@ -85,7 +85,7 @@ def test_actions_come_to_lie_in_our_box(tmp_path):
     ],
 )
 def test_actions_that_the_environment_does_not_have_are_refused_when_read(environment, size, action, told, tmp_path):
-    """Two actions' 7 would be no row of a table, and a torque of 7 is not one of 2."""
+    """With two discrete actions a 7 has no row in a table, and a torque of 7 is not clipped to 2."""
     fine = np.zeros_like(np.array([action, action, action]))
     actions = fine.copy()
     actions[1] = action

@@ -42,7 +42,7 @@ def buffers(whole):
 
 
 def test_minari_is_read_as_minari_wrote_it(tmp_path, monkeypatch):
-    """One observation more than actions: the true last one, where others shift observations against actions."""
+    """There is one observation more than actions, the true last one; a common mistake shifts observations against actions."""
     folder = by_minari("hopper/test-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
     found = imported.minari(folder, "Hopper-v5")
     assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
@@ -116,7 +116,7 @@ def test_a_return_that_is_no_number(tmp_path, monkeypatch):
 
 
 def test_an_environment_of_another_name_is_told_though_the_shapes_fit(tmp_path, monkeypatch):
-    """HalfCheetah and Walker2d look alike: 17 numbers seen, 6 done. Versions of one environment are not told apart."""
+    """HalfCheetah and Walker2d both have observations of 17 numbers and actions of 6. Versions of an environment are not told apart."""
     seen = np.zeros((4, 17))
     walk = [episode(seen, np.zeros((3, 6)), np.zeros(3), False)]
     folder = by_minari("walk-v0", "Walker2d-v5", buffers(walk), monkeypatch, tmp_path)
@@ -176,7 +176,7 @@ def test_a_tuple_of_numbers_is_one_row(tmp_path, monkeypatch):
 
 
 def reached(monkeypatch, root, episodes_=3):
-    """Random play in an environment with goals, as Minari itself writes it; and the same observations, flattened by Gymnasium."""
+    """Random play in an environment with goals, written by Minari, and the same observations, flattened by Gymnasium."""
     env, rng = gymnasium.make(goal.NAME), np.random.default_rng(0)
     whole, rows = [], []
     for seed in range(episodes_):
@@ -272,7 +272,7 @@ def test_images_are_read_unless_in_jpeg(jpeg, tmp_path, monkeypatch):
 
 
 def test_ours_come_back_as_they_are(tmp_path):
-    """Their actions lie in [-1, 1] already: Pendulum's own, of -2 to 2, would be halved."""
+    """Their actions already lie in [-1, 1]; Pendulum's own, from -2 to 2, would be halved."""
     ours = [episode(np.zeros((3, 3)), np.array([[-1.0], [0.5]]), np.ones(2), False)]
     stored.write(tmp_path / "it", "Pendulum-v1", ours, Reference(0, 1), {})
     (found,) = imported.minari(tmp_path / "it", "Pendulum-v1")

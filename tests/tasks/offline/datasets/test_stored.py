@@ -16,7 +16,7 @@ from tasks.offline.environments.rollouts import as_player, play
 
 
 class Chance:
-    """Any action of the space."""
+    """A policy of random actions."""
 
     def __init__(self, environment):
         self.spaces, self.generator = simulators.spaces_of(environment), torch.Generator().manual_seed(0)
@@ -65,7 +65,7 @@ def test_written_and_read(environment, tmp_path):
 
 
 def test_a_truncated_episode_keeps_its_true_next_observation_and_is_not_terminated(tmp_path):
-    """The walk is cut where it stands: what comes next is the node that it went to, and worth something."""
+    """The walk is cut off: its next observation is the node that it went to, whose value is not 0."""
     whole = [one for one in played("graph", 20) if one.truncations[-1]]
     write(tmp_path / "it", "graph", whole, REFERENCE, {})
     transitions = read(tmp_path / "it").transitions

@@ -44,7 +44,7 @@ def test_another_episode_is_another_picture():
 
 
 def test_an_episode_takes_its_own_time(monkeypatch):
-    """Frames left out lengthen the others' time: 200 steps at 50 a second are 4 s, however few frames show them."""
+    """If frames are left out the others last longer: 200 steps at 50 a second take 4 s, however few frames show them."""
     for limit in (rendering.FRAMES, 10):
         monkeypatch.setattr(rendering, "FRAMES", limit)
         camera = rendering.Camera()

@@ -15,7 +15,7 @@ def policy(environment, seed=0):
 
 
 def alone(environment, policy, seed):
-    """One episode, by the plain loop that everybody writes."""
+    """One episode, played by a plain loop."""
     scene = simulators.make(environment)
     seen, _ = scene.reset(seed=seed)
     rewards, ended = [], False
@@ -66,7 +66,7 @@ def test_returns_and_lengths_by_hand():
 
 
 class Counting:
-    """Remembers everything it is told."""
+    """A policy that records its calls."""
 
     def __init__(self):
         self.told = []

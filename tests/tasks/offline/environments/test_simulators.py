@@ -190,7 +190,7 @@ def test_observations_without_a_fixed_length_are_not_supported(monkeypatch):
 
 
 def test_what_is_not_finite_is_not_clipped():
-    """Infinity is no action of Pendulum's, though 2 is what a very large number stands for."""
+    """Infinity is no valid action in Pendulum, though a very large number is clipped to 2."""
     actions = make("Pendulum-v1").inward(np.array([[np.inf], [-np.inf], [np.nan], [9.0]]))
     np.testing.assert_array_equal(actions[:, 0], [np.inf, -np.inf, np.nan, 1])
 
@@ -199,7 +199,7 @@ def test_what_is_not_finite_is_not_clipped():
     ("environment", "action", "steps"), [("CliffWalking-v1", 3, LONGEST), ("MountainCar-v0", 1, 200)]
 )
 def test_who_stays_put_is_truncated_in_the_end(environment, action, steps):
-    """Gymnasium sets CliffWalking no limit; where it sets one, that one holds."""
+    """Gymnasium has no step limit for CliffWalking; where it has one, that limit holds."""
     env = make(environment)
     env.reset(seed=0)
     ends = [env.step(action)[2:4] for _ in range(steps)]
@@ -231,7 +231,7 @@ def register():
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of somebody's on Python's path, that registers an environment when it is imported, or when it is asked to."""
+    """A foreign package on Python's path that registers an environment on import, or by its entry point."""
 
     def made(module, name, now="register()"):
         (tmp_path / f"{module}.py").write_text(PACKAGE.format(name=name, now=now))
@@ -295,7 +295,7 @@ def test_a_module_that_breaks_is_one_clear_line(package):
 
 @pytest.mark.parametrize("module", ["came_with_data", "data_of.theirs"])
 def test_what_stands_in_the_working_directory_is_not_run(module, tmp_path, monkeypatch):
-    """Not a file beside params.yaml, nor one in a folder of data: `python -m` has both on its path."""
+    """Neither a file beside params.yaml nor one in a data folder is run, though `python -m` has both on its path."""
     file = tmp_path / f"{module.replace('.', '/')}.py"
     file.parent.mkdir(exist_ok=True)
     file.write_text("raise AssertionError('it ran')")

@@ -29,7 +29,7 @@ LONGEST = GRAPH.distances[GRAPH.successors]  # away from the goal: it never arri
 
 
 def lost():
-    """Starts from which the policy that shuns the goal never comes to it, by following it."""
+    """Starts from which the policy that avoids the goal never reaches it, found by following the policy."""
     found = []
     for start in GRAPH.starts:
         node = start
@@ -44,7 +44,7 @@ def played(policy):
 
 
 def test_a_walk_goes_on_past_the_time_limit_as_q_values_have_it():
-    """By hand: what never arrives is worth -1 / (1 - gamma), not what the first ten steps brought."""
+    """By hand: a walk that never arrives is worth -1 / (1 - gamma), not the rewards of its first ten steps."""
     policy = towards(LONGEST)
     seen = played(policy)
     assert lost().any()
@@ -78,7 +78,7 @@ def test_without_a_discount_it_is_told_how_much_was_cut_off():
 
 @pytest.mark.parametrize("policy", [SHORTEST, LONGEST], ids=["shortest", "never there"])
 def test_the_graph_s_true_value_is_reached_within_the_tolerance(policy, tmp_path):
-    """From random walks, that show every edge."""
+    """The data are random walks that use every edge."""
     recording = stored.read(record(tmp_path / "graph-300", "graph", 300))
     data = recording.transitions
     edges = 3 * data.observations.argmax(1) + data.actions

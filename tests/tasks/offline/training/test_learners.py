@@ -90,7 +90,7 @@ class Killed(Exception):
 
 
 def until_killed(step, taken):
-    """The algorithm's fit, killed once at the given step of all that are taken."""
+    """The algorithm's fit, killed once at the given step, counted over all trainings."""
     fit = algorithm.fit
 
     def watched(*arguments, **options):
@@ -135,7 +135,7 @@ def test_a_resumed_training_does_not_start_again(data, tmp_path, monkeypatch, ca
 
 
 def test_what_was_trained_before_the_kill_is_not_trained_again(data, tmp_path, monkeypatch):
-    """Checkpoints on the way come too seldom here: only what ended has one."""
+    """Checkpoints within a training are too rare here: only finished trainings have one."""
     whole, taken = hashes(made(data, tmp_path / "whole")[0]), []
     with monkeypatch.context() as patched:
         patched.setattr(algorithm, "fit", until_killed(60, taken))  # of 25 for each of two seeds and two shares
@@ -149,7 +149,7 @@ def test_what_was_trained_before_the_kill_is_not_trained_again(data, tmp_path, m
 
 
 def test_batches_are_drawn_from_the_generator_that_the_checkpoint_keeps(data, tmp_path):
-    """Not from torch's own: its state is another training's as well."""
+    """Not from torch's global generator, whose state other trainings use as well."""
     drawn = []
     draw = torch.randint
 

@@ -10,7 +10,7 @@ STEPS, COPIES = 60, 3
 
 
 def collected(environment, seed=0, parts=(STEPS,)):
-    """The collector after it was asked for `parts`, and the rollouts."""
+    """The collector after it has collected `parts`, and the rollouts."""
     torch.manual_seed(0)
     policy = Behaviour(simulators.spaces_of(environment), [4])
     collector, generator = Collector(environment, COPIES, seed), torch.Generator().manual_seed(seed)
@@ -20,7 +20,7 @@ def collected(environment, seed=0, parts=(STEPS,)):
 
 
 def test_what_follows_is_the_true_next_observation_also_at_an_end():
-    """An edge leads where it leads, though the next row is a new walk's start: resetting in place would lose that."""
+    """The next observation is where the edge leads, though the next row is a new walk's start; a reset in place would lose it."""
     _, (rollout,) = collected("graph")
     nodes, after = rollout.observations.argmax(-1), rollout.next_observations.argmax(-1)
     edges = torch.from_numpy(simulators.GRAPH.successors)[nodes, rollout.actions]
@@ -60,7 +60,7 @@ def test_every_whole_episode_is_kept_until_it_ended():
 
 @pytest.mark.parametrize("rows", [0, 5, 30, STEPS])
 def test_up_to_a_step_there_is_what_had_ended_by_then(rows):
-    """`rows` steps in each of the copies: the same as if no more had been played."""
+    """After `rows` steps in each copy: the same episodes as if no more steps had been played."""
     collector, (rollout,) = collected("graph")
     kept = collector.ended_by(rows * COPIES)
     assert len(kept) == int(rollout.ended[:rows].sum())

@@ -9,7 +9,7 @@ DISCRETE, CONTINUOUS = Spaces(4, 3, discrete=True), Spaces(4, 2, discrete=False)
 
 
 def moved(spaces):
-    """A policy that prefers something."""
+    """A policy with random weights, which prefers some actions."""
     torch.manual_seed(0)
     policy = Behaviour(spaces, [8])
     for parameter in policy.parameters():

@@ -14,7 +14,7 @@ def random(width=24, layers=3, heads=4, dropout=0.0):
 
 
 def as_gpt2(stack):
-    """The same weights in transformers' GPT-2: its matrices stand the other way, with queries, keys and values in one."""
+    """The same weights in transformers' GPT-2: its matrices are transposed, with queries, keys and values in one."""
     width, layers, heads = (stack.sizes[key] for key in ("width", "layers", "heads"))
     sizes = {"n_embd": width, "n_layer": layers, "n_head": heads, "vocab_size": 1, "n_positions": 32}
     silent = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": None, "eos_token_id": None}
