@@ -62,7 +62,16 @@ def test_both_pages_answer_until_ctrl_c(tmp_path: Path) -> None:
         except OSError:
             pass
         command = [sys.executable, "-m", "flows.cli", "ui"]
-        ui = subprocess.Popen(command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, text=True)
+        ui = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # ignored where the tests run in the background
+        )
         assert ui.stdout is not None
         printed = dict(ui.stdout.readline().split() for _ in range(2))
         assert ui.stdout.readline().endswith("Ctrl-C stops both.\n")
