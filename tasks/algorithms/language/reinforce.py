@@ -136,10 +136,9 @@ def _update(
     loss = torch.zeros(())
     for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
         micro_batch = batch.rows(rows).on(policy)
-        part = advantages[rows, : micro_batch.mask.shape[1]].to(micro_batch.mask.device)
-        share = policy_gradient_loss(
-            token_logps(policy, micro_batch, settings.temperature), part, micro_batch.mask, len(batch)
-        )
+        mask = micro_batch.mask
+        logps = token_logps(policy, micro_batch, settings.temperature)
+        share = policy_gradient_loss(logps, advantages[rows, : mask.shape[1]].to(mask.device), mask, len(batch))
         share.backward()
         loss = loss + share.detach().cpu()
     return {"loss": loss.item(), "grad_norm": _step(optimizer, loss)}
@@ -152,14 +151,9 @@ def _fit_critic(
     tokens, loss = batch.mask.sum(), torch.zeros(())
     for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
         micro_batch = batch.rows(rows).on(critic)
-        errors = (
-            critic(micro_batch) - returns[rows, : micro_batch.mask.shape[1]].to(micro_batch.mask.device)
-        ) * micro_batch.mask
-        share = (
-            masked_mean(errors.square(), micro_batch.mask)
-            * (micro_batch.mask.sum() / tokens.to(micro_batch.mask.device))
-            / 2
-        )
+        mask = micro_batch.mask
+        errors = (critic(micro_batch) - returns[rows, : mask.shape[1]].to(mask.device)) * mask
+        share = masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2
         share.backward()
         loss = loss + share.detach().cpu()
     _step(optimizer, loss)
