@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flows.params.files import PARAMS, ParameterError, find_root, parse, read_text
+from flows.params.files import PARAMS, ParameterError, find_root, params, read_text
 
 FLOWS = ("language", "offline")
 STAGE = re.compile(r"^  ([^\s#:]+):\s*$", re.MULTILINE)
@@ -61,7 +61,7 @@ def _stages() -> Iterator[str]:
 def _keys() -> Iterator[tuple[str, Any]]:
     if root := _root():
         try:
-            yield from _below(parse(read_text(root / PARAMS), PARAMS))
+            yield from _below(params(read_text(root / PARAMS)))
         except ParameterError:
             return
 

@@ -55,8 +55,8 @@ class Row:
         step, total = self.last.step, self.last.total
         if step is None or total is None or self.first_step is None or step >= total:
             return None
-        steps_since, since = step - self.first_step[0], now - self.first_step[1]
-        return since / steps_since * (total - step) if steps_since > 0 and since >= 1 else None
+        count, elapsed = step - self.first_step[0], now - self.first_step[1]
+        return elapsed / count * (total - step) if count > 0 and elapsed >= 1 else None
 
 
 class Lines:
@@ -67,7 +67,7 @@ class Lines:
         self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned}
         self.width = max((len(name) for name in self.rows), default=0)
         self.late = sum(stage.reason is not None for stage in planned)
-        self.told: dict[str, float] = {}
+        self.last_shown: dict[str, float] = {}
         self.lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -88,10 +88,10 @@ class Lines:
             row.update(event, now)
             progress = row.last.state == "running" and event.step is not None
             if changed:
-                self.told[event.stage] = now
+                self.last_shown[event.stage] = now
                 self.line(row, self.about(row))
-            elif progress and now - self.told.get(event.stage, now) >= PROGRESS_SECONDS:
-                self.told[event.stage] = now
+            elif progress and now - self.last_shown.get(event.stage, now) >= PROGRESS_SECONDS:
+                self.last_shown[event.stage] = now
                 self.line(row, steps(row, now))
 
     def line(self, row: Row, about: str) -> None:

@@ -55,7 +55,7 @@ class Coordinator:
     def execute(
         self, name: str, watch: Watcher, environ: Mapping[str, str] | None = None, force: bool = False
     ) -> StageResult:
-        """Bring one stage up to date; its upstream must be. A failure is told in the result, never raised."""
+        """Bring one stage up to date; its upstream must be so already. A failure is part of the result, never raised."""
         if self._runner.stopped:
             return StageResult(name, "skipped", "the run was stopped")
         started = time.monotonic()

@@ -108,12 +108,12 @@ class _Reports:
     """Passes on each new last line of a progress file once."""
 
     def __init__(self, file: Path, tell: Progress) -> None:
-        self.file, self.tell, self.told = file, tell, b""
+        self.file, self.tell, self.last = file, tell, b""
 
     def look(self, seconds: float) -> None:
         *_, newest = [b"", *self.file.read_bytes().rpartition(b"\n")[0].splitlines()]
-        if newest != self.told:
-            self.told = newest
+        if newest != self.last:
+            self.last = newest
             report = json.loads(newest)
             self.tell(report["step"], report["total"], seconds)
 

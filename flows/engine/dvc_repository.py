@@ -1,4 +1,4 @@
-"""DVC's view of the repository; what a person may have broken in it is told in one line.
+"""DVC's view of the repository. A broken file or a missing folder is reported in one line.
 
 The engine calls DVC's internal interface in the modules named dvc_*, and changes it in one place, `params_read_once`
 below. Both were written for DVC 3.67; tests/flows/engine/test_dvc_interface.py fails where another version does not fit.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PlanError(Exception):
-    """Wrong use or a broken file, told in one line: the file, key or stage, and what was expected."""
+    """Wrong use or a broken file. The text is one line: the file, key or stage, and what was expected."""
 
 
 def open_repo(root: Path) -> "Repo":

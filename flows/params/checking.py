@@ -1,4 +1,4 @@
-"""params.yaml checked against the stages' own Configs; each fault is told in one line.
+"""params.yaml checked against the stages' own Configs. Each fault is reported in one line.
 
 Only a stage's Config is imported, so a misspelt or mistyped parameter is found at once, by the class that the stage
 itself uses.

@@ -71,8 +71,8 @@ def preset(root: Path, types: Sections, name: str) -> list[Edit]:
     path = root / PRESETS / f"{name}.yaml"
     if path.name != f"{name}.yaml" or not path.is_file():  # no name may lead out of that folder
         names = sorted(file.stem for file in (root / PRESETS).glob("*.yaml"))
-        names_there = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
-        raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {names_there}")
+        known = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
+        raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {known}")
     laid = _Laid(f"{PRESETS}/{name}.yaml", read_text(path), types)
     values = parse(laid.text, laid.source)
     if not isinstance(values, dict) or not values:

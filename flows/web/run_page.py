@@ -42,7 +42,7 @@ STYLE = """
 
 
 def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> list[Path]:
-    """Write the pages of each report that the run brought up to date to the root; returns their paths."""
+    """Write to the root the pages of each report that is up to date after the run; returns their paths."""
     good = {result.stage for result in results if result.state in ("ran", "restored", "up-to-date")}
     written = []
     for report in good.intersection(REPORTS):

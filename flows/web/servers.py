@@ -17,7 +17,7 @@ QUIET = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "PREFECT_SERVE
 def serve(root: Path, console: Console, port: int | None = None) -> int:
     """Start the pages, print their addresses, and stay until Ctrl-C or until one of them ends (then 1).
 
-    They listen on `port` and the next one. Without `port` they take their usual ports, or free ones if those are taken.
+    They listen on `port` and the next one. Without `port` they use 4200 and 5000, and any free port in place of one in use.
     """
     mlflow_store.open_store(root)  # the database is created if missing, and checked
     (root / mlflow_database.ARTIFACTS).mkdir(parents=True, exist_ok=True)

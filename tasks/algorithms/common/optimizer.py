@@ -29,7 +29,7 @@ def check_finite(what: str, value: float) -> None:
 
 
 class Trainable(Protocol):
-    """A module whose head can be told from its body."""
+    """A module whose output head is known, as the optimizer needs it."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All weights."""

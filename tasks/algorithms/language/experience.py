@@ -67,7 +67,7 @@ def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Te
     """The responses `rows` (long) in parts of at most `size`, cut so that few tokens are padded or read twice.
 
     A prompt is read once in each part that has one of its responses. With short prompts it is best to group responses of
-    similar length, with long prompts to group each prompt's responses. The grouping with fewer tokens is taken.
+    similar length, with long prompts to group each prompt's responses. The function chooses the grouping with fewer tokens.
     """
     if not len(rows):
         return ()

@@ -32,7 +32,7 @@ def edges(results: Results) -> list[str]:
 
 
 def _start(results: Results) -> Iterator[str]:
-    """What the baseline brought over the first policy."""
+    """What the baseline gained over the first policy."""
     first, base = next(iter(results.judged)), results.judged[results.baseline]["strict_greedy"]
     if first == results.baseline:
         yield f"{first} comes first: its greedy answers are right on {text('strict', base)} of the problems."

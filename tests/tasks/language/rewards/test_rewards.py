@@ -98,6 +98,8 @@ def test_every_name_is_of_a_reward():
 
 
 def test_the_order_of_the_weights_is_none_of_the_sum(verifier):
-    weights = {"verifiable": 0.1, "rubric": 0.7, "format": 0.3}
-    one, other = (rewards(FOUR, dict(order), verifier) for order in (weights.items(), reversed(weights.items())))
+    """3 + 3 + 1e8 is 1e8 + 8 in single precision, and 3 + 1e8 + 3 is 1e8."""
+    weights = {"verifiable": 3.0, "format": 3.0, "reward_model": 1.0}
+    orders, scores = (list(weights), ["verifiable", "reward_model", "format"]), torch.full((4,), 1e8)
+    one, other = (rewards(FOUR, {name: weights[name] for name in order}, verifier, scores) for order in orders)
     assert torch.equal(one.total, other.total)
