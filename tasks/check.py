@@ -35,6 +35,8 @@ from tasks.offline.reporting import measurements
 TABLES: dict[str, type[Table]] = {
     "preferences/train.parquet": Comparisons,
     "preferences/test.parquet": Comparisons,
+    "demonstrations/train.parquet": Demonstrations,
+    "demonstrations/validation.parquet": Demonstrations,
     "train.parquet": Problems,
     "validation.parquet": Problems,
     "test.parquet": Problems,

@@ -71,11 +71,13 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with problems/, corpus/, tokenizer/ and pretrained/, a model of some thousand weights."""
-    from tasks.language import corpus, pretrained, problems, tokenizer
+    """A folder with problems/, demonstrations/, corpus/, tokenizer/ and pretrained/, a model of some thousand weights."""
+    from tasks.language import corpus, demonstrations, pretrained, problems, tokenizer
 
     home = tmp_path_factory.mktemp("made")
     problems.run(tiny(problems.ProblemsConfig, "problems"), home, home / "problems")
+    own = demonstrations.DemonstrationsConfig.model_validate(PARAMS["demonstrations"])
+    demonstrations.run(own, home / "problems", home, home / "demonstrations")
     corpus.run(tiny(corpus.CorpusConfig, "corpus"), home / "problems", home / "corpus")
     tokenizer.run(tiny(tokenizer.TokenizerConfig, "tokenizer"), home / "corpus", home / "problems", home / "tokenizer")
     config = tiny(pretrained.PretrainedConfig, "pretrained")

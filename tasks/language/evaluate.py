@@ -24,7 +24,7 @@ from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
-from tasks.language.data import chat
+from tasks.language.data import chat, prompts
 from tasks.language.reporting import measures
 from tasks.language.rewards import answers, reward_model_files, rubric
 from tasks.language.rewards.verifier import Verifier
@@ -123,7 +123,7 @@ def best_temperature(accuracies: Mapping[float, Estimate]) -> float:
 
 
 def _encode(loaded: Models, asked: pd.DataFrame) -> list[list[int]]:
-    return [chat.encode_prompt(loaded.tokenizer, question) for question in asked["question"]]
+    return prompts.encode_rows(loaded.tokenizer, tables.records(asked))
 
 
 def _generations(

@@ -18,7 +18,7 @@ from tasks.common.errors import ConfigError
 from tasks.common.tables import Record
 from tasks.common.tracking import Row, log_table, progress
 from tasks.language.configs.rejection_sft import RejectionSftConfig
-from tasks.language.data import chat
+from tasks.language.data import chat, forms
 from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.language.training.environment import Environment, judging
 from tasks.stage import Metrics, main
@@ -50,7 +50,8 @@ def run(
         raise ConfigError(
             f"params.yaml: rejection_sft.minimum_reward: no answer earned {config.minimum_reward}; lower it"
         )
-    log_table(pd.DataFrame(kept[:40])[["prompt", "response"]], "selected.json")
+    shown = [{"prompt": one["row"]["question"], "response": one["response"]} for one in kept[:40]]
+    log_table(pd.DataFrame(shown), "selected.json")
     steps = batches_per_run(len(kept), config.batch_size, config.epochs)
     optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.05)
 
@@ -66,8 +67,8 @@ def run(
     with resumable("rejection_sft", config, policy, mixture, reward_model) as training:
         tables.write_curves(training.run(fit, {"model": model, "optimizer": optimizer}, steps), curves)
         models.save_model(model, tokenizer, out)
-        columns = ["problem_id", "prompt", "response"]
-        tables.write(Demonstrations, pd.DataFrame(kept)[columns], out / "selected.parquet")
+        selection = [forms.demonstrated(one["row"], one["response"]) for one in kept]
+        tables.write(Demonstrations, pd.DataFrame(selection), out / "selected.parquet")
     return metrics
 
 
@@ -97,8 +98,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
             place = places[int(batch.owner[row])]
             kept.append(
                 {
-                    "problem_id": drawn.rows[place]["prompt_id"],
-                    "prompt": drawn.rows[place]["question"],
+                    "row": {**drawn.rows[place], "problem_id": drawn.rows[place]["prompt_id"]},
                     "response": texts[row],
                     "asked": drawn.encoded[place],
                     "tokens": tokens[row],

@@ -31,7 +31,7 @@ def cross_entropy(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     Token t + 1 is predicted at position t: logits (B, T - 1, V) against tokens (B, T - 1).
     """
     batch = batch.on(model)
-    logits = model(input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False).logits
+    logits = model(**batch.inputs(), use_cache=False).logits
     wanted = batch.response[:, 1:]
     picked, targets = logits[:, :-1][wanted].float(), batch.tokens[:, 1:][wanted]
     loss = torch.nn.functional.cross_entropy(picked, targets)

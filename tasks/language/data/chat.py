@@ -62,7 +62,9 @@ def end_token(tokenizer: Tokenizer) -> int:
     return _end_token(tokenizer, tokenizer.chat_template, tokenizer.eos_token_id)
 
 
-def check_positions(model: PretrainedModel, lengths: Sequence[int], what: str, more: int = 0, why: str = "") -> None:
+def check_positions(
+    model: PretrainedModel, lengths: Sequence[int], what: str, more: int = 0, why: str = "", limited_by: str = ""
+) -> None:
     """DataError with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's positions.
 
     Otherwise learned positions would be read past their end, and rotary ones would go beyond what the model was trained on
@@ -75,6 +77,7 @@ def check_positions(model: PretrainedModel, lengths: Sequence[int], what: str, m
         raise DataError(
             f"{model.name_or_path}: the model has {limit} positions (config.json: max_position_embeddings), but the longest of "
             f"{what} has {longest} tokens{then}; expected at most {limit}"
+            + (f": set {limited_by}" if limited_by else "")
         )
 
 

@@ -13,7 +13,7 @@ from tasks.algorithms.language.sequences import batches_per_run, shuffled
 from tasks.common import tables
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.data import chat
+from tasks.language.data import chat, prompts
 from tasks.language.tables.preferences import STRENGTHS
 
 STRONG = (STRENGTHS[0], STRENGTHS[-1])
@@ -29,7 +29,8 @@ class ComparisonSet:
         self.owner: list[int] = []  # of each answer: the prompt
         self.groups: list[list[tuple[int, int, bool]]] = []  # of each prompt: chosen, rejected, strong
         for _, group in table.groupby("prompt_id", sort=True):
-            self.asked.append(chat.encode_prompt(tokenizer, group["prompt"].iloc[0]))
+            first = group.iloc[0]
+            self.asked.append(prompts.encode(tokenizer, first["prompt"], first.get("history", "")))
             known: dict[tuple[int, ...], int] = {}
             pairs = []
             for row in tables.records(group):

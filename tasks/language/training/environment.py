@@ -22,7 +22,7 @@ from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.policies import RewardName, SamplingConfig
-from tasks.language.data import chat
+from tasks.language.data import chat, prompts
 from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.verifier import Verifier
 
@@ -111,7 +111,7 @@ class Environment:
     ) -> None:
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rows = tables.records(table)
-        self.encoded = [chat.encode_prompt(tokenizer, row["question"]) for row in self.rows]
+        self.encoded = prompts.encode_rows(tokenizer, self.rows)
         lengths = [*map(len, self.encoded)]
         for model in (policy, judge.scorer):
             if model is not None:

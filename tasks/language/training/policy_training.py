@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from tasks.common.checkpoints import Best, Stateful, Training, resumable
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
-from tasks.language.tables.problems import Problems, Prompts
+from tasks.language.tables.problems import Prompts
 from tasks.language.training import environment
 from tasks.language.training.environment import Environment, judging
 from tasks.stage import Metrics
@@ -33,11 +32,10 @@ METRICS = {  # besides the algorithm's
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a policy stage reads: the SFT model, the prompts, the problems (for validation), the reward model."""
+    """Where a policy stage reads: the SFT model, the prompts (to train on, and to validate with), the reward model."""
 
     policy: Path
     mixture: Path
-    problems: Path
     reward_model: Path
 
 
@@ -139,7 +137,7 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
     torch.manual_seed(config.seed)
     policy, tokenizer = models.load_model(sources.policy), models.load_tokenizer(sources.policy)
     prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
-    held_out = validation(sources.problems / "validation.parquet", config.evaluate_prompts)
+    held_out = tables.read(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
     kinds = {*prompts["reward"], *held_out["reward"]}
     with (
         judging(config.reward, kinds, tokenizer, sources.reward_model) as judge,
@@ -148,9 +146,3 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
         training = Environment(policy, tokenizer, prompts, judge, config)
         validating = Environment(policy, tokenizer, held_out, judge.grading(), config)
         yield Trainee(config, policy, tokenizer, training, validating, checkpoints)
-
-
-def validation(path: Path, count: int) -> pd.DataFrame:
-    """The first validation problems as prompts (schema Prompts), judged as the stage itself says."""
-    table = tables.read(Problems, path).head(count)
-    return table.rename(columns={"problem_id": "prompt_id"}).drop(columns="steps").assign(dataset="", reward="policy")

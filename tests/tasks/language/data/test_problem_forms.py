@@ -2,9 +2,9 @@ import json
 
 import datasets
 import pytest
+from tasks.language.data.gsm8k import from_gsm8k, read_hub, read_jsonl
 
 from tasks.common.errors import StageError
-from tasks.language.data.gsm8k import from_gsm8k, read_hub, read_jsonl
 
 ROW = {"question": "How many are 2 and 1?", "answer": "2 + 1 = 3\n#### 3"}
 
