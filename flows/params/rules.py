@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tasks.language.configs.mixture import MixtureConfig
     from tasks.language.configs.policies import SamplingConfig
     from tasks.language.configs.pretrained import PretrainedConfig
-    from tasks.language.configs.report import ReportConfig
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.offline.configs.behaviour import BehaviourConfig
     from tasks.offline.configs.offline_report import OfflineReportConfig
@@ -95,13 +94,6 @@ def references(configs: Configs) -> Iterator[Fault]:
     for rule in (recorded_in, learned_from, trained_on):
         with suppress(KeyError):  # another repository may lack the section
             yield from rule(configs)
-
-
-def reported_policies(given: Given, own: "ReportConfig") -> Iterator[Fault]:
-    """The report compares only policies that are evaluated."""
-    known = [name.partition("@")[2] for name in given.stages if name.startswith("evaluate@")]
-    for name in own.policies:
-        yield from _one_of(name, known, "policies that dvc.yaml evaluates", "policies")
 
 
 def model_to_start_from(given: Given, own: "PretrainedConfig") -> Iterator[Fault]:
@@ -218,7 +210,6 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
 
 RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
-    ("report", reported_policies),
     ("responses", passed_over),
     ("mixture", passed_over),
     ("mixture", mixed_files),

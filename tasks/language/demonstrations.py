@@ -11,7 +11,7 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
-from tasks.language.data.rows import Row, parsed, read_files, read_hub
+from tasks.language.data.rows import Row, held_out, parsed, read_files, read_hub
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
 
@@ -19,7 +19,7 @@ METRICS = {
     "train": "The number of conversations or texts to learn from.",
     "validation": "The number of conversations or texts that are held out, by which the held-out loss is measured.",
     "duplicates": "The number of rows that were left out, since they repeat another one word for word.",
-    "leaked": "The number of rows that were left out, since they ask a validation or test problem.",
+    "leaked": "The number of rows that were left out, since they ask a validation or test problem, or open as a held-out row does.",
 }
 
 
@@ -33,8 +33,9 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
         unique = list({(row["messages"], row["text"]): row for row in found}.values())
         asked = held_out_questions(problems)
         kept = [row for row in unique if not asked & set(questions(row))]
-        duplicates, leaked = len(found) - len(unique), len(unique) - len(kept)
         train, validation = split(config, kept, config.path if config.source == "files" else config.hub_id)
+        duplicates = len(found) - len(unique)
+        leaked = len(unique) - len(train) - len(validation)
     for name, part in (("train", train), ("validation", validation)):
         tables.write(Demonstrations, pd.DataFrame(part), out / f"{name}.parquet")
     tracking.log_table(pd.DataFrame(train[:20]), "demonstrations.json")
@@ -78,20 +79,28 @@ def held_out_questions(problems: Path) -> set[str]:
 
 
 def split(config: DemonstrationsConfig, found: list[Record], source: str) -> tuple[list[Record], list[Record]]:
-    """Training and validation rows in random order; all rows that open with the same turn are on one side."""
+    """Training and validation rows in random order; rows that open with the same turn are on one side.
+
+    Rows of files whose names say so (rows.HELD_OUT) are validation; where there are none, a share of the opening turns is drawn.
+    """
     rng = random.Random(config.seed)
     opened: dict[str, list[Record]] = {}
     for row in found:
-        turns = questions(row)
-        opened.setdefault(turns[0] if turns else row["text"], []).append(row)
+        opened.setdefault(next(iter(questions(row)), row["text"]), []).append(row)
     groups = list(opened.values())
     rng.shuffle(groups)
-    count = max(1, round(config.validation_share * len(groups)))
-    if len(groups) <= count:
+    named = [any(held_out(row["demonstration_id"]) for row in group) for group in groups]
+    if not 0 < sum(named) < len(groups):
+        named = [number < max(1, round(config.validation_share * len(groups))) for number in range(len(groups))]
+        validation = [row for group, held in zip(groups, named, strict=True) if held for row in group]
+    else:
+        validation = [row for group in groups for row in group if held_out(row["demonstration_id"])]
+    train = [row for group, held in zip(groups, named, strict=True) if not held for row in group]
+    if not train or not validation:
         raise DataError(
             f"{source}: {len(groups)} different prompts; expected at least 2, one to learn from and one to hold out"
         )
-    return [row for group in groups[count:] for row in group], [row for group in groups[:count] for row in group]
+    return train, validation
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.configs.mixture import Dataset, MixtureConfig
 from tasks.language.data import problem_forms
-from tasks.language.data.rows import read_files, read_hub
+from tasks.language.data.rows import read_hub, read_training_files
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.stage import Metrics, main
 
@@ -77,7 +77,7 @@ def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path
     if dataset.source == "problems":
         return tables.records(tables.read(Problems, problems / "train.parquet").iloc[config.skip :])
     if dataset.source == "file":
-        return problem_forms.read(read_files(raw / dataset.location))
+        return problem_forms.read(read_training_files(raw / dataset.location))
     revision, split = str(dataset.hub_revision), str(dataset.hub_split)
     return problem_forms.read(read_hub(dataset.location, dataset.hub_config, revision, split))
 

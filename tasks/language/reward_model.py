@@ -44,7 +44,7 @@ METRICS = {
 
 
 def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
-    """Start from `policy`; write the model, calibration.csv beside it, and the curve to `curves`."""
+    """Start from `policy`; write the model, calibration.csv and curve.csv beside it, and the curve to `curves`."""
     torch.manual_seed(config.seed)
     tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
     model = untrained(config, policy, generator)
@@ -73,6 +73,7 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
         tables.write_curves(rows, curves)
         models.save_model(model, tokenizer, out)
+        tables.write_curves(rows, out / "curve.csv")  # for the report, which reads the model's folder
         found = margins()
         tables.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")
         held_out = test.batches(config.prompts_per_batch, 1, config.seed)

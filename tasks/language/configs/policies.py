@@ -9,6 +9,9 @@ from tasks.common.config import Config, Idle, Seed
 # What a response can be paid for; tasks/language/rewards/rewards.py explains each.
 RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
 
+# The stages whose models are evaluated and reported.
+PolicyName = Literal["pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo"]
+
 
 def _one_counts(weights: dict[str, float]) -> dict[str, float]:
     if not any(weights.values()):

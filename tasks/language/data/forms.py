@@ -74,6 +74,8 @@ def pair(row: Mapping[str, Any]) -> Pair:
     if "chosen" not in row or "rejected" not in row:
         raise ValueError(f"expected columns {PAIRS}; got {columns(row)}")
     prompt = as_turns(row["prompt"], "prompt", "user") if row.get("prompt") is not None else []
+    if prompt and isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
+        prompt = [*conversation(history, "history"), *prompt]
     sides = {name: as_turns(row[name], name, "assistant") for name in ("chosen", "rejected")}
     for name, turns in sides.items():
         if turns[-1]["role"] != "assistant":
@@ -95,6 +97,11 @@ def pair(row: Mapping[str, Any]) -> Pair:
 
 def conversation(value: object, field: str) -> Conversation:
     """Messages with roles and contents, or ShareGPT's turns `{"from": "human", "value": ..}`; the last with a content."""
+    if isinstance(value, str) and value.lstrip().startswith("["):  # as JSON, which some tables keep
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"field '{field}' is text, and no JSON: {error}") from None
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ValueError(f"field '{field}' is {_kind(value)}; expected a list of messages with role and content")
     return [_message(one, f"{field}[{number}]") for number, one in enumerate(value)]
@@ -210,7 +217,7 @@ def _strong(row: Mapping[str, Any]) -> bool:
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((name for name in names if row.get(name) is not None), None)
+    return next((name for name in names if row.get(name) not in (None, "")), None)
 
 
 def question(content: str) -> Message:

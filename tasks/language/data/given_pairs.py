@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms
-from tasks.language.data.rows import Row, parsed
+from tasks.language.data.rows import Row, held_out, parsed
 
 Prompt = tuple[str, str]  # the question, and its history
 
@@ -26,7 +26,7 @@ class GivenPairs:
 def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> GivenPairs:
     """Read pairs in any of the forms of `forms.pair`.
 
-    Rows of a file whose name begins with `test` are held out. If there are none, a share of the prompts is drawn.
+    Rows of files whose names say so (rows.HELD_OUT) are held out. If there are none, a share of the prompts is drawn.
     DataError names file, line and field, or says that one side of the split would be empty.
     """
     found: dict[Prompt, list[Record]] = {}
@@ -42,11 +42,11 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
             duplicates += 1
         else:
             seen.add(key)
-            found.setdefault(prompt, []).append({**one, "comparison_id": row.name, "held": row.name.startswith("test")})
-            if row.name.startswith("test"):
+            found.setdefault(prompt, []).append({**one, "comparison_id": row.name, "held": held_out(row.name)})
+            if held_out(row.name):
                 named.add(prompt)
-    held_out = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
-    if not held_out or len(held_out) == len(found):
+    kept = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
+    if not kept or len(kept) == len(found):
         raise DataError(
             f"{source}: pairs with {len(found)} different prompts; expected at least 2, one to train on and one to test"
         )
@@ -55,12 +55,20 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     for number, (prompt, pairs) in enumerate(found.items()):
         for one in pairs:
             held = one.pop("held")
-            if prompt in named and held_out is named and not held:
+            if prompt in named and kept is named and not held:
                 leaked += 1
                 continue
-            (test if prompt in held_out else train).append({**one, "prompt_id": f"prompt-{number}"})
-    kept = _common_columns([*train, *test])
-    return GivenPairs(_only(kept, train), _only(kept, test), equal, duplicates, leaked)
+            (test if prompt in kept else train).append({**one, "prompt_id": f"prompt-{number}"})
+    columns = _common_columns([*train, *test])
+    return GivenPairs(_only(columns, train), _only(columns, test), equal, duplicates, leaked)
+
+
+def read_all(rows: Iterable[Row]) -> list[Record]:
+    """The same rows without a split: pairs that nothing is trained on."""
+    found = []
+    for number, row in enumerate(rows):
+        found.append({**parsed(row, _comparison), "comparison_id": row.name, "prompt_id": f"prompt-{number}"})
+    return _only(_common_columns(found), found) if found else []
 
 
 def _comparison(row: Record) -> Record:

@@ -67,7 +67,7 @@ def problem(row: Mapping[str, Any]) -> Record:
 
 def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation, str]:
     """The columns that hold the prompt, the prompt, and the reference response where the same columns hold one."""
-    if (name := next((name for name in forms.TURNS if row.get(name) is not None), None)) is not None:
+    if (name := next((name for name in forms.TURNS if row.get(name) not in (None, "")), None)) is not None:
         turns = forms.conversation(row[name], name)
         solution = str(turns.pop()["content"]) if turns[-1]["role"] == "assistant" else ""
         return (name,), turns, solution
@@ -87,7 +87,9 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
         stem = forms.text({name: asked}, name)
         return (name, "choices"), [forms.question(f"{stem}\n{_choices(choices)}")], ""
     prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
-    return (name,), prompt, ""
+    if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
+        prompt = [*forms.conversation(history, "history"), *prompt]
+    return (name, "history"), prompt, ""
 
 
 def _choices(choices: object) -> str:

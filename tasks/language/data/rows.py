@@ -12,6 +12,7 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
+HELD_OUT = ("test", "validation", "dev", "eval")  # how the names of files begin whose rows are not trained on
 Parsed = TypeVar("Parsed")
 
 
@@ -33,12 +34,39 @@ def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
         raise DataError(f"{row.where}: {error}") from None
 
 
-def read_files(path: Path) -> Iterator[Row]:
-    """The rows of a file, or of all files of a folder by their names."""
-    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES) if path.is_dir() else [path]
-    if not files:
+def files(path: Path) -> list[Path]:
+    """A file, or all files of a folder by their names."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    if not found:
         raise DataError(f"{path}: expected a file, or a folder with files, of type {', '.join(SUFFIXES)}; found none")
-    for file in files:
+    return found
+
+
+def read_files(path: Path) -> Iterator[Row]:
+    """The rows of a file, or of all files of a folder."""
+    for file in files(path):
+        yield from read_file(file)
+
+
+def held_out(name: str) -> bool:
+    """Whether the name of a file, or of a row of it, says that it is not trained on."""
+    return name.startswith(HELD_OUT)
+
+
+def read_training_files(path: Path) -> Iterator[Row]:
+    """The rows of a file, or of a folder's files but for those that are held out by their names."""
+    for file in files(path):
+        if file == path or not held_out(file.name):
+            yield from read_file(file)
+
+
+def read_test_files(path: Path) -> Iterator[Row]:
+    """The rows of a file, or of a folder's held-out files; of all its files where no name says so."""
+    found = files(path)
+    named = [file for file in found if held_out(file.name)]
+    for file in named or found:
         yield from read_file(file)
 
 
