@@ -12,20 +12,27 @@ from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.dpo import DpoConfig
-from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.tables.preferences import Comparisons
 from tasks.stage import Metrics, main
 
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
-CURVES = METRICS = dpo.METRICS
+CURVES = dpo.METRICS
+METRICS = {
+    **CURVES,
+    "truncated": "The number of training pairs that were cut off at max_length; there where it is set.",
+    "dropped": "The number of training pairs that were left out, since they are longer; there where max_length is set.",
+}
 
 
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
     """Train `policy`, which is its own reference; write it to `out`, and the curve to `curves`."""
     torch.manual_seed(config.seed)
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
-    pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
-    pairs.check_positions(model)
+    limit = Limit(config.max_length, config.truncation)
+    pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer, limit)
+    pairs.say_cuts("dpo", limit)
+    pairs.check_positions(model, "dpo.max_length")
     objective = settings_of(config, dpo.Objective)
     reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
     steps = pairs.steps(config.prompts_per_batch, config.epochs)
@@ -39,7 +46,8 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
         curve = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
         tables.write_curves(curve, curves)
         models.save_model(model, tokenizer, out)
-    return tables.final_metrics(curve)
+    cuts = {} if config.max_length is None else {"truncated": pairs.truncated, "dropped": pairs.dropped}
+    return {**tables.final_metrics(curve), **cuts}
 
 
 if __name__ == "__main__":

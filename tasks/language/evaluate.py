@@ -9,6 +9,7 @@ Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
@@ -28,7 +29,7 @@ from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat, given_pairs, problem_forms, prompts
-from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.data.rows import SUFFIXES, read_files, read_hub, read_test_files
 from tasks.language.reporting import judging, measures
 from tasks.language.reporting.held_out import pairs_told_apart, reference_losses
@@ -48,6 +49,7 @@ ESTIMATES = {
 METRICS = {
     "best_temperature": "The policy's best temperature, chosen on validation problems; 0 stands for greedy answers. Without answers to compare with there is none.",
     "asked": "The number of test problems.",
+    "too_long": "The number of test problems that were left out, since the prompt, max_new_tokens and the model's positions do not fit; there where there are any.",
     **{f"{name}/ESTIMATE": text for name, text in ESTIMATES.items()},
 }
 
@@ -81,12 +83,14 @@ def run(
     leaves out what is measured against it.
     """
     loaded = load(policy, reference, reward_model)
-    table = test_problems(config, problems, asked)
+    given = test_problems(config, problems, asked)
+    table = readable(config, loaded, given)
     tables.write(Problems, table, out / "asked.parquet")
     found = evaluated(config, loaded, table, problems, out)
+    if len(table) < len(given):
+        found["too_long"] = len(given) - len(table)
     if (held_out := held_out_pairs(pairs)) is not None:
-        compared = ComparisonSet(held_out, loaded.tokenizer)
-        compared.check_positions(loaded.policy)
+        compared = ComparisonSet(held_out, loaded.tokenizer, Limit(chat.positions(loaded.policy), "drop"))
         told = pairs_told_apart(loaded.policy, loaded.reference, compared)
         found |= {name: asdict(estimates.share(values)) for name, values in told.items()}
     (out / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
@@ -121,6 +125,29 @@ def test_problems(config: EvaluateConfig, problems: Path, asked: Path) -> pd.Dat
     return pd.DataFrame(problem_forms.without_empty(found[: config.problems]))
 
 
+def readable(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame) -> pd.DataFrame:
+    """The test problems after which every model has positions left for an answer; a line on standard error tells of others."""
+    limits = [chat.positions(one) for one in (loaded.policy, loaded.reference, loaded.scorer) if one is not None]
+    room = min((limit for limit in limits if limit is not None), default=None)
+    if room is None:
+        return asked
+    lengths = [len(tokens) for tokens in _encode(loaded, asked)]
+    fits = [length + config.max_new_tokens <= room for length in lengths]
+    if not any(fits):
+        raise DataError(
+            f"evaluate: the shortest test prompt has {min(lengths)} tokens, and evaluate.max_new_tokens = "
+            f"{config.max_new_tokens}: together more than the {room} positions of the models"
+        )
+    if not all(fits):
+        print(
+            f"evaluate: {fits.count(False)} of {len(fits)} test problems are left out: with evaluate.max_new_tokens = "
+            f"{config.max_new_tokens} their prompts do not fit into the {room} positions of the models",
+            file=sys.stderr,
+            flush=True,
+        )
+    return asked[fits]
+
+
 def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
     """The test part of the stage `preferences`, or a file or folder of the user's own pairs; None where there are none."""
     if (pairs / "train.parquet").is_file() and (pairs / "test.parquet").is_file():
@@ -135,11 +162,8 @@ def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, probl
     answered = bool((asked["answer"] != "").all())
     validation = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
     answered &= bool((validation["answer"] != "").all())
-    parts = (validation, asked) if answered else (asked,)
-    lengths = [len(tokens) for table in parts for tokens in _encode(loaded, table)]
-    for model in (loaded.policy, loaded.reference, loaded.scorer):
-        if model is not None:
-            chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "evaluate.max_new_tokens")
+    if answered:
+        validation = readable(config, loaded, validation)
     with Verifier() as verifier:
         chosen = choice(config, loaded, validation, verifier) if answered else {}
         best = best_temperature(chosen) if chosen else None

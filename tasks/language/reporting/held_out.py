@@ -20,9 +20,13 @@ AT_ONCE = 32  # responses in one pass; changes speed only
 def reference_losses(
     model: PretrainedCausalLM, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], references: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Mean negative log-likelihood a token, in nats, of each reference response and its end token: (N,)."""
+    """Mean negative log-likelihood a token, in nats, of each reference response and its end token: (N,).
+
+    Of a response that goes beyond the model's positions the tokens within them count.
+    """
     encoded = [chat.encode_response(tokenizer, text) for text in references]
-    chat.check_positions(model, [len(p) + len(r) for p, r in zip(prompts, encoded, strict=True)], "the references")
+    if (room := chat.positions(model)) is not None:
+        encoded = [response[: room - len(prompt)] for prompt, response in zip(prompts, encoded, strict=True)]
     whole = make_completions(prompts, range(len(prompts)), encoded, tokenizer.pad_token_id)
     found = torch.zeros(len(whole), dtype=torch.float64)
     for rows in micro_batches(whole, torch.arange(len(whole)), AT_ONCE):
