@@ -12,6 +12,7 @@ from torch import Tensor
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
+from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 from tasks.algorithms.language.sequences import Batch
 
 METRICS = {
@@ -31,11 +32,17 @@ def cross_entropy(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     Token t + 1 is predicted at position t: logits (B, T - 1, V) against tokens (B, T - 1).
     """
     batch = batch.on(model)
-    logits = model(**batch.inputs(), use_cache=False).logits
+    with deferred_head(model, batch.tokens.numel()) as head:
+        logits = model(**batch.inputs(), use_cache=False).logits
     wanted = batch.response[:, 1:]
-    picked, targets = logits[:, :-1][wanted].float(), batch.tokens[:, 1:][wanted]
-    loss = torch.nn.functional.cross_entropy(picked, targets)
-    return loss, (picked.argmax(dim=-1) == targets).float().mean()
+    picked, targets = logits[:, :-1][wanted], batch.tokens[:, 1:][wanted]
+    if head is None:
+        picked = picked.float()
+        loss, first = torch.nn.functional.cross_entropy(picked, targets), picked.argmax(dim=-1)
+    else:  # `logits` are states (B, T, D)
+        logps, first = chunked_logps(head, picked, targets)
+        loss = -logps.mean()
+    return loss, (first == targets).float().mean()
 
 
 def fit(model: CausalLM, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[dict[str, float]]:
