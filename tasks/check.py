@@ -37,6 +37,7 @@ TABLES: dict[str, type[Table]] = {
     "preferences/test.parquet": Comparisons,
     "demonstrations/train.parquet": Demonstrations,
     "demonstrations/validation.parquet": Demonstrations,
+    "mixture/validation.parquet": Prompts,
     "train.parquet": Problems,
     "validation.parquet": Problems,
     "test.parquet": Problems,

@@ -307,7 +307,12 @@ def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     shutil.copy(empty_mlflow, tmp_path / "mlruns/mlflow.db")
     config, metrics = tiny(sft.SftConfig, "sft"), {}
     for name in ("without", "with"):
-        arguments = (made / "pretrained", made / "problems", tmp_path / name / "model", tmp_path / name / "curve.csv")
+        arguments = (
+            made / "pretrained",
+            made / "demonstrations",
+            tmp_path / name / "model",
+            tmp_path / name / "curve.csv",
+        )
         if name == "without":
             metrics[name] = sft.run(config, *arguments)
         else:

@@ -174,7 +174,7 @@ UNDER: dict[str, dict[str, Any]] = {
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.keep": ("the last policy may be the best", "tests/tasks/language/training/test_policy_training.py"),
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
-    "*.hub_*": ("needs a network", "tests/tasks/language/data/test_gsm8k.py"),
+    "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),

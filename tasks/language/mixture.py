@@ -107,8 +107,7 @@ def _prompt(row: Record, prompt_id: str, dataset: str, reward: str) -> Record:
 def frame(rows: list[Record]) -> pd.DataFrame:
     """Rows of Prompts as a table, with the columns that all tables of prompts have."""
     columns = [name for name, column in Prompts.to_schema().columns.items() if column.required]
-    kept = problem_forms.without_empty(rows)
-    return pd.DataFrame(kept, columns=None if kept else columns)
+    return pd.DataFrame(problem_forms.without_empty(rows)) if rows else pd.DataFrame(columns=columns, dtype=str)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def configured(stage, **changes):
 
 def train(stage, home, out, **changes):
     """Run the stage on what `home` holds, into out/model and out/curve.csv; returns its metrics."""
-    sources = ["pretrained", "mixture", *(["problems"] if stage != "rejection_sft" else []), "reward_model"]
+    sources = ("pretrained", "mixture", "reward_model")
     config = configured(stage, **changes)
     return STAGES[stage][1](config, *(home / name for name in sources), out / "model", out / "curve.csv")
 

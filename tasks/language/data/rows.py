@@ -46,8 +46,7 @@ def files(path: Path) -> list[Path]:
 
 def read_files(path: Path) -> Iterator[Row]:
     """The rows of a file, or of all files of a folder."""
-    for file in files(path):
-        yield from read_file(file)
+    return _read(files(path))
 
 
 def held_out(name: str) -> bool:
@@ -57,29 +56,32 @@ def held_out(name: str) -> bool:
 
 def read_training_files(path: Path) -> Iterator[Row]:
     """The rows of a file, or of a folder's files but for those that are held out by their names."""
-    for file in files(path):
-        if file == path or not held_out(file.name):
-            yield from read_file(file)
+    return _read([file for file in files(path) if file == path or not held_out(file.name)])
 
 
 def read_test_files(path: Path) -> Iterator[Row]:
     """The rows of a file, or of a folder's held-out files; of all its files where no name says so."""
     found = files(path)
-    named = [file for file in found if held_out(file.name)]
-    for file in named or found:
-        yield from read_file(file)
+    return _read([file for file in found if held_out(file.name)] or found)
 
 
-def read_file(path: Path) -> Iterator[Row]:
-    """The rows of one file; DataError with one line naming file and line."""
+def _read(chosen: list[Path]) -> Iterator[Row]:
+    stems = [file.stem for file in chosen]
+    for file in chosen:
+        yield from read_file(file, file.stem if stems.count(file.stem) == 1 else file.name)
+
+
+def read_file(path: Path, name: str = "") -> Iterator[Row]:
+    """The rows of one file, named by `name`, or by the file's; DataError with one line naming file and line."""
+    name = name or path.stem
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected one of type {', '.join(SUFFIXES)}")
     if path.suffix == ".parquet":
-        yield from _parquet(path)
+        yield from _parquet(path, name)
     elif path.suffix == ".json":
-        yield from _json(path)
+        yield from _json(path, name)
     elif path.suffix == ".jsonl":
-        yield from _json_lines(path)
+        yield from _json_lines(path, name)
     else:
         raise DataError(f"{path}: expected a file of type {', '.join(SUFFIXES)}")
 
@@ -88,30 +90,34 @@ def read_hub(name: str, config: str | None, revision: str, split: str) -> Iterat
     """Rows of one split of a hub data set at a revision."""
     from datasets import load_dataset
 
-    splits = load_dataset(name, config, revision=revision)
+    try:
+        splits = load_dataset(name, config, revision=revision)
+    except Exception as error:  # of the network, of the hub, of the data set's files
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise DataError(f"{name}: cannot be read from the hub at revision {revision} ({what})") from None
     if split not in splits:
         raise DataError(f"{name}: there is no split {split!r}; expected {' or '.join(map(repr, splits))}")
     for number, values in enumerate(splits[split]):
         yield Row(values, f"{split}-{number}", f"{name}: {split}, row {number}")
 
 
-def _json_lines(path: Path) -> Iterator[Row]:
+def _json_lines(path: Path, name: str) -> Iterator[Row]:
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):  # str.splitlines splits at U+2028 as well
         if line.strip():
             where = f"{path}: line {number}"
-            yield Row(_object(_loaded(line, where), where), f"{path.stem}-{number - 1}", where)
+            yield Row(_object(_loaded(line, where), where), f"{name}-{number - 1}", where)
 
 
-def _json(path: Path) -> Iterator[Row]:
+def _json(path: Path, name: str) -> Iterator[Row]:
     found = _loaded(path.read_bytes(), str(path))
     if not isinstance(found, list):
         raise DataError(f"{path}: expected a list of objects; lines of objects are a .jsonl file")
     for number, value in enumerate(found):
         where = f"{path}: row {number}"
-        yield Row(_object(value, where), f"{path.stem}-{number}", where)
+        yield Row(_object(value, where), f"{name}-{number}", where)
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path, name: str) -> Iterator[Row]:
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
@@ -119,7 +125,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     try:
         for batch in ParquetFile(path).iter_batches():
             for values in batch.to_pylist():
-                yield Row(values, f"{path.stem}-{number}", f"{path}: row {number}")
+                yield Row(values, f"{name}-{number}", f"{path}: row {number}")
                 number += 1
     except (ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as parquet: {' '.join(str(error).split())[:200]}") from None

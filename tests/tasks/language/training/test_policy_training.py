@@ -19,7 +19,7 @@ from tasks.language.data import chat
 from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, Judge, judging
-from tasks.language.training.policy_training import Trainee, validation
+from tasks.language.training.policy_training import Trainee
 from tests.tasks.policies import configured, judge_that_fails_at, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
@@ -105,7 +105,7 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
     for name in ("before", "after"):
         path = ready / "pretrained" if name == "before" else tmp_path / "model"
         model, words = models.load_model(path), models.load_tokenizer(path)
-        table = validation(ready / "problems/validation.parquet", config.evaluate_prompts)
+        table = tables.read(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
         with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
             held_out = Environment(model, words, table, judge.grading(), config)
             found[name] = Trainee(config, model, words, held_out, held_out).evaluate()["eval_reward"]
@@ -133,7 +133,7 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
     """Answers to validation problems are right, wrong but with steps, or empty; the reward is the reward model's."""
     model, words = models.load_model(ready / "pretrained"), models.load_tokenizer(ready / "pretrained")
     config = configured("ppo")
-    table = validation(ready / "problems/validation.parquet", 3)
+    table = tables.read(Prompts, ready / "mixture/validation.parquet").head(3)
     first, second = table["solution"].iloc[0], table["solution"].iloc[1]
     texts = [first, second.replace(f"#### {table['answer'].iloc[1]}", "#### 0"), "no"]
     encoded = [chat.encode_response(words, text) for text in texts]
@@ -170,11 +170,12 @@ def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
     """A step has one prompt, and one of four prompts is from a data set with its own reward."""
     home = tmp_path / "home"
     home.mkdir()
-    for name in ("pretrained", "problems", "reward_model"):
+    for name in ("pretrained", "reward_model"):
         (home / name).symlink_to(ready / name)
     table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(4)
     mixed = table.assign(reward=["rubric", "policy", "policy", "policy"])
     tables.write(Prompts, mixed, home / "mixture/prompts.parquet")
+    shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
     metrics = train("grpo", home, tmp_path, prompts_per_step=1)
     curve = pd.read_csv(tmp_path / "curve.csv")
     gap = {name: (curve["reward"] - curve[f"rewards/{name}"]).abs() < 1e-5 for name in ("rubric", "reward_model")}
