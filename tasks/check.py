@@ -47,6 +47,7 @@ TABLES: dict[str, type[Table]] = {
     "selected.parquet": Demonstrations,
     "responses.parquet": Responses,
     "annotations.parquet": Annotations,
+    "asked.parquet": Problems,
     "generations.parquet": Generations,
     "measures.parquet": Measures,
     measurements.EPISODES: measurements.Episodes,
