@@ -33,7 +33,9 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     seen: set[tuple[str, ...]] = set()
     named: set[Prompt] = set()  # prompts of the rows that the files hold out
     equal = duplicates = leaked = 0
-    for row in rows:
+    for row in sorted(
+        rows, key=lambda row: not row.name.startswith("test")
+    ):  # of two equal pairs the held-out one stays
         one = parsed(row, _comparison)
         prompt, key = (one["prompt"], one["history"]), (one["prompt"], one["history"], one["chosen"], one["rejected"])
         if one["chosen"].strip() == one["rejected"].strip():
@@ -45,11 +47,11 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
             found.setdefault(prompt, []).append({**one, "comparison_id": row.name, "held": row.name.startswith("test")})
             if row.name.startswith("test"):
                 named.add(prompt)
-    held_out = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
-    if not held_out or len(held_out) == len(found):
+    if len(found) < 2:
         raise DataError(
             f"{source}: pairs with {len(found)} different prompts; expected at least 2, one to train on and one to test"
         )
+    held_out = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
     train: list[Record] = []
     test: list[Record] = []
     for number, (prompt, pairs) in enumerate(found.items()):
@@ -81,7 +83,7 @@ def _comparison(row: Record) -> Record:
 
 
 def _drawn(prompts: list[Prompt], share: float, seed: int) -> set[Prompt]:
-    return set(random.Random(seed).sample(prompts, max(1, round(share * len(prompts)))))
+    return set(random.Random(seed).sample(prompts, min(max(1, round(share * len(prompts))), len(prompts) - 1)))
 
 
 def _common_columns(rows: list[Record]) -> set[str]:
