@@ -137,10 +137,13 @@ def split_prompt(prompt: Conversation) -> tuple[str, str]:
 
     ValueError where the last turn is not the user's: such a prompt cannot be told from a user's question.
     """
-    *before, last = prompt
-    if last["role"] != "user":
-        raise ValueError(f"the prompt ends with a turn of {last['role']}; expected the user's")
-    return str(last["content"]), as_json(before) if before else ""
+    last = prompt[-1]["role"] if prompt else "nobody"
+    if last != "user":
+        raise ValueError(f"the prompt ends with a turn of {last}; expected the user's")
+    *before, asked = prompt
+    if not asked["content"].strip():
+        raise ValueError("the prompt's last turn is empty; expected text")
+    return str(asked["content"]), as_json(before) if before else ""
 
 
 def joined_prompt(prompt: str, history: str = "") -> Conversation:
@@ -167,7 +170,7 @@ def as_json(messages: Conversation) -> str:
 
 def columns(row: Mapping[str, Any]) -> str:
     """The names of a row's columns, for messages."""
-    return ", ".join(map(str, row)) or "none"
+    return " ".join(", ".join(map(str, row)).split())[:200] or "none"
 
 
 def _message(value: object, field: str) -> Message:

@@ -33,7 +33,8 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     seen: set[tuple[str, ...]] = set()
     named: set[Prompt] = set()  # prompts of the rows that the files hold out
     equal = duplicates = leaked = 0
-    for row in rows:
+    given = sorted(rows, key=lambda row: not held_out(row.name))  # of two equal pairs the held-out one stays
+    for row in given:
         one = parsed(row, _comparison)
         prompt, key = (one["prompt"], one["history"]), (one["prompt"], one["history"], one["chosen"], one["rejected"])
         if one["chosen"].strip() == one["rejected"].strip():
@@ -45,11 +46,11 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
             found.setdefault(prompt, []).append({**one, "comparison_id": row.name, "held": held_out(row.name)})
             if held_out(row.name):
                 named.add(prompt)
-    kept = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
-    if not kept or len(kept) == len(found):
+    if len(found) < 2:
         raise DataError(
             f"{source}: pairs with {len(found)} different prompts; expected at least 2, one to train on and one to test"
         )
+    kept = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
     train: list[Record] = []
     test: list[Record] = []
     for number, (prompt, pairs) in enumerate(found.items()):
@@ -89,7 +90,7 @@ def _comparison(row: Record) -> Record:
 
 
 def _drawn(prompts: list[Prompt], share: float, seed: int) -> set[Prompt]:
-    return set(random.Random(seed).sample(prompts, max(1, round(share * len(prompts)))))
+    return set(random.Random(seed).sample(prompts, min(max(1, round(share * len(prompts))), len(prompts) - 1)))
 
 
 def _common_columns(rows: list[Record]) -> set[str]:

@@ -17,6 +17,7 @@ from tasks.language.rewards import answers
 NUMBER = re.compile(r"^-?\d+(\.\d+)?$")
 DIGITS = 100  # of an answer in GSM8K's form, at most; Python itself converts no more than 4,300
 MARK = "#### "
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of choices without labels
 QUESTIONS = ("question", "problem", "prompt", "instruction", "text")
 SOLUTIONS = ("solution", "response", "completion", "output", "chosen", "code", "canonical_solution")
 ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key")
@@ -60,8 +61,11 @@ def problem(row: Mapping[str, Any]) -> Record:
     if not solution and (name := _text_in(row, SOLUTIONS)):
         solution = row[name].strip()
         used = (*used, name)
-    name = next((name for name in ANSWERS if row.get(name) is not None and name not in used), "")
-    answer = _answer(row[name], name) if name else answers.boxed(solution) or ""
+    name = next((name for name in ANSWERS if row.get(name) not in (None, "") and name not in used), "")
+    answer = answers.boxed(solution) or ""
+    if name:
+        choices = _choices(row)
+        answer = _label(row[name], name, choices) if choices else _answer(row[name], name)
     return _record(row, (*used, name), prompt, solution, answer, len(solution.splitlines()))
 
 
@@ -78,39 +82,58 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
     if name is None:
         raise ValueError(f"expected a column {', '.join((*QUESTIONS, *forms.TURNS))}; got {forms.columns(row)}")
     asked: Any = row[name]
-    choices: Any = row.get("choices")
     if isinstance(asked, Mapping):  # ARC's own files
-        asked, choices = asked.get("stem"), asked.get("choices")
+        asked = asked.get("stem")
     if name == "instruction":
         return (name, "input"), [forms.instruction(row)], ""
-    if choices is not None:
-        stem = forms.text({name: asked}, name)
-        return (name, "choices"), [forms.question(f"{stem}\n{_choices(choices)}")], ""
+    if choices := _choices(row):
+        lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
+        return (name, "choices"), [forms.question("\n".join(lines))], ""
     prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
         prompt = [*forms.conversation(history, "history"), *prompt]
     return (name, "history"), prompt, ""
 
 
-def _choices(choices: object) -> str:
-    """Lines `A. text`, from lists of label and text, a list of both, or texts alone."""
+def _choices(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Labels and texts of a multiple choice: from lists of both, a list of pairs, or texts alone. No choices: it is none."""
+    own = row.get("question")
+    choices: Any = row.get("choices") if not isinstance(own, Mapping) else own.get("choices")
+    if choices is None:
+        return []
     if isinstance(choices, Mapping) and isinstance(choices.get("label"), list):
-        pairs = list(zip(choices["label"], choices.get("text", []), strict=False))
-    elif isinstance(choices, list) and all(isinstance(one, Mapping) and {"label", "text"} <= {*one} for one in choices):
-        pairs = [(one["label"], one["text"]) for one in choices]
-    elif isinstance(choices, list) and all(isinstance(one, str) for one in choices):
-        pairs = [(chr(ord("A") + number), one) for number, one in enumerate(choices)]
-    else:
-        raise ValueError(f"field 'choices' is {type(choices).__name__}; expected texts, or labels with texts")
-    return "\n".join(f"{label}. {text}" for label, text in pairs)
+        labels, texts = choices["label"], choices.get("text") or []
+        if len(labels) != len(texts):
+            raise ValueError(f"field 'choices' has {len(labels)} labels and {len(texts)} texts; expected as many")
+        return [(str(label), str(text)) for label, text in zip(labels, texts, strict=True)]
+    if isinstance(choices, list) and all(isinstance(one, Mapping) and {"label", "text"} <= {*one} for one in choices):
+        return [(str(one["label"]), str(one["text"])) for one in choices]
+    if isinstance(choices, list) and len(choices) <= len(LETTERS) and all(isinstance(one, str) for one in choices):
+        return list(zip(LETTERS, choices, strict=False))
+    raise ValueError(f"field 'choices' is {type(choices).__name__}; expected texts, or labels with texts")
 
 
 def _answer(value: object, field: str) -> str:
     if isinstance(value, list) and value and not isinstance(value[0], list | dict):
         return ", ".join(_answer(one, field) for one in value)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"field '{field}' is {type(value).__name__}; expected a text or a number")
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
+        raise ValueError(f"field '{field}' is {type(value).__name__} {str(value)[:40]}; expected a text or a number")
     return str(value).strip()
+
+
+def _label(value: object, field: str, choices: list[tuple[str, str]]) -> str:
+    """The label of the right choice, which is given by its label, its letter, its text, or its place from 0 on (MMLU)."""
+    labels, texts = zip(*choices, strict=True)
+    answer = _answer(value, field)
+    if answer in labels:
+        return answer
+    if isinstance(value, int) and labels == (*LETTERS[: len(labels)],) and 0 <= value < len(labels):
+        return LETTERS[value]
+    if answer in (*LETTERS[: len(labels)],):
+        return str(labels[LETTERS.index(answer)])
+    if answer in texts:
+        return str(labels[texts.index(answer)])
+    raise ValueError(f"field '{field}' is {' '.join(answer.split())[:40]!r}; expected one of {', '.join(labels)[:40]}")
 
 
 def _text_in(row: Mapping[str, Any], names: Iterable[str]) -> str | None:

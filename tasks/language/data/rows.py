@@ -28,7 +28,7 @@ def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
     """`form` of the row's values; a ValueError of it becomes a DataError that names the row."""
     try:
         for column, value in row.values.items():
-            _check_text(value, column)
+            _check_text([column, value], column)
         return form(row.values)
     except ValueError as error:
         raise DataError(f"{row.where}: {error}") from None
@@ -151,7 +151,7 @@ def _object(value: object, where: str) -> Record:
 
 def _check_text(value: object, column: str) -> None:
     if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
-        raise ValueError(f"field '{column}' has half a character (a surrogate), which no file can keep")
+        raise ValueError(f"field {column!r} has half a character (a surrogate), which no file can keep")
     if isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
+        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
             _check_text(inner, column)
