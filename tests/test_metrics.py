@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from tasks import contract, metrics
-from tasks.language.configs.policies import RewardName
+from tasks.language.configs.python_rewards import RewardName
 from tasks.language.rewards import ranking_accuracy, rubric
 from tests import seams
 from tests.test_contract import PIPELINE, ROOT

@@ -111,7 +111,7 @@ def choice(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame) -> dict[
     for temperature, k in counts.items():
         references = asked["answer"].repeat(k)
         own = islice(answered, len(references))
-        texts = (chat.decode(loaded.tokenizer, tokens, ended) for tokens, ended in own)
+        texts = (_text(config, loaded, *one) for one in own)
         right = [_strict(text, reference) for text, reference in zip(texts, references, strict=True)]
         found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
     return found
@@ -145,7 +145,7 @@ def _generations(
             samples = config.samples if temperature else 1
             scores = _scores(loaded, encoded[first : first + config.batch_size], batch, samples, temperature)
             answered = [*zip(batch.responses(), batch.ended.tolist(), strict=True)]
-            texts = [chat.decode(loaded.tokenizer, tokens, ended) for tokens, ended in answered]
+            texts = [_text(config, loaded, *one) for one in answered]
             golds = [problems[first + row // samples]["answer"] for row in range(len(texts))]
             verdicts = verifier(golds, texts)
             for row, ((tokens, ended), text) in enumerate(zip(answered, texts, strict=True)):
@@ -199,6 +199,11 @@ def _scores(
         if loaded.scorer is not None:
             scores["reward"][rows] = reward_model.score(loaded.scorer, part).cpu()
     return scores
+
+
+def _text(config: EvaluateConfig, loaded: Models, tokens: list[int], ended: bool) -> str:
+    text = chat.decode(loaded.tokenizer, tokens, ended)
+    return answers.without_thinking(text) if config.strip_thinking else text
 
 
 def _strict(text: str, answer: str) -> bool:

@@ -20,10 +20,17 @@ CURVES = METRICS = {**ppo.METRICS, **policy_training.METRICS}
 
 
 def run(
-    config: PpoConfig, policy: Path, mixture: Path, problems: Path, reward_model: Path, out: Path, curves: Path
+    config: PpoConfig,
+    policy: Path,
+    mixture: Path,
+    problems: Path,
+    reward_model: Path,
+    reward_files: Path,
+    out: Path,
+    curves: Path,
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("ppo", config, Sources(policy, mixture, problems, reward_model)) as learner:
+    with trainee("ppo", config, Sources(policy, mixture, problems, reward_model, reward_files)) as learner:
         critic, reference = Critic(learner.policy), models.load_model(policy)
         updates = config.steps * config.epochs * config.minibatches
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)

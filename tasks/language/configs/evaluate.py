@@ -24,6 +24,7 @@ class EvaluateConfig(Config):
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
     reward_model_path: str  # folder of the reward model, a dep; without a model there are no rewards and no best-of-k
+    strip_thinking: bool  # whether answers are judged without `<think>...</think>`; an unclosed block is no answer
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for an interval
 
     @field_validator("pass_at")

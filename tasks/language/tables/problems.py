@@ -1,5 +1,8 @@
 """Problems that are asked, demonstrations of their solutions, and prompts with the way they are judged."""
 
+import json
+from contextlib import suppress
+
 import pandas as pd
 import pandera.pandas as pa
 from pandera.typing import Series
@@ -7,6 +10,12 @@ from pandera.typing import Series
 from tasks.common.tables import Table
 
 NUMBER = r"^-?\d+(\.\d+)?$"
+
+
+def _is_object(text: str) -> bool:
+    with suppress(ValueError):
+        return isinstance(json.loads(text), dict)
+    return False
 
 
 class Problems(Table):
@@ -42,3 +51,9 @@ class Prompts(Table):
     solution: Series[str] = pa.Field(str_length={"min_value": 1})
     answer: Series[str] = pa.Field(str_matches=NUMBER)
     reward: Series[str] = pa.Field(str_length={"min_value": 1})  # policy: the reward of the stage that trains
+    columns: Series[str] | None = pa.Field(nullable=True)  # what else the data set says of the prompt: a JSON object
+
+    @pa.check("columns", error="a JSON object")
+    def columns_are_objects(cls, values: Series[str]) -> pd.Series:
+        """Each text is a JSON object."""
+        return values.map(_is_object)

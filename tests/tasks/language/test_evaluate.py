@@ -34,6 +34,7 @@ CONFIG = EvaluateConfig(
     max_new_tokens=8,
     batch_size=2,
     reward_model_path="data/reward_model",
+    strip_thinking=False,
     bootstrap=200,
 )
 
