@@ -53,7 +53,7 @@ class Worker:
         file, _, function = name.partition(":")
         self.connection, theirs = Pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-B", python_worker.__file__, str(theirs.fileno()), file, function],
+            [sys.executable, "-P", "-B", "-u", python_worker.__file__, str(theirs.fileno()), file, function],
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # a Ctrl-C is for the parent, which ends the process and all that it started
