@@ -12,7 +12,7 @@ from pydantic import AfterValidator, WithJsonSchema
 RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
 PYTHON_REWARD = re.compile(r"^rewards/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*$", re.ASCII)
 SUCH_AS = "a function such as rewards/mine.py:politeness"
-NAMES = (*get_args(RewardName), SUCH_AS)  # in words
+OWN: tuple[str, ...] = get_args(RewardName)
 ANSWERS = ("responses", "completions")  # names of the parameter that gets them; TRL's is the second
 
 
@@ -21,14 +21,13 @@ def is_python(name: str) -> bool:
     return PYTHON_REWARD.fullmatch(name) is not None
 
 
-def _known(name: str) -> str:
-    if name not in get_args(RewardName) and not is_python(name):
-        raise ValueError(f"expected {' or '.join(NAMES)}")
-    return name
+def _one_of(*names: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names and not is_python(name):
+            raise ValueError(f"expected {' or '.join([*names, SUCH_AS])}")
+        return name
 
-
-def _known_or_policy(name: str) -> str:
-    return name if name == "policy" else _known(name)
+    return AfterValidator(check)
 
 
 def _json_schema(names: tuple[str, ...]) -> dict[str, Any]:
@@ -36,11 +35,8 @@ def _json_schema(names: tuple[str, ...]) -> dict[str, Any]:
     return {"type": "string", "anyOf": [{"type": "string", "enum": list(names)}, function]}
 
 
-# A reward by its name: one of our own, or `rewards/FILE.py:FUNCTION`.
-Reward = Annotated[str, AfterValidator(_known), WithJsonSchema(_json_schema(get_args(RewardName)))]
-RewardOrPolicy = Annotated[
-    str, AfterValidator(_known_or_policy), WithJsonSchema(_json_schema(("policy", *get_args(RewardName))))
-]
+Reward = Annotated[str, _one_of(*OWN), WithJsonSchema(_json_schema(OWN))]
+RewardOrPolicy = Annotated[str, _one_of("policy", *OWN), WithJsonSchema(_json_schema(("policy", *OWN)))]
 
 
 def holds(files: str, name: str) -> bool:
