@@ -29,6 +29,15 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: ../x, steps: null, episodes: null}": (
         "graph-60.location: expected a place below transitions.path, where changes are noticed, got '../x'"
     ),
+    'grpo.reward={"mine.py:f": 1.0}': (
+        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or a function such as rewards/mine.py:politeness"
+    ),
+    "grpo.reward_seconds=0": "expected a number above 0 and of at most 1000000, got 0",
+    "ppo.reward_files=": "expected text, got null",
+    f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: praise')}]": (
+        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or a function such as "
+        "rewards/mine.py:politeness, got 'praise'"
+    ),
     "report.baseline=ppo2": "expected one of report.policies, got 'ppo2'",
     "report.policies=[sft, sft]": "expected a list of at least 1 items and with none twice, got ",
     "evaluate.pass_at=[0]": "expected a whole number of at least 1, got 0",
@@ -104,6 +113,18 @@ def test_values_that_do_not_fit_together(root: Path, setting: str) -> None:
         editing.check_together(root, SECTIONS, STAGES, STAGES)
     assert str(caught.value).startswith(f"params.yaml: {TOGETHER[setting]}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_function_is_below_the_files_whose_changes_are_noticed(root: Path) -> None:
+    for setting in ('ppo.reward={"rewards/mine.py:f": 0.0, verifiable: 1.0}', "ppo.reward_files=rewards/none"):
+        editing.edit(root, SECTIONS, [editing.setting(setting)])
+    counted = [editing.setting('ppo.reward={"rewards/a/mine.py:f": 1.0}')]
+    with pytest.raises(ParameterError) as caught:
+        editing.edit(root, SECTIONS, counted)
+    assert str(caught.value) == (
+        "params.yaml: ppo.reward_files: expected rewards/a/mine.py or a folder that holds it, since reward counts it, got 'rewards/none'"
+    )
+    editing.edit(root, SECTIONS, [*counted, editing.setting("ppo.reward_files=rewards/a")])
 
 
 @pytest.mark.parametrize("text", [*USED, None])
