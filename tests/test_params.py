@@ -5,14 +5,13 @@ import shutil
 import sys
 from copy import deepcopy
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from ruamel.yaml import YAML
 
 from flows.params import checking, editing
 from flows.params.files import ParameterError
-from tasks.language.configs.policies import RewardName
+from tasks.language.configs.python_rewards import OWN, SUCH_AS
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +20,7 @@ SET = (
     "{name: a, source: problems, location: '', hub_config: null, hub_revision: null, hub_split: null, "
     "weight: 1.0, reward: policy}"
 )
-REWARDS = " or ".join(get_args(RewardName))
+REWARDS = " or ".join([*OWN, SUCH_AS])
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,12 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
+    "*.reward_seconds": (
+        "only a function that hangs reaches it",
+        "tests/tasks/language/rewards/test_python_functions.py",
+    ),
+    "evaluate.strip_thinking": ("a model this small does not think", "tests/tasks/language/test_evaluate.py"),
+    "*.strip_thinking": ("a model this small does not think", "tests/tasks/language/training/test_python_rewards.py"),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
     "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),

@@ -109,7 +109,7 @@ class Recipe:
         """The mean reward of each problem's samples, by the reward that `stage` trains for."""
         config = CONFIGS[stage].model_validate_json(json.dumps(self.params[stage]))
         table = tables.read(Prompts, Path("data/mixture/validation.parquet")).head(PROBLEMS)
-        with judging(config.reward, {"policy"}, self.tokenizer, Path("data/reward_model")) as judge:
+        with judging(config, {"policy"}, self.tokenizer, Path("data/reward_model"), Path("rewards/none")) as judge:
             model = models.load_model(Path("data") / policy)
             found = Environment(model, self.tokenizer, table, judge, config).sample(range(PROBLEMS), SAMPLES, 0)
         return found.rewards.view(PROBLEMS, SAMPLES).mean(1).double().numpy()

@@ -116,6 +116,29 @@ def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
         yield "reward_model_path", f"{expected}, got {shown(path)}"
 
 
+def python_rewards(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
+    """The functions that a policy's reward counts can be called, and a change of one that the mixture names is noticed."""
+    from tasks.language.configs.python_rewards import fault, holds, is_python
+
+    for name, weight in own.reward.items():
+        if weight and is_python(name) and (wrong := fault(given.root, name)):
+            yield "reward", f"{name}: {wrong}"
+    for name in (one.reward for one in given.configs["mixture"].datasets):
+        if is_python(name) and not holds(own.reward_files, name):
+            file = name.partition(":")[0]
+            expected = f"expected {file} or a folder that holds it, since a data set of the mixture asks for {name}"
+            yield "reward_files", f"{expected}, got {shown(own.reward_files)}"
+
+
+def mixed_functions(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
+    """The functions that data sets of the mixture name can be called."""
+    from tasks.language.configs.python_rewards import fault, is_python
+
+    for number, one in enumerate(own.datasets):
+        if is_python(one.reward) and (wrong := fault(given.root, one.reward)):
+            yield f"datasets.{number}.reward", f"{one.reward}: {wrong}"
+
+
 def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig") -> Iterator[Fault]:
     """Fewer training problems are skipped than there are; only the number of generated ones is known before a run."""
     problems, mixed = given.configs["problems"], getattr(own, "datasets", None)
@@ -213,7 +236,12 @@ RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # An
     ("responses", passed_over),
     ("mixture", passed_over),
     ("mixture", mixed_files),
-    *((name, reward_model) for name in ("rejection_sft", "reinforce", "ppo", "grpo")),
+    ("mixture", mixed_functions),
+    *(
+        (name, rule)
+        for name in ("rejection_sft", "reinforce", "ppo", "grpo")
+        for rule in (reward_model, python_rewards)
+    ),
     ("behaviour", environments),
     ("transitions", imported_files),
     ("offline_report", measured_policies),

@@ -33,7 +33,7 @@ from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.data.rows import SUFFIXES, read_files, read_hub, read_test_files
 from tasks.language.reporting import judging, measures
 from tasks.language.reporting.held_out import pairs_told_apart, reference_losses
-from tasks.language.rewards import reward_model_files
+from tasks.language.rewards import answers, reward_model_files
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.preferences import Comparisons
@@ -214,7 +214,7 @@ def choice(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, verifier
     for temperature, k in counts.items():
         references = asked["answer"].repeat(k)
         own = islice(answered, len(references))
-        texts = (chat.decode(loaded.tokenizer, tokens, ended) for tokens, ended in own)
+        texts = (_text(config, loaded, *one) for one in own)
         right = judging.verdicts(list(references), list(texts), verifier)["strict"]
         found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
     return found
@@ -252,7 +252,7 @@ def _generations(
             samples = config.samples if temperature else 1
             scores = _scores(loaded, encoded[first : first + config.batch_size], batch, samples, temperature)
             answered = [*zip(batch.responses(), batch.ended.tolist(), strict=True)]
-            texts = [chat.decode(loaded.tokenizer, tokens, ended) for tokens, ended in answered]
+            texts = [_text(config, loaded, *one) for one in answered]
             golds = [problems[first + row // samples]["answer"] for row in range(len(texts))]
             right = judging.verdicts(golds, texts, verifier) if verifier else {}
             for row, ((tokens, ended), text) in enumerate(zip(answered, texts, strict=True)):
@@ -308,6 +308,11 @@ def _scores(
         if loaded.scorer is not None:
             scores["reward"][rows] = reward_model.score(loaded.scorer, part).cpu()
     return scores
+
+
+def _text(config: EvaluateConfig, loaded: Models, tokens: list[int], ended: bool) -> str:
+    text = chat.decode(loaded.tokenizer, tokens, ended)
+    return answers.without_thinking(text) if config.strip_thinking else text
 
 
 if __name__ == "__main__":

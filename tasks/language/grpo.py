@@ -16,9 +16,17 @@ from tasks.stage import Metrics, main
 CURVES = METRICS = {**grpo.METRICS, **policy_training.METRICS}
 
 
-def run(config: GrpoConfig, policy: Path, mixture: Path, reward_model: Path, out: Path, curves: Path) -> Metrics:
+def run(
+    config: GrpoConfig,
+    policy: Path,
+    mixture: Path,
+    reward_model: Path,
+    reward_files: Path,
+    out: Path,
+    curves: Path,
+) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("grpo", config, Sources(policy, mixture, reward_model)) as learner:
+    with trainee("grpo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
         updates = config.steps * config.updates
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)
         reference = models.load_model(policy) if config.beta else None

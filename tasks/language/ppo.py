@@ -19,9 +19,17 @@ from tasks.stage import Metrics, main
 CURVES = METRICS = {**ppo.METRICS, **policy_training.METRICS}
 
 
-def run(config: PpoConfig, policy: Path, mixture: Path, reward_model: Path, out: Path, curves: Path) -> Metrics:
+def run(
+    config: PpoConfig,
+    policy: Path,
+    mixture: Path,
+    reward_model: Path,
+    reward_files: Path,
+    out: Path,
+    curves: Path,
+) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("ppo", config, Sources(policy, mixture, reward_model)) as learner:
+    with trainee("ppo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
         critic, reference = Critic(learner.policy), models.load_model(policy)
         updates = config.steps * config.epochs * config.minibatches
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)

@@ -17,9 +17,17 @@ from tasks.stage import Metrics, main
 CURVES = METRICS = {**reinforce.METRICS, **policy_training.METRICS}
 
 
-def run(config: ReinforceConfig, policy: Path, mixture: Path, reward_model: Path, out: Path, curves: Path) -> Metrics:
+def run(
+    config: ReinforceConfig,
+    policy: Path,
+    mixture: Path,
+    reward_model: Path,
+    reward_files: Path,
+    out: Path,
+    curves: Path,
+) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("reinforce", config, Sources(policy, mixture, reward_model)) as learner:
+    with trainee("reinforce", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
         optimizer = Optimizer(learner.policy, config.learning_rate, config.steps, clip=config.clip, warmup=0.05)
         mean = reinforce.RunningMean(config.mean_rate)
         state: dict[str, Stateful] = {"optimizer": optimizer, "mean": mean}

@@ -16,7 +16,7 @@ from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.errors import ConfigError
 from tasks.common.tables import Record
-from tasks.common.tracking import Row, log_table, progress
+from tasks.common.tracking import Row, log, log_table, progress
 from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat, forms
 from tasks.language.tables.problems import Demonstrations, Prompts
@@ -37,6 +37,7 @@ def run(
     policy: Path,
     mixture: Path,
     reward_model: Path,
+    reward_files: Path,
     out: Path,
     curves: Path,
 ) -> Metrics:
@@ -44,7 +45,7 @@ def run(
     torch.manual_seed(config.seed)
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
     table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
-    with judging(config.reward, set(table["reward"]), tokenizer, reward_model) as judge:
+    with judging(config, set(table["reward"]), tokenizer, reward_model, reward_files) as judge:
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:
         raise ConfigError(
@@ -64,7 +65,7 @@ def run(
         )
         return sft.fit(model, batches, optimizer)
 
-    with resumable("rejection_sft", config, policy, mixture, reward_model) as training:
+    with resumable("rejection_sft", config, policy, mixture, reward_model, reward_files) as training:
         tables.write_curves(training.run(fit, {"model": model, "optimizer": optimizer}, steps), curves)
         models.save_model(model, tokenizer, out)
         selection = [forms.demonstrated(one["row"], one["response"]) for one in kept]
@@ -81,6 +82,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
     for step, start in enumerate(progress(starts, len(starts)), start=1):
         places = range(start, min(start + config.prompts_per_batch, count))
         found = drawn.sample(places, config.samples, start)
+        log(drawn.judge.seconds(), step)
         try:
             check_rewards(found)
         except TrainingError as error:

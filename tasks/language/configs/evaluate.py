@@ -36,6 +36,7 @@ class EvaluateConfig(Config):
     batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
     reward_model_path: str  # folder of the reward model, a dep; without a model there are no rewards and no best-of-k
     pairs_path: str  # preference pairs that are judged, a dep: data/preferences (its test part), a file or a folder; an empty one: none
+    strip_thinking: bool  # whether answers are judged without `<think>...</think>`; an unclosed block is no answer
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for an interval
 
     @field_validator("pass_at")

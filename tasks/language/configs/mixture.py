@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed, stays_below
-from tasks.language.configs.policies import RewardName
+from tasks.language.configs.python_rewards import RewardOrPolicy
 
 HUB = ("hub_config", "hub_revision", "hub_split")
 
@@ -22,7 +22,8 @@ class Dataset(Config):
     hub_revision: str | None  # revision of a hub set: a branch, a tag or a commit
     hub_split: str | None  # split of a hub set
     weight: float = Field(gt=0)  # weight of the data set; its share of the prompts is its weight over the sum of all
-    reward: Literal["policy", RewardName]  # reward for answers to its prompts; policy: that of the stage that trains
+    # reward for answers to its prompts; policy: that of the stage that trains
+    reward: RewardOrPolicy
 
     @field_validator("location")
     @classmethod

@@ -32,11 +32,12 @@ METRICS = {  # besides the algorithm's
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a policy stage reads: the SFT model, the prompts (to train on, and to validate with), the reward model."""
+    """Where a policy stage reads: the SFT model, the prompts (to train on, and to validate with), reward model, functions in Python."""
 
     policy: Path
     mixture: Path
     reward_model: Path
+    reward_files: Path
 
 
 class Trainee:
@@ -58,6 +59,7 @@ class Trainee:
         """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
         places = self.training_problems.of_step(step, self.config.prompts_per_step)
         found = self.training_problems.sample(places, self.config.samples, step)
+        tracking.log(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.log_table(self.training_problems.shown(places, found), f"samples/step-{step:05d}.json")
         return found
@@ -140,7 +142,7 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
     held_out = tables.read(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
     kinds = {*prompts["reward"], *held_out["reward"]}
     with (
-        judging(config.reward, kinds, tokenizer, sources.reward_model) as judge,
+        judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files) as judge,
         resumable(stage, config, *vars(sources).values()) as checkpoints,
     ):
         training = Environment(policy, tokenizer, prompts, judge, config)

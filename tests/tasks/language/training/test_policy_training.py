@@ -20,7 +20,7 @@ from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, Judge, judging
 from tasks.language.training.policy_training import Trainee
-from tests.tasks.policies import configured, judge_that_fails_at, train
+from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"}
@@ -106,7 +106,7 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
         path = ready / "pretrained" if name == "before" else tmp_path / "model"
         model, words = models.load_model(path), models.load_tokenizer(path)
         table = tables.read(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
-        with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
+        with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             held_out = Environment(model, words, table, judge.grading(), config)
             found[name] = Trainee(config, model, words, held_out, held_out).evaluate()["eval_reward"]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
@@ -145,7 +145,7 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
         yield rollouts.Rollouts(tokens, mask, -mask.float(), torch.ones(3, dtype=torch.bool))
 
     monkeypatch.setattr(rollouts, "sample", drawn)
-    with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
+    with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         held_out = Environment(model, words, table, judge.grading(), config)
         found = Trainee(config, model, words, held_out, held_out).evaluate()
         answered = [
