@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import dpo
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
@@ -29,7 +29,8 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
     objective = settings_of(config, dpo.Objective)
     reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
     steps = pairs.steps(config.prompts_per_batch, config.epochs)
-    optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.1)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed, start)

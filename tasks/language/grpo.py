@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import grpo
 from tasks.common import models
 from tasks.common.config import settings_of
@@ -22,7 +22,8 @@ def run(
     """Train `policy`; write it to `out`, and the curve to `curves`."""
     with trainee("grpo", config, Sources(policy, mixture, problems, reward_model)) as learner:
         updates = config.steps * config.updates
-        optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)
+        settings = settings_of(config.training, OptimizerSettings)
+        optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
         reference = models.load_model(policy) if config.beta else None
         own = settings_of(config, grpo.GrpoSettings)
 

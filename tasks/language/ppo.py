@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import ppo
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.kl import AdaptiveKl
@@ -26,8 +26,9 @@ def run(
     with trainee("ppo", config, Sources(policy, mixture, problems, reward_model)) as learner:
         critic, reference = Critic(learner.policy), models.load_model(policy)
         updates = config.steps * config.epochs * config.minibatches
-        optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)
-        critic_optimizer = Optimizer(critic, config.critic_learning_rate, updates, clip=config.clip, warmup=0.05)
+        settings = settings_of(config.training, OptimizerSettings)
+        optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
+        critic_optimizer = Optimizer(critic, config.critic_learning_rate, updates, config.clip, settings)
         kl = AdaptiveKl(config.kl_coefficient, config.kl_target, config.kl_rate)
         own = settings_of(config, ppo.PpoSettings)
 

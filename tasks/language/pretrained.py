@@ -13,12 +13,13 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from tasks.algorithms.common.linear import with_fast_products
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.sequences import Batch, make_batch
 from tasks.common import model_files, models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.documents import Documents
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tokenizers import Tokenizer
@@ -46,14 +47,8 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
     words = models.load_tokenizer(tokenizer)
     model = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(models.device())
     texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
-    optimizer = Optimizer(
-        model,
-        config.learning_rate,
-        config.steps,
-        clip=config.clip,
-        kind=config.optimizer,
-        weight_decay=config.weight_decay,
-    )
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, config.steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         return sft.fit(model, packed(texts, words, config, start), optimizer)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.critic import Critic
 from tasks.common.checkpoints import Stateful
@@ -22,7 +22,8 @@ def run(
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
     with trainee("reinforce", config, Sources(policy, mixture, problems, reward_model)) as learner:
-        optimizer = Optimizer(learner.policy, config.learning_rate, config.steps, clip=config.clip, warmup=0.05)
+        settings = settings_of(config.training, OptimizerSettings)
+        optimizer = Optimizer(learner.policy, config.learning_rate, config.steps, config.clip, settings)
         mean = reinforce.RunningMean(config.mean_rate)
         state: dict[str, Stateful] = {"optimizer": optimizer, "mean": mean}
         critic = critic_optimizer = None
@@ -30,7 +31,7 @@ def run(
             state["critic"] = critic = Critic(learner.policy)
             updates = config.steps * config.critic_updates
             state["critic_optimizer"] = critic_optimizer = Optimizer(
-                critic, config.critic_learning_rate, updates, clip=config.clip, warmup=0.05
+                critic, config.critic_learning_rate, updates, config.clip, settings
             )
         own = settings_of(config, reinforce.ReinforceSettings)
 

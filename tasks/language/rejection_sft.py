@@ -7,13 +7,14 @@ import pandas as pd
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.experience import check_rewards
 from tasks.algorithms.language.rejection import best_of_each
 from tasks.algorithms.language.sequences import batches_per_run, make_batch, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.errors import ConfigError
 from tasks.common.tables import Record
 from tasks.common.tracking import Row, log_table, progress
@@ -52,7 +53,8 @@ def run(
         )
     log_table(pd.DataFrame(kept[:40])[["prompt", "response"]], "selected.json")
     steps = batches_per_run(len(kept), config.batch_size, config.epochs)
-    optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.05)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         order = shuffled(len(kept), config.batch_size, config.epochs, torch.Generator().manual_seed(config.seed))

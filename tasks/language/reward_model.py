@@ -8,12 +8,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import degenerate, reward_model
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.pairs import Pairs
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.data.comparisons import ComparisonSet
@@ -60,7 +61,8 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
 
     before = accuracies(table, margins())
     steps = train.steps(config.prompts_per_batch, config.epochs)
-    optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, weight_decay=config.weight_decay)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         batches = train.batches(config.prompts_per_batch, config.epochs, config.seed, start)

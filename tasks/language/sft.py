@@ -7,11 +7,12 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import Batch, batches_per_run, make_batch, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.sft import SftConfig
@@ -35,14 +36,8 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
     for name, part in (("demonstrations", learned), ("validation solutions", held_out)):
         chat.check_positions(model, part.lengths, f"the {name} with their prompts")
     steps = batches_per_run(len(train), config.batch_size, config.epochs)
-    optimizer = Optimizer(
-        model,
-        config.learning_rate,
-        steps,
-        clip=config.clip,
-        kind=config.optimizer,
-        weight_decay=config.weight_decay,
-    )
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         training = learned.batches(config.batch_size, config.epochs, config.seed, start)

@@ -1,0 +1,23 @@
+"""The part `training` of every section that trains a language model: the optimizer and its schedule."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tasks.common.config import Config, Idle
+
+UNUSED = (Idle(("training.final_rate",), {"training.schedule": ("constant",)}),)  # of every section with this part
+
+
+class TrainingConfig(Config):
+    """How a model's weights are updated; learning rate and clip stand beside it in the section."""
+
+    # adamw | muon: Muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
+    optimizer: Literal["adamw", "muon"]
+    # constant | linear | cosine: how the learning rate goes from its highest, behind the warm-up, to its last
+    schedule: Literal["constant", "linear", "cosine"]
+    warmup: float = Field(ge=0, le=1)  # share of the steps in which the learning rate rises to its highest
+    final_rate: float = Field(ge=0, le=1)  # the last learning rate as a share of the highest
+    # AdamW's decay rates of the mean and of the square of the gradient (arXiv:1412.6980)
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(min_length=2, max_length=2)
+    weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
