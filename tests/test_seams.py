@@ -55,7 +55,7 @@ BASE: dict[str, dict[str, Any]] = {
         "variance_parts": 3,
         "micro_batch": 5,
     },
-    "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01},
+    "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "micro_batch": 2},
     "grpo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "updates": 2, "micro_batch": 5},
     "evaluate": {
         **{"problems": 6, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},

@@ -34,7 +34,8 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
 
     def fit(start: int) -> Iterator[Row]:
         batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed, start)
-        return dpo.fit(model, batches, optimizer, reference=reference, objective=objective)
+        parts = config.training.accumulate
+        return dpo.fit(model, batches, optimizer, reference=reference, objective=objective, accumulate=parts)
 
     with resumable("dpo", config, policy, preferences) as training:
         curve = training.run(fit, {"model": model, "optimizer": optimizer}, steps)

@@ -51,7 +51,7 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
     optimizer = Optimizer(model, config.learning_rate, config.steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
-        return sft.fit(model, packed(texts, words, config, start), optimizer)
+        return sft.fit(model, packed(texts, words, config, start), optimizer, config.training.accumulate)
 
     with resumable("pretrained", config, corpus, tokenizer) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, config.steps)

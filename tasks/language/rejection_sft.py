@@ -63,7 +63,7 @@ def run(
             make_batch([row["asked"] for row in part], [row["tokens"] for row in part], tokenizer.pad_token_id)
             for part in parts
         )
-        return sft.fit(model, batches, optimizer)
+        return sft.fit(model, batches, optimizer, config.training.accumulate)
 
     with resumable("rejection_sft", config, policy, mixture, reward_model) as training:
         tables.write_curves(training.run(fit, {"model": model, "optimizer": optimizer}, steps), curves)

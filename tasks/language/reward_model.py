@@ -69,7 +69,7 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         if config.corrupted:
             batches = with_rejected(batches, config, len(tokenizer), start)
         weights = {name: getattr(config, name) for name in ("margin", "centering", "likelihood")}
-        return reward_model.fit(model, batches, optimizer, **weights)
+        return reward_model.fit(model, batches, optimizer, **weights, accumulate=config.training.accumulate)
 
     with resumable("reward_model", config, policy, preferences) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)

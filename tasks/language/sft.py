@@ -41,7 +41,7 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
 
     def fit(start: int) -> Iterator[Row]:
         training = learned.batches(config.batch_size, config.epochs, config.seed, start)
-        return sft.fit(model, training, optimizer)
+        return sft.fit(model, training, optimizer, config.training.accumulate)
 
     with resumable("sft", config, policy, problems) as training:
         rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, TrainingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 
 class DpoConfig(Config):
@@ -29,4 +29,4 @@ class DpoConfig(Config):
     prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
-    training: TrainingConfig  # optimizer and schedule
+    training: AccumulatingConfig  # optimizer, schedule, memory

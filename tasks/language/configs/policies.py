@@ -41,7 +41,7 @@ class PolicyConfig(SamplingConfig):
     prompts_per_step: int = Field(ge=1, le=10**6)  # prompts of a step, each with `samples` responses
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient; a larger one is scaled down
-    training: TrainingConfig  # optimizer and schedule
+    training: TrainingConfig  # optimizer, schedule, memory
     keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
     evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
     evaluate_prompts: int = Field(ge=1, le=10**7)  # validation problems of an evaluation

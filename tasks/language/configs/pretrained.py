@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, TrainingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 # Model types that transformers marks as stateful (`_is_stateful`); the command line does not import transformers.
 RECURRENT = (
@@ -41,7 +41,7 @@ class PretrainedConfig(Config):
     steps: int = Field(ge=1, le=10**9)  # optimizer steps
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
-    training: TrainingConfig  # optimizer and schedule
+    training: AccumulatingConfig  # optimizer, schedule, memory
 
     @field_validator("heads")
     @classmethod

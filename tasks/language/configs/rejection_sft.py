@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from tasks.language.configs.policies import SamplingConfig
-from tasks.language.configs.training import UNUSED, TrainingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 
 class RejectionSftConfig(SamplingConfig):
@@ -18,4 +18,4 @@ class RejectionSftConfig(SamplingConfig):
     batch_size: int = Field(ge=1, le=10**6)  # demonstrations a gradient step
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
-    training: TrainingConfig  # optimizer and schedule
+    training: AccumulatingConfig  # optimizer, schedule, memory

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from tasks.common.config import Config, Seed
-from tasks.language.configs.training import UNUSED, TrainingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 
 class SftConfig(Config):
@@ -17,4 +17,4 @@ class SftConfig(Config):
     batch_size: int = Field(ge=1, le=10**6)  # demonstrations a gradient step
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
-    training: TrainingConfig  # optimizer and schedule
+    training: AccumulatingConfig  # optimizer, schedule, memory

@@ -1,4 +1,4 @@
-"""The part `training` of every section that trains a language model: the optimizer and its schedule."""
+"""The part `training` of every section that trains a language model: optimizer, schedule, memory."""
 
 from typing import Annotated, Literal
 
@@ -21,3 +21,10 @@ class TrainingConfig(Config):
     # AdamW's decay rates of the mean and of the square of the gradient (arXiv:1412.6980)
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(min_length=2, max_length=2)
     weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
+
+
+class AccumulatingConfig(TrainingConfig):
+    """The same for stages whose batch is a batch of data; stages that learn from samples have `micro_batch` in its place."""
+
+    # parts in which a batch is passed through the model; their gradients add up to the batch's, so only memory and time change
+    accumulate: int = Field(ge=1, le=10**6)

@@ -26,7 +26,7 @@ from tests.tasks.tiny import gpt2, llama
 
 def asked(**changes):
     plain = {"gamma": 1.0, "lam": 1.0, "clip_ratio": 0.2, "clip_value": 0.0, "epochs": 2, "minibatches": 2}
-    plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "seed": 0}
+    plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "micro_batch": 100, "seed": 0}
     return PpoSettings(**{**plain, **changes})
 
 
@@ -293,3 +293,41 @@ def test_a_critic_that_knows_nothing_explains_nothing():
     assert explained_variance(values, lambda_returns, batch.mask) > 0.9
     row = next(fit(policy, critic, lambda _: what, reference=llama(1), lam=0.5))
     assert row["val/explained_variance"] < 0.0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_micro_batches_have_the_gradients_of_the_whole_minibatch(size):
+    """The four responses have 1 to 3 tokens, so that a mean of the parts' means would differ."""
+
+    def found(micro_batch):
+        policy, critic = llama(), Critic(llama(1))
+        torch.nn.init.normal_(critic.head.weight, generator=torch.Generator().manual_seed(0))
+        gradients = []
+
+        class Noting:
+            learning_rate = 0.0
+
+            def __init__(self, model):
+                self.model = model
+
+            def step(self):
+                gradients.append(torch.cat([p.grad.flatten() for p in self.model.parameters() if p.grad is not None]))
+                for p in self.model.parameters():
+                    p.grad = None
+                return 0.0
+
+        rows = fit(
+            policy,
+            critic,
+            lambda step: sampled(policy, [1.0, 0.5, -1.0, 2.0], seed=3),
+            reference=llama(2),
+            optimizers=(Noting(policy), Noting(critic)),
+            **{"epochs": 1, "minibatches": 1, "clip_value": 0.2, "micro_batch": micro_batch},
+        )
+        return next(rows), gradients
+
+    (row, whole), (cut, parts) = found(100), found(size)
+    assert len(whole) == len(parts) == 2, "the policy's and the critic's"
+    for one, other in zip(whole, parts, strict=True):
+        assert (other - one).norm() < 1e-5 * one.norm()
+    assert cut == pytest.approx(row, rel=1e-4, abs=1e-6)
