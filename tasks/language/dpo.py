@@ -14,6 +14,7 @@ from tasks.common.tracking import Row
 from tasks.language.configs.dpo import DpoConfig
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.tables.preferences import Comparisons
+from tasks.language.training import trained_model
 from tasks.stage import Metrics, main
 
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
@@ -23,7 +24,8 @@ CURVES = METRICS = dpo.METRICS
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
     """Train `policy`, which is its own reference; write it to `out`, and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    model = trained.model
     pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
     pairs.check_positions(model)
     objective = settings_of(config, dpo.Objective)
@@ -38,9 +40,9 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
         return dpo.fit(model, batches, optimizer, reference=reference, objective=objective, accumulate=parts)
 
     with resumable("dpo", config, policy, preferences) as training:
-        curve = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        curve = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(curve, curves)
-        models.save_model(model, tokenizer, out)
+        trained.save(tokenizer, out)
     return tables.final_metrics(curve)
 
 

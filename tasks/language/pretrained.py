@@ -27,6 +27,7 @@ from tasks.common.tracking import Row
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
 from tasks.language.training import architectures
+from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS
@@ -45,19 +46,20 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
         models.save_model(model, words, out)
         return {"weights": model.num_parameters()}
     words = models.load_tokenizer(tokenizer)
-    model = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(models.device())
+    new = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(models.device())
+    trained = TrainedModel(new, config.training)
     texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
     settings = settings_of(config.training, OptimizerSettings)
-    optimizer = Optimizer(model, config.learning_rate, config.steps, config.clip, settings)
+    optimizer = Optimizer(new, config.learning_rate, config.steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
-        return sft.fit(model, packed(texts, words, config, start), optimizer, config.training.accumulate)
+        return sft.fit(new, packed(texts, words, config, start), optimizer, config.training.accumulate)
 
     with resumable("pretrained", config, corpus, tokenizer) as training:
-        rows = training.run(fit, {"model": model, "optimizer": optimizer}, config.steps)
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, config.steps)
         tables.write_curves(rows, curves)
-        models.save_model(model, words, out)
-    return {"weights": model.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
+        trained.save(words, out)
+    return {"weights": new.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
 
 
 def architecture(config: PretrainedConfig, tokenizer: Tokenizer) -> LlamaConfig:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
+from tasks.algorithms.common.precision import TrainedWeights, set_precision
 from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.critic import Critic
 from tasks.common.checkpoints import Stateful
@@ -28,7 +29,9 @@ def run(
         state: dict[str, Stateful] = {"optimizer": optimizer, "mean": mean}
         critic = critic_optimizer = None
         if config.baseline == "critic":
-            state["critic"] = critic = Critic(learner.policy)
+            critic = Critic(learner.policy)
+            set_precision(critic, config.training.precision)
+            state["critic"] = TrainedWeights(critic)
             updates = config.steps * config.critic_updates
             state["critic_optimizer"] = critic_optimizer = Optimizer(
                 critic, config.critic_learning_rate, updates, config.clip, settings

@@ -21,6 +21,7 @@ from tasks.common.tracking import Row, log_table, progress
 from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Demonstrations, Prompts
+from tasks.language.training import trained_model
 from tasks.language.training.environment import Environment, judging
 from tasks.stage import Metrics, main
 
@@ -43,9 +44,12 @@ def run(
 ) -> Metrics:
     """Write the policy to `out` with the answers it was trained on (selected.parquet), and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    model = trained.model
     table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
-    with judging(config.reward, set(table["reward"]), tokenizer, reward_model) as judge:
+    with judging(
+        config.reward, set(table["reward"]), tokenizer, reward_model, trained_model.frozen_dtype(config.training)
+    ) as judge:
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:
         raise ConfigError(
@@ -66,8 +70,8 @@ def run(
         return sft.fit(model, batches, optimizer, config.training.accumulate)
 
     with resumable("rejection_sft", config, policy, mixture, reward_model) as training:
-        tables.write_curves(training.run(fit, {"model": model, "optimizer": optimizer}, steps), curves)
-        models.save_model(model, tokenizer, out)
+        tables.write_curves(training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps), curves)
+        trained.save(tokenizer, out)
         columns = ["problem_id", "prompt", "response"]
         tables.write(Demonstrations, pd.DataFrame(kept)[columns], out / "selected.parquet")
     return metrics

@@ -21,6 +21,7 @@ from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.ranking_accuracy import STRATA, accuracy, shows_steps
 from tasks.language.tables.preferences import Comparisons
+from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics, main
 
 BINS = 10  # of the calibration curve
@@ -48,7 +49,8 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     """Start from `policy`; write the model, calibration.csv beside it, and the curve to `curves`."""
     torch.manual_seed(config.seed)
     tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
-    model = untrained(config, policy, generator)
+    trained = TrainedModel(untrained(config, policy, generator), config.training)
+    model = trained.model
     model.config.pad_token_id = tokenizer.pad_token_id
     table = tables.read(Comparisons, preferences / "test.parquet").sort_values("prompt_id", kind="stable")
     train = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
@@ -72,9 +74,9 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         return reward_model.fit(model, batches, optimizer, **weights, accumulate=config.training.accumulate)
 
     with resumable("reward_model", config, policy, preferences) as training:
-        rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(rows, curves)
-        models.save_model(model, tokenizer, out)
+        trained.save(tokenizer, out)
         found = margins()
         tables.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")
         held_out = test.batches(config.prompts_per_batch, 1, config.seed)

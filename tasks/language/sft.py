@@ -18,6 +18,7 @@ from tasks.common.tracking import Row
 from tasks.language.configs.sft import SftConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Demonstrations, Problems
+from tasks.language.training import trained_model
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS
@@ -27,7 +28,8 @@ METRICS = sft.HELD_OUT_METRICS
 def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    model = trained.model
     train = tables.read(Demonstrations, problems / "demonstrations.parquet").head(config.demonstrations)
     validation = tables.read(Problems, problems / "validation.parquet").rename(
         columns={"question": "prompt", "solution": "response"}
@@ -44,9 +46,9 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
         return sft.fit(model, training, optimizer, config.training.accumulate)
 
     with resumable("sft", config, policy, problems) as training:
-        rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(rows, curves)
-        models.save_model(model, tokenizer, out)
+        trained.save(tokenizer, out)
         return sft.evaluate(model, held_out.batches(config.batch_size, 1, config.seed))
 
 

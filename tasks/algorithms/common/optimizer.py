@@ -15,6 +15,7 @@ from torch.optim import AdamW
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
+from tasks.algorithms.common.precision import master
 
 Schedule = Literal["constant", "linear", "cosine"]
 METRICS = {
@@ -60,16 +61,18 @@ class OptimizerSettings:
 class Optimizer:
     """AdamW for all weights, or Muon for the hidden matrices and AdamW for the rest, on one schedule of `steps` steps.
 
-    `learning_rate` is its peak. Gradients are clipped to the norm `clip`.
+    `learning_rate` is its peak. Gradients are clipped to the norm `clip`. Of rounded weights (precision.py) it updates the masters.
     """
 
     def __init__(
         self, model: Trainable, learning_rate: float, steps: int, clip: float, settings: OptimizerSettings
     ) -> None:
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        weights = [p for p in model.parameters() if p.requires_grad]
+        self.rounded = [(p, master(p)) for p in weights if master(p) is not p]
+        self.parameters = [master(p) for p in weights]
         self.clip = clip
         embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
-        outer = {id(p) for module in (*embeddings, _head(model)) if module for p in module.parameters()}
+        outer = {id(master(p)) for module in (*embeddings, _head(model)) if module for p in module.parameters()}
         hidden = [p for p in self.parameters if settings.optimizer == "muon" and p.dim() == 2 and id(p) not in outer]
         by_muon = {id(p) for p in hidden}
         rest = [p for p in self.parameters if id(p) not in by_muon]
@@ -101,6 +104,9 @@ class Optimizer:
                 group["lr"] = self.learning_rate
             part.step()
             part.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for p, updated in self.rounded:
+                p.copy_(updated)
         self.steps_taken += 1
         return norm
 

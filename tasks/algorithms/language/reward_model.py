@@ -20,7 +20,7 @@ from torch.nn.functional import logsigmoid
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
-from tasks.algorithms.language.completions import Completions, states, token_logps
+from tasks.algorithms.language.completions import Completions, in_fp32, states, token_logps
 from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.language.pairs import Pairs
 
@@ -51,8 +51,7 @@ def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
     if _has_head(model):
         hidden = states(model.base_model, responses)
         ends = length.to(hidden.device)
-        read: Tensor = model.score(hidden[torch.arange(len(ends), device=ends.device), ends])
-        return read.squeeze(-1).float()
+        return in_fp32(model.score, hidden[torch.arange(len(ends), device=ends.device), ends]).squeeze(-1)
     logps = token_logps(model, responses)
     return _beta(model) * logps.sum(dim=1) / length.to(logps.device)
 

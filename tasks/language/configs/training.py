@@ -21,6 +21,8 @@ class TrainingConfig(Config):
     # AdamW's decay rates of the mean and of the square of the gradient (arXiv:1412.6980)
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(min_length=2, max_length=2)
     weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
+    # fp32 | bf16: computed in bfloat16, with weights and optimizer in fp32 besides | pure_bf16: all in bfloat16
+    precision: Literal["fp32", "bf16", "pure_bf16"]
 
 
 class AccumulatingConfig(TrainingConfig):

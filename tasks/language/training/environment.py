@@ -189,8 +189,10 @@ class Environment:
 
 
 @contextmanager
-def judging(weights: rewards.Weights, kinds: Collection[str], tokenizer: Tokenizer, scorer: Path) -> Iterator[Judge]:
-    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it."""
+def judging(
+    weights: rewards.Weights, kinds: Collection[str], tokenizer: Tokenizer, scorer: Path, dtype: str = "float32"
+) -> Iterator[Judge]:
+    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded, as `dtype`, only where one asks for it."""
     if unknown := {*kinds} - {"policy", *get_args(RewardName)}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
     counted: dict[str, rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}  # type: ignore[dict-item]
@@ -202,7 +204,7 @@ def judging(weights: rewards.Weights, kinds: Collection[str], tokenizer: Tokeniz
             f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
             "that of the pipeline is in data/reward_model"
         )
-    model = reward_model_files.load(scorer) if wanted else None
+    model = reward_model_files.load(scorer, dtype) if wanted else None
     if wanted and models.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
     with Verifier() as verifier:
