@@ -58,6 +58,13 @@ def tiny(config: type[C], stage: str) -> C:
     return config.model_validate({**PARAMS[stage], **TINY[stage]})
 
 
+def changed(config: C, **changes: Any) -> C:
+    """A section with changes; those to its part `training` stand in a dictionary of their own."""
+    if isinstance(changes.get("training"), dict):
+        changes["training"] = config.training.model_copy(update=changes["training"])  # type: ignore[attr-defined]
+    return config.model_copy(update=changes)
+
+
 @pytest.fixture(scope="session")
 def one_thread() -> Iterator[None]:
     """Tiny models run fastest on one thread, and sums then never depend on the machine's cores."""

@@ -190,8 +190,8 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
             ["pretrained.init=directory"],
             "pretrained.init directory",
             "pretrained.hub_id pretrained.width pretrained.layers pretrained.heads pretrained.context "
-            "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.optimizer "
-            "pretrained.learning_rate pretrained.weight_decay pretrained.clip",
+            "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.learning_rate pretrained.clip "
+            "pretrained.training",
         ),
         ([], "mixture.datasets.*.source problems", "mixture.path mixture.hub_config mixture.hub_revision"),
         ([OTHERS], "mixture.datasets.*.source file or hub", "mixture.skip"),

@@ -9,18 +9,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import degenerate, reward_model
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.pairs import Pairs
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.ranking_accuracy import STRATA, accuracy, shows_steps
 from tasks.language.tables.preferences import Comparisons
+from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics, main
 
 BINS = 10  # of the calibration curve
@@ -50,7 +52,8 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     """Start from `policy`; write the model, calibration.csv and curve.csv beside it, and the curve to `curves`."""
     torch.manual_seed(config.seed)
     tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
-    model = untrained(config, policy, generator)
+    trained = TrainedModel(untrained(config, policy, generator), config.training)
+    model = trained.model
     model.config.pad_token_id = tokenizer.pad_token_id
     table = tables.read(Comparisons, preferences / "test.parquet").sort_values("prompt_id", kind="stable")
     limit = Limit(config.max_length, config.truncation)
@@ -66,19 +69,20 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
 
     before = accuracies(table, margins())
     steps = train.steps(config.prompts_per_batch, config.epochs)
-    optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, weight_decay=config.weight_decay)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         batches = train.batches(config.prompts_per_batch, config.epochs, config.seed, start)
         if config.corrupted:
             batches = with_rejected(batches, config, len(tokenizer), start)
         weights = {name: getattr(config, name) for name in ("margin", "centering", "likelihood")}
-        return reward_model.fit(model, batches, optimizer, **weights)
+        return reward_model.fit(model, batches, optimizer, **weights, accumulate=config.training.accumulate)
 
     with resumable("reward_model", config, policy, preferences) as training:
-        rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(rows, curves)
-        models.save_model(model, tokenizer, out)
+        trained.save(tokenizer, out)
         tables.write_curves(rows, out / "curve.csv")  # for the report, which reads the model's folder
         found = margins()
         tables.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")

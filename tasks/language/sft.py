@@ -8,18 +8,19 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import Batch, pack, packed, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.sft import SftConfig
 from tasks.language.data import chat, conversations, forms
 from tasks.language.tables.problems import Demonstrations
-from tasks.language.training import architectures
+from tasks.language.training import architectures, trained_model
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS
@@ -33,7 +34,8 @@ METRICS = {
 def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    model = trained.model
     train = tables.read(Demonstrations, demonstrations / "train.parquet").head(config.demonstrations)
     validation = tables.read(Demonstrations, demonstrations / "validation.parquet")
     learned, held_out = (Encoded(part, tokenizer, config) for part in (train, validation))
@@ -42,22 +44,17 @@ def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves
     if config.packing:
         architectures.check_packing(str(policy), model, config.max_length)
     batches = learned.batches(config.batch_size, config.epochs, config.seed)
-    optimizer = Optimizer(
-        model,
-        config.learning_rate,
-        len(batches),
-        clip=config.clip,
-        kind=config.optimizer,
-        weight_decay=config.weight_decay,
-    )
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
-        return sft.fit(model, (learned.batch(rows) for rows in islice(batches, start, None)), optimizer)
+        rows = (learned.batch(rows) for rows in islice(batches, start, None))
+        return sft.fit(model, rows, optimizer, config.training.accumulate)
 
     with resumable("sft", config, policy, demonstrations) as training:
-        rows = training.run(fit, {"model": model, "optimizer": optimizer}, len(batches))
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, len(batches))
         tables.write_curves(rows, curves)
-        models.save_model(model, tokenizer, out)
+        trained.save(tokenizer, out)
         evaluated = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
         found = sft.evaluate(model, evaluated)
     return {**found, "truncated": learned.truncated, "dropped": learned.dropped}

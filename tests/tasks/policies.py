@@ -22,6 +22,8 @@ def configured(stage, **changes):
     """The stage's tiny section with changes, checked as in params.yaml; `reward` names the only reward that counts."""
     if "reward" in changes:
         changes["reward"] = {changes["reward"]: 1.0}
+    if "training" in changes:
+        changes["training"] = {**PARAMS[stage]["training"], **changes["training"]}
     return STAGES[stage][0].model_validate({**PARAMS[stage], **TINY[stage], **changes})
 
 

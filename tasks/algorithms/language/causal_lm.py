@@ -210,8 +210,8 @@ class PretrainedModel(CausalLMWithBody, Protocol):
         """Move it."""
         ...
 
-    def state_dict(self) -> Mapping[str, Tensor]:
-        """All tensors by name."""
+    def state_dict(self, *, keep_vars: bool = ...) -> Mapping[str, Tensor]:
+        """All tensors by name; with `keep_vars` the weights themselves."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, Inputs, KeyValueCache, Parametrised
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
@@ -110,6 +110,12 @@ def states(body: Body, completions: Completions) -> Tensor:
     cache = _continued(first.past_key_values, responses)
     rest = body(**_after_prompts(responses, cache, responses.tokens)).last_hidden_state
     return torch.cat([first.last_hidden_state[:, -1:][responses.owner], rest], dim=1)
+
+
+def in_fp32(head: nn.Linear, read: Tensor) -> Tensor:
+    """What a head makes of states (.., D), in fp32 whatever its weights are: eight bits are too few for a score."""
+    bias = None if head.bias is None else head.bias.float()
+    return nn.functional.linear(read.float(), head.weight.float(), bias)
 
 
 def _prompts(responses: Completions) -> Inputs:

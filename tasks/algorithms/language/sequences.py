@@ -83,6 +83,15 @@ def packed(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list
         left[row] -= lengths[document]
     return rows
 
+    def parts(self, count: int) -> Iterator["Batch"]:
+        """The rows in `count` parts of nearly equal numbers, padded no further than needed; fewer parts than rows at most."""
+        if count == 1:
+            yield self
+            return
+        for rows in torch.arange(len(self.tokens)).tensor_split(min(count, len(self.tokens))):
+            longest = int(self.attention[rows].sum(1).max())
+            yield Batch(*(part[rows, :longest] for part in (self.tokens, self.attention, self.response)))
+
 
 def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad: int) -> Batch:
     """Concatenate each prompt with its response and pad on the right to the longest."""

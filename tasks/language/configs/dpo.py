@@ -5,12 +5,14 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Seed
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 
 class DpoConfig(Config):
     """Which loss, how strongly the policy is pulled to its reference, and how it is trained."""
 
     idle = (
+        *UNUSED,
         Idle(("label_smoothing",), {"loss": ("ipo", "simpo")}, neutral=0),
         Idle(("length_normalised",), {"loss": ("simpo",)}, neutral=True),
         Idle(("gamma",), {"loss": ("sigmoid", "ipo")}, neutral=0),
@@ -33,3 +35,4 @@ class DpoConfig(Config):
     truncation: Literal["right", "left", "drop"]
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
+    training: AccumulatingConfig  # optimizer, schedule, memory

@@ -5,12 +5,14 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Seed
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 
 class RewardModelConfig(Config):
     """How the reward model scores a response, and how it is trained."""
 
     idle = (
+        *UNUSED,
         Idle(("beta",), {"kind": ("head",)}),
         Idle(("likelihood",), {"kind": ("head",)}, neutral=0.0),
         Idle(("truncation",), {"max_length": (None,)}),
@@ -29,9 +31,9 @@ class RewardModelConfig(Config):
     # of longer ones: right cuts off the response's end, left the prompt's beginning, drop leaves the pair out
     truncation: Literal["right", "left", "drop"]
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
-    weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
     centering: float = Field(ge=0)  # weight of the mean squared sum of a pair's scores
     # weight of the pair of a best answer and its corruption; a prompt's own pairs together have 1
     corrupted: float = Field(ge=0)
     margin: float = Field(ge=0)  # score difference asked of strong preferences (arXiv:2307.09288, eq. 2); 0 for none
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
+    training: AccumulatingConfig  # optimizer, schedule, memory

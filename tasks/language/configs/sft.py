@@ -5,12 +5,13 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 
 class SftConfig(Config):
     """How the policy is trained, and on how many demonstrations."""
 
-    idle = (Idle(("truncation",), {"max_length": (None,)}),)
+    idle = (*UNUSED, Idle(("truncation",), {"max_length": (None,)}))
 
     seed: Seed  # all random draws of the stage follow from it
     demonstrations: int = Field(ge=1, le=10**7)  # largest number of demonstrations, taken from the start of the table
@@ -20,11 +21,9 @@ class SftConfig(Config):
     packing: bool  # put several demonstrations into a row of max_length tokens, none of which sees another
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     batch_size: int = Field(ge=1, le=10**6)  # rows a gradient step: demonstrations, or with packing rows full of them
-    # adamw | muon: Muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
-    optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
-    weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
+    training: AccumulatingConfig  # optimizer, schedule, memory
 
     @field_validator("packing")
     @classmethod

@@ -29,6 +29,7 @@ from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.answers import without_thinking
 from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.verifier import Verifier
+from tasks.language.training.trained_model import frozen_dtype
 
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
 SEEDS = 2**43  # with what sampling adds, a larger number might be no seed for torch
@@ -123,7 +124,7 @@ class Judge:
 def _columns(row: Record) -> Mapping[str, object]:
     """The row's further columns; none where its data set has none."""
     text = row.get("columns")
-    found: dict[str, object] = json.loads(text) if isinstance(text, str) else {}
+    found: dict[str, object] = json.loads(text) if text else {}
     return found
 
 
@@ -243,7 +244,7 @@ def judging(
             f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
             "that of the pipeline is in data/reward_model"
         )
-    model = reward_model_files.load(scorer) if wanted else None
+    model = reward_model_files.load(scorer, frozen_dtype(config.training)) if wanted else None
     if wanted and models.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
     own = sorted({name for part in counted.values() for name in part if part[name] and is_python(name)})

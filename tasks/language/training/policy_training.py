@@ -16,8 +16,9 @@ from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
 from tasks.language.tables.problems import Prompts
-from tasks.language.training import environment
+from tasks.language.training import environment, trained_model
 from tasks.language.training.environment import Environment, judging
+from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics
 
 Fit = Callable[[int], Iterator[Row]]  # from a step on
@@ -46,13 +47,14 @@ class Trainee:
     def __init__(
         self,
         config: PolicyConfig,
-        policy: PretrainedCausalLM,
+        trained: TrainedModel[PretrainedCausalLM],
         tokenizer: Tokenizer,
         train: Environment,
         held_out: Environment,
         checkpoints: Training | None = None,
     ) -> None:
-        self.config, self.policy, self.tokenizer = config, policy, tokenizer
+        self.config, self.tokenizer = config, tokenizer
+        self.trained, self.policy = trained, trained.model
         self.training_problems, self.held_out, self.checkpoints = train, held_out, checkpoints
 
     def collect(self, step: int) -> Experience:
@@ -88,12 +90,12 @@ class Trainee:
         watch = Watch(self)
         rows = self.checkpoints.run(
             lambda start: watch(fit(start), start),
-            {"policy": self.policy, "watch": watch, **state},
+            {"policy": self.trained.weights, "watch": watch, **state},
             self.config.steps,
         )
-        watch.best.restore(self.policy)
+        watch.best.restore(self.trained.weights)
         tables.write_curves(rows, curves)
-        models.save_model(self.policy, self.tokenizer, out)
+        self.trained.save(self.tokenizer, out)
         return tables.final_metrics(rows)
 
 
@@ -120,7 +122,7 @@ class Watch:
         found = self.trainee.evaluate()
         self.latest |= found
         if self.config.keep == "best":
-            self.best.offer(found["eval_reward"], self.trainee.policy)
+            self.best.offer(found["eval_reward"], self.trainee.trained.weights)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The latest values and the best weights."""
@@ -137,7 +139,7 @@ class Watch:
 def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trainee]:
     """The policy of `sources` with what it is asked and how its answers are judged, until the block ends."""
     torch.manual_seed(config.seed)
-    policy, tokenizer = models.load_model(sources.policy), models.load_tokenizer(sources.policy)
+    trained, tokenizer = trained_model.load(sources.policy, config.training), models.load_tokenizer(sources.policy)
     prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
     held_out = tables.read(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
     kinds = {*prompts["reward"], *held_out["reward"]}
@@ -145,6 +147,6 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
         judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files) as judge,
         resumable(stage, config, *vars(sources).values()) as checkpoints,
     ):
-        training = Environment(policy, tokenizer, prompts, judge, config)
-        validating = Environment(policy, tokenizer, held_out, judge.grading(), config)
-        yield Trainee(config, policy, tokenizer, training, validating, checkpoints)
+        training = Environment(trained.model, tokenizer, prompts, judge, config)
+        validating = Environment(trained.model, tokenizer, held_out, judge.grading(), config)
+        yield Trainee(config, trained, tokenizer, training, validating, checkpoints)

@@ -17,6 +17,7 @@ from tasks.language.reward_model import accuracies, run, with_rejected
 from tasks.language.rewards import reward_model_files
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.training.architectures import check_model
+from tests.conftest import PARAMS, changed
 
 CONFIG = RewardModelConfig(
     seed=0,
@@ -26,16 +27,16 @@ CONFIG = RewardModelConfig(
     epochs=4,
     prompts_per_batch=6,
     learning_rate=0.01,
-    weight_decay=0.0,
     centering=0.01,
     corrupted=0.0,
     margin=0.0,
     clip=1.0,
+    training=PARAMS["reward_model"]["training"],
 )
 
 
 def fit(made, preferences, out, **changes):
-    config = CONFIG.model_copy(update=changes)
+    config = changed(CONFIG, **changes)
     return run(config, made / "pretrained", preferences, out / "model", out / "curve.csv")
 
 

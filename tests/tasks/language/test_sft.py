@@ -10,14 +10,14 @@ from tasks.language.configs.sft import SftConfig
 from tasks.language.data import chat
 from tasks.language.sft import Encoded, run
 from tasks.language.tables.problems import Demonstrations, Problems
-from tests.conftest import tiny
+from tests.conftest import changed, tiny
 from tests.tasks.chats import CHATS, chat_tokenizer
 
 CONFIG = tiny(SftConfig, "sft")
 
 
 def tune(made, out, **changes):
-    config = CONFIG.model_copy(update=changes)
+    config = changed(CONFIG, **changes)
     return run(config, made / "pretrained", made / "demonstrations", out / "model", out / "curve.csv")
 
 

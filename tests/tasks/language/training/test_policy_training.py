@@ -20,6 +20,7 @@ from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, Judge, judging
 from tasks.language.training.policy_training import Trainee
+from tasks.language.training.trained_model import TrainedModel
 from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
@@ -108,7 +109,9 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
         table = tables.read(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
         with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             held_out = Environment(model, words, table, judge.grading(), config)
-            found[name] = Trainee(config, model, words, held_out, held_out).evaluate()["eval_reward"]
+            found[name] = Trainee(config, TrainedModel(model, config.training), words, held_out, held_out).evaluate()[
+                "eval_reward"
+            ]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
     assert curve["eval_reward"].nunique() == 4
 
@@ -147,7 +150,7 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
     monkeypatch.setattr(rollouts, "sample", drawn)
     with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         held_out = Environment(model, words, table, judge.grading(), config)
-        found = Trainee(config, model, words, held_out, held_out).evaluate()
+        found = Trainee(config, TrainedModel(model, config.training), words, held_out, held_out).evaluate()
         answered = [
             Answered(row.question, row.solution, row.answer, text, True)
             for row, text in zip(table.itertuples(), texts, strict=True)
