@@ -189,6 +189,7 @@ def ui(
 
 
 app.command()(model_commands.chat)
+app.command()(model_commands.export)
 
 
 def _facts(result: StageResult) -> dict[str, object]:

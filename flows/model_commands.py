@@ -1,4 +1,4 @@
-"""`posttrain chat`: what is done with a model that a stage has made."""
+"""`posttrain chat` and `posttrain export`: what is done with a model that a stage has made."""
 
 import signal
 import subprocess
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.console import completion as tab
+from flows.console.summary import relative
 from flows.params.files import find_root
 from flows.running import one_line
 
@@ -43,6 +44,22 @@ def chat(
         other = [f"--against={checkpoint(root, against)}"] if against is not None else []
     options = [f"--temperature={temperature}", f"--max-new-tokens={max_new_tokens}", f"--seed={seed}"]
     return _child(root, "tasks.chat", str(folder), *other, f"--system={system}", *options)
+
+
+def export(
+    model: Checkpoint,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder to make, or an empty one.")],
+) -> int:
+    """Write a stage's model to a folder of its own with a model card, ready for `hf upload`."""
+    from flows import exporting
+
+    root, folder = find_root(), folder.absolute()
+    with one_line():
+        for remark in exporting.export(root, model, folder):
+            print(remark)
+    print(f"{relative(folder, Path.cwd())}: model and card; choose a license in its README.md")
+    print(f"to upload it: hf upload USER/NAME {relative(folder, Path.cwd())}")
+    return 0
 
 
 def _child(root: Path, module: str, *arguments: str) -> int:

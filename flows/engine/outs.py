@@ -1,6 +1,5 @@
 """Where things are that stages made: a checkpoint by its folder or its stage, a stage's metrics, whether an out is as it was recorded."""
 
-import json
 from collections.abc import Mapping
 from contextlib import chdir, closing
 from difflib import get_close_matches
@@ -31,15 +30,14 @@ def checkpoint(root: Path, of: str) -> Path:
     raise PlanError(f"{of}: this stage makes no model; its outs are {', '.join(map(str, outs))}")
 
 
-def metrics(root: Path, stage: str) -> dict[str, Any]:
-    """What a stage measured, from its file of metrics; PlanError if there is none."""
+def metrics_file(root: Path, stage: str) -> Path:
+    """The file of what a stage measured, relative to `root`; PlanError if there is none."""
     recorded = _entries(root)
     if stage not in recorded:
         raise PlanError(f"{stage}: no stage of this name has run")
     for path in hashes(recorded[stage], "outs"):
         if path.endswith(".json") and (root / path).is_file():
-            found: dict[str, Any] = json.loads((root / path).read_text())
-            return found
+            return Path(path)
     raise PlanError(f"{stage}: this stage has no file of metrics")
 
 
