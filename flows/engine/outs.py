@@ -41,6 +41,16 @@ def metrics_file(root: Path, stage: str) -> Path:
     raise PlanError(f"{stage}: this stage has no file of metrics")
 
 
+def tables(root: Path, of: str) -> list[Path]:
+    """The tables (.parquet, .csv) of a stage or of a path; PlanError if there are none."""
+    given, recorded = Path(of).absolute(), _entries(root)
+    places = [given] if given.exists() else [root / path for path in hashes(recorded.get(of, {}), "outs")]
+    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("*")))]
+    if found := [file for file in files if file.suffix in (".parquet", ".csv")]:
+        return found
+    raise PlanError(f"{of}: no tables here" if places else f"{of}: neither a path nor a stage that has run")
+
+
 def altered(root: Path, stage: str) -> list[str]:
     """The outs of a stage that are not what dvc.lock says that it made."""
     from flows.engine.dvc_closure import StageGraph
