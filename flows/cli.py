@@ -1,49 +1,36 @@
-"""`posttrain`: run, status, lineage, explain, preset, ui. Thin: parse, call, print.
+"""`posttrain`: run, status, lineage, explain, preset, chat, export, ui. Thin: parse, call, print.
 
 Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Every fault of use is one line
 on standard error. Nothing heavy is imported until there is work to do.
 """
 
 import gc
-import importlib
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from typer.exceptions import Abort, TyperException
 
+from flows import model_commands, running
 from flows.console import completion as tab
-from flows.console.display import watcher
-from flows.console.summary import Screen, relative, show_plan, show_results
-from flows.engine.state import PlannedStage, StageResult
-from flows.params import approval
-from flows.params.files import ParameterError, find_root, write
-from flows.web import run_page
+from flows.console.summary import Screen, show_plan
+from flows.engine.state import StageResult
+from flows.params.files import ParameterError, find_root
+from flows.running import WrongUseError
 
-# Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
-FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
 RARELY = (100_000, 50, 50)  # garbage collection among the imports of Prefect and MLflow costs two seconds
 
 app = typer.Typer(pretty_exceptions_enable=False)
-Part = tuple[str, list[PlannedStage]]  # a flow, and the stages to bring up to date
 Targets = Annotated[
     list[str] | None,
     typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
 ]
-
-
-class WrongUseError(Exception):
-    """The command cannot be carried out as given; the text is the line to show."""
 
 
 def main() -> None:
@@ -113,16 +100,18 @@ def run(
     ] = False,
 ) -> int:
     """Run what is out of date, and nothing else."""
-    root = find_root()
     console = Screen(sys.stderr if json_ else sys.stdout)
-    results: dict[str, StageResult] = {}
-    with _settings(root, set_ or [], keep=not dry_run) as changes:
-        parts = _plan(root, targets, force or [])
-        for change in changes:
-            console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
-        for flow, planned in _told(console, parts):
-            ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, json_)
-            results = {**{result.stage: result for result in ended}, **results}
+    results = running.run(
+        find_root(),
+        console,
+        targets,
+        set_ or [],
+        jobs=jobs,
+        force=force or [],
+        dry_run=dry_run,
+        with_runs=json_,
+        began=STARTED,
+    )
     if json_:
         print(json.dumps({name: _facts(result) for name, result in results.items()}))
     return int(any(result.state in ("failed", "skipped") for result in results.values()))
@@ -134,7 +123,7 @@ def status(targets: Targets = None) -> int:
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
-    for _, planned in _told(console, _plan(root, targets, [])):
+    for _, planned in running.told(console, running.plan(root, targets, [])):
         show_plan(console, planned)
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections):
@@ -175,7 +164,7 @@ def lineage(
     from flows.engine.lineage import chain
 
     root = find_root()
-    with _plan_errors():
+    with running.one_line():
         link = chain(root, of)
     Screen(soft_wrap=False).print(tree(link))
     return 0
@@ -192,149 +181,15 @@ def ui(
 
     root, console = find_root(), Screen()
     try:
-        with _plan_errors():
+        with running.one_line():
             return serve(root, console, port)
     except KeyboardInterrupt:
         console.print("stopped")
         return 0
 
 
-def _module(flow: str) -> ModuleType:
-    return importlib.import_module(FLOWS[flow])
-
-
-@contextmanager
-def _plan_errors() -> Iterator[None]:
-    from flows.engine.plan import PlanError
-
-    try:
-        yield
-    except PlanError as error:
-        raise WrongUseError(str(error)) from None
-    except OSError as error:  # the disk is full, broken or read-only
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        raise WrongUseError(f"{what}; what had finished is kept") from None
-
-
-def _plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> list[Part]:
-    """The plan of each named flow, then one plan of all named stages under the flow that they belong to."""
-    from flows.engine.plan import plan
-
-    if not approval.known(root):
-        from flows.params import checking, editing
-
-        editing.check(root, checking.sections(root))
-        approval.remember(root)
-    named = targets or ["language"]
-    parts: list[Part] = []
-    with _plan_errors():
-        for flow in dict.fromkeys(name for name in named if name in FLOWS):
-            parts.append((flow, plan(root, _module(flow).TARGETS, force)))
-        stages = [name for name in named if name not in FLOWS]
-        if stages:
-            planned = plan(root, stages, force)
-            belongs = (flow for flow in FLOWS if f" tasks.{flow}." in planned[-1].cmd)
-            parts.append((next(belongs, "language"), planned))
-    names = {stage.name for _, planned in parts for stage in planned}
-    for name in force:
-        if name not in names | {stage.split("@")[0] for stage in names}:
-            raise WrongUseError(f"--force {name}: not among the stages that {', '.join(named)} needs")
-    if out_of_date := {stage.name for _, planned in parts for stage in planned if stage.reason}:
-        from flows.params import checking, editing
-
-        editing.check_together(root, checking.sections(root), names, out_of_date)
-    return parts
-
-
-def _told(console: Console, parts: list[Part]) -> Iterator[Part]:
-    """Yield the parts; where there are several, print the name of each one's flow first."""
-    for flow, planned in parts:
-        if len(parts) > 1:
-            console.print(f"{flow}:")
-        yield flow, planned
-
-
-@contextmanager
-def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
-    """Edit params.yaml; put it back at the end after wrong use, or if `keep` is False."""
-    changes: list[str] = []
-    if settings:
-        from flows.params import checking, editing
-
-        before = editing.read(root)
-        changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
-    try:
-        yield changes
-    except (WrongUseError, ParameterError):
-        keep = False
-        raise
-    finally:
-        if changes and not keep:
-            write(root / "params.yaml", before)
-
-
-def _bring_up_to_date(
-    root: Path,
-    console: Console,
-    flow: str,
-    planned: Sequence[PlannedStage],
-    jobs: int | None,
-    dry_run: bool,
-    with_runs: bool,
-) -> list[StageResult]:
-    """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
-    unchanged = all(stage.reason is None for stage in planned)
-    shown = unchanged and not run_page.is_old(root, planned)
-    results: list[StageResult] = []
-    if unchanged:
-        seconds = time.monotonic() - STARTED
-        console.print(f"nothing has changed: {len(planned)} stages are up to date ({seconds:.1f} s)")
-        with _plan_errors():
-            if not dry_run:
-                _settle(root, flow)
-            results = _unchanged(root, planned) if with_runs or not shown else []
-    elif dry_run:
-        show_plan(console, planned)
-        results = [_foreseen(stage) for stage in planned]
-    else:
-        display = watcher(console, planned, root)
-        with display, _plan_errors():
-            results = _module(flow).run(root, planned, jobs=jobs, watch=display)
-        show_results(console, results, root, time.monotonic() - STARTED)
-    if not dry_run and not shown:
-        for page in run_page.write_pages(root, planned, results):
-            console.print(f"report: {relative(page, root)}", markup=False)
-    return results
-
-
-def _settle(root: Path, flow: str) -> None:
-    """End the MLflow runs that a kill after the last stage left as running; no other run would."""
-    from flows.engine import mlflow_runs
-
-    if mlflow_runs.left_running(root):
-        from flows.engine.mlflow_recording import settle
-
-        settle(root, flow)
-
-
-def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
-    """The results where no stage ran: the records tell which run made each stage's output."""
-    from flows.engine import dvc_lock, mlflow_store
-
-    entries = dvc_lock.read_entries(root)
-    return [
-        StageResult(
-            stage.name,
-            "up-to-date",
-            mlflow_run_id=mlflow_store.find(root, stage.name, entries[stage.name]),
-            outs=dvc_lock.hashes(entries[stage.name], "outs"),
-        )
-        for stage in planned
-    ]
-
-
-def _foreseen(stage: PlannedStage) -> StageResult:
-    return StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")
+app.command()(model_commands.chat)
+app.command()(model_commands.export)
 
 
 def _facts(result: StageResult) -> dict[str, object]:

@@ -60,9 +60,14 @@ NUMPY_DTYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 SHOWN = 5  # failures of one table that are told one by one
 
 
+def schema_of(path: Path) -> type[Table] | None:
+    """The schema of a stage's table, by its place; None for a table of which none is known."""
+    return TABLES.get(f"{path.parent.name}/{path.name}") or TABLES.get(path.name)
+
+
 def table_problems(path: Path) -> Iterator[str]:
     """Where a parquet file breaks its schema; a file without a known schema is a problem too."""
-    schema = TABLES.get(f"{path.parent.name}/{path.name}") or TABLES.get(path.name)
+    schema = schema_of(path)
     if schema is None:
         yield "no schema is known for this table (tasks/check.py lists them)"
         return

@@ -25,6 +25,13 @@ def stages(incomplete: str) -> list[str]:
     return _beginning(incomplete, _stages())
 
 
+def checkpoints(incomplete: str) -> list[str]:
+    """Stages whose folder in data/ holds a model, and such folders, that begin with the typed text."""
+    root = _root()
+    folders = sorted(file.parent.name for file in root.glob("data/*/config.json")) if root else []
+    return _beginning(incomplete, [*folders, *(f"data/{name}" for name in folders)])
+
+
 def edits(incomplete: str) -> list[str]:
     """`SECTION.KEY=` for each value of params.yaml that begins with the typed text."""
     return _beginning(incomplete, (f"{key}=" for key, value in _keys() if not isinstance(value, dict)))

@@ -17,9 +17,9 @@ from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.language.configs.report import ReportConfig
 from tasks.language.reporting import headline, measures, scoreboard, strata
-from tasks.language.reporting.differences import differences, over_greedy
+from tasks.language.reporting.differences import differences, over_greedy, read_measures
 from tasks.language.reporting.scoreboard import BEST, Results
-from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
@@ -118,7 +118,7 @@ def compared(
         name: {metric: Estimate(**value) for metric, value in numbers.items() if isinstance(value, dict)}
         for name, numbers in metrics.items()
     }
-    values = {name: _measures(evaluations / name / "measures.parquet") for name in answers}
+    values = {name: read_measures(evaluations / name / "measures.parquet") for name in answers}
     base = values[config.baseline]
     hows = [scoreboard.temperature(name) for name in judged[config.baseline] if name.startswith("length_sampled_")]
     for name, numbers in win_rates(answers, best, config.baseline, hows).items():
@@ -137,11 +137,6 @@ def compared(
     controls = over_greedy(base, dict(zip(untrained, untrained, strict=True)), config.seed, config.bootstrap)
     parts = owed(config, answers, best, [how for how in hows if how != BEST])
     return Results(judged, config.baseline, best, changes, controls, parts)
-
-
-def _measures(path: Path) -> pd.DataFrame:
-    """A policy's measures: one row for each problem by its id, one column for each metric."""
-    return tables.read(Measures, path).pivot(index="problem_id", columns="metric", values="value")
 
 
 def _is_control(metric: str, best: float) -> bool:

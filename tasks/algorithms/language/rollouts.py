@@ -125,6 +125,29 @@ def _sample_batch(
     return Rollouts(tokens[:, :longest].cpu(), mask[:, :longest].cpu(), logps[:, :longest].cpu(), ended.cpu())
 
 
+@torch.no_grad()
+def stream(
+    model: CausalLM,
+    prompt: Sequence[int],
+    *,
+    max_new_tokens: int,
+    temperature: float,
+    end_tokens: Collection[int],
+    seed: int,
+) -> Iterator[int]:
+    """Yield the tokens of one response as they are sampled, up to the end token: those that `sample` draws for this prompt alone."""
+    device = next(model.parameters()).device
+    generator = torch.Generator(device=device).manual_seed(seed * 1_000_003)
+    output = model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
+    for place in range(max_new_tokens):
+        chosen, _ = _choose(output.logits[:, -1], temperature, generator)
+        token = int(chosen)
+        yield token
+        if token in end_tokens or place + 1 == max_new_tokens:
+            return
+        output = model(input_ids=chosen.unsqueeze(1), past_key_values=output.past_key_values, use_cache=True)
+
+
 def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """One token a row of `logits` (N, V), and its log-probability: (N,), (N,)."""
     distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)

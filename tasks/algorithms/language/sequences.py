@@ -30,6 +30,18 @@ class Batch:
         parts = (self.tokens, self.attention, self.response, self.document)
         return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
+    def parts(self, count: int) -> Iterator["Batch"]:
+        """The rows in `count` parts of nearly equal numbers, padded no further than needed; fewer parts than rows at most."""
+        if count == 1:
+            yield self
+            return
+        for rows in torch.arange(len(self.tokens)).tensor_split(min(count, len(self.tokens))):
+            longest = int(self.attention[rows].sum(1).max())
+            tokens, attention, response = (
+                part[rows, :longest] for part in (self.tokens, self.attention, self.response)
+            )
+            yield Batch(tokens, attention, response, None if self.document is None else self.document[rows, :longest])
+
     def inputs(self) -> SequenceInputs:
         """What the model is called with: where rows hold several documents, each token sees its own document only."""
         if self.document is None:
@@ -82,15 +94,6 @@ def packed(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list
         rows[row].append(document)
         left[row] -= lengths[document]
     return rows
-
-    def parts(self, count: int) -> Iterator["Batch"]:
-        """The rows in `count` parts of nearly equal numbers, padded no further than needed; fewer parts than rows at most."""
-        if count == 1:
-            yield self
-            return
-        for rows in torch.arange(len(self.tokens)).tensor_split(min(count, len(self.tokens))):
-            longest = int(self.attention[rows].sum(1).max())
-            yield Batch(*(part[rows, :longest] for part in (self.tokens, self.attention, self.response)))
 
 
 def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad: int) -> Batch:

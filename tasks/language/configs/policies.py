@@ -25,6 +25,7 @@ class SamplingConfig(Config):
     """What every stage that samples from its policy and judges the samples has in its section."""
 
     seed: Seed  # all random draws of the stage follow from it
+    training: TrainingConfig  # optimizer, schedule, memory
     samples: int = Field(ge=1, le=10**5)  # responses to a prompt
     temperature: float = Field(gt=0, le=100)  # temperature of sampling; 1 is the model's own distribution
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
@@ -45,6 +46,8 @@ class SamplingConfig(Config):
                 raise ValueError(f"expected {name.partition(':')[0]} or a folder that holds it, since reward counts it")
         return value
 
+    training: TrainingConfig  # optimizer, schedule, memory
+
 
 class PolicyConfig(SamplingConfig):
     """What the sections of all policies trained by reward have in common."""
@@ -55,7 +58,6 @@ class PolicyConfig(SamplingConfig):
     prompts_per_step: int = Field(ge=1, le=10**6)  # prompts of a step, each with `samples` responses
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient; a larger one is scaled down
-    training: TrainingConfig  # optimizer, schedule, memory
     keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
     evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
     evaluate_prompts: int = Field(ge=1, le=10**7)  # validation problems of an evaluation

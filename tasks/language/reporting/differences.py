@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from tasks.common import estimates
+from tasks.common import estimates, tables
 from tasks.common.estimates import Changes, Estimate
+from tasks.language.tables.evaluation import Measures
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Difference:
     def numbers(self) -> dict[str, float]:
         """The difference as numbers for a file of metrics."""
         return {**asdict(self.estimate), **(asdict(self.changes) if self.changes else {})}
+
+
+def read_measures(path: Path) -> pd.DataFrame:
+    """A policy's measures: one row for each problem by its id, one column for each metric."""
+    return tables.read(Measures, path).pivot(index="problem_id", columns="metric", values="value")
 
 
 def differences(ours: pd.DataFrame, baseline: pd.DataFrame, seed: int, resamples: int) -> dict[str, Difference]:

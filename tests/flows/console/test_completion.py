@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
+from flows import running
 from flows.console import completion
 
 REPOSITORY = Path(__file__).parents[3]
@@ -28,8 +28,10 @@ PARAMS = "sft:\n  steps: 3\n  reward: {exact: 1.0}\nevaluate: {samples: [1, 2]}\
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository of two stages, as the current folder."""
-    for name, text in {"dvc.yaml": DVC, "dvc.lock": LOCK, "params.yaml": PARAMS, "presets/tiny.yaml": ""}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    files = {"dvc.yaml": DVC, "dvc.lock": LOCK, "params.yaml": PARAMS, "presets/tiny.yaml": ""}
+    files |= {"data/sft/config.json": "{}", "data/problems/train.parquet": ""}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -41,6 +43,8 @@ def test_names_of_flows_stages_keys_and_presets(root: Path) -> None:
     assert completion.edits("") == ["sft.steps=", "sft.reward.exact=", "evaluate.samples="]
     assert completion.keys("sft.r") == ["sft.reward", "sft.reward.exact"]
     assert completion.presets("t") == ["tiny"]
+    assert completion.checkpoints("") == ["sft", "data/sft"]
+    assert completion.checkpoints("data") == ["data/sft"]
 
 
 @pytest.mark.parametrize("broken", ["dvc.yaml", "params.yaml"])
@@ -52,7 +56,7 @@ def test_a_repository_that_cannot_be_read_offers_nothing(root: Path, broken: str
 
 
 def test_flows_are_those_of_the_command() -> None:
-    assert (*cli.FLOWS,) == completion.FLOWS
+    assert (*running.FLOWS,) == completion.FLOWS
 
 
 @pytest.mark.parametrize(

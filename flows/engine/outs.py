@@ -1,0 +1,83 @@
+"""Where things are that stages made: a checkpoint by its folder or its stage, a stage's metrics, whether an out is as it was recorded."""
+
+from collections.abc import Mapping
+from contextlib import chdir, closing
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from flows.engine.dvc_lock import Entry, hashes, read_entries
+from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
+
+
+def checkpoint(root: Path, of: str) -> Path:
+    """The folder of a checkpoint: a path, or a stage's out that is a model; PlanError if it is not there. Relative within `root`."""
+    given = Path(of).absolute()
+    if given.is_dir():
+        return given.relative_to(root) if given.is_relative_to(root) else given
+    recorded = _entries(root)
+    if of not in recorded:
+        close = get_close_matches(of, recorded, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise PlanError(f"{of}: neither a folder nor a stage that has run{hint}")
+    outs = [Path(path) for path in hashes(recorded[of], "outs")]
+    for out in outs:
+        if (root / out / "config.json").is_file():
+            return out
+    missing = [out for out in outs if not (root / out).exists()]
+    if missing:
+        raise PlanError(f"{missing[0]}: not there; `posttrain run {of}` brings it back")
+    raise PlanError(f"{of}: this stage makes no model; its outs are {', '.join(map(str, outs))}")
+
+
+def metrics_file(root: Path, stage: str) -> Path:
+    """The file of what a stage measured, relative to `root`; PlanError if there is none."""
+    recorded = _entries(root)
+    if stage not in recorded:
+        raise PlanError(f"{stage}: no stage of this name has run")
+    for path in hashes(recorded[stage], "outs"):
+        if path.endswith(".json") and (root / path).is_file():
+            return Path(path)
+    raise PlanError(f"{stage}: this stage has no file of metrics")
+
+
+def tables(root: Path, of: str) -> list[Path]:
+    """The tables (.parquet, .csv) of a stage or of a path; PlanError if there are none."""
+    given, recorded = Path(of).absolute(), _entries(root)
+    places = [given] if given.exists() else [root / path for path in hashes(recorded.get(of, {}), "outs")]
+    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("*")))]
+    if found := [file for file in files if file.suffix in (".parquet", ".csv")]:
+        return found
+    raise PlanError(f"{of}: no tables here" if places else f"{of}: neither a path nor a stage that has run")
+
+
+def altered(root: Path, stage: str) -> list[str]:
+    """The outs of a stage that are not what dvc.lock says that it made."""
+    from flows.engine.dvc_closure import StageGraph
+
+    with chdir(root), closing(open_repo(root)) as repo, plain_errors():
+        [loaded] = StageGraph(repo).load([stage])
+        states = {path: state for out in loaded.outs for path, state in out.status().items()}
+    return [path for path, state in states.items() if state != "not in cache"]
+
+
+def recorded_params(root: Path, stage: str) -> dict[str, Any]:
+    """The parameters that dvc.lock says a stage's outs were made with, by their dotted keys."""
+
+    def leaves(value: object, key: str) -> dict[str, Any]:
+        if isinstance(value, Mapping) and value:
+            return {name: leaf for inner in value for name, leaf in leaves(value[inner], f"{key}.{inner}").items()}
+        return {key: value}
+
+    entry: Entry = _entries(root).get(stage, {})
+    return {
+        name: leaf
+        for sections in entry.get("params", {}).values()
+        for section, content in sections.items()
+        for name, leaf in leaves(content, section).items()
+    }
+
+
+def _entries(root: Path) -> Mapping[str, Entry]:
+    with plain_errors():
+        return read_entries(root)

@@ -1,0 +1,115 @@
+"""A stage's model as a folder of its own, with a model card that says how it was made: all of it, or nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flows.engine import outs
+from flows.engine.dvc_lock import hashes, read_entries
+from flows.engine.dvc_repository import PlanError
+from flows.engine.lineage import Link, chain
+from flows.engine.plan import plan
+from flows.params.files import parse, read_text
+from flows.web import model_card
+from flows.web.model_card import Card, Made
+
+
+def export(root: Path, of: str, target: Path) -> list[str]:
+    """Write the model of a stage, or of a stage's folder, to `target`; returns remarks on what the card cannot say.
+
+    PlanError if `target` is not empty, if no stage made the model, if it was changed since, or if it cannot be loaded.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise PlanError(f"{target}: not empty; expected a folder to make, or an empty one")
+    source = outs.checkpoint(root, of)
+    link = chain(root, str(root / source))
+    if link.stage is None or link.path != source.as_posix():
+        raise PlanError(f"{source}: no stage's model; expected a stage, or the folder that it makes")
+    if changed := outs.altered(root, link.stage):
+        raise PlanError(
+            f"{changed[0]}: not as {link.stage} made it, so a model card would not be true; run {link.stage} again"
+        )
+    [reason] = [stage.reason for stage in plan(root, [link.stage]) if stage.name == link.stage]
+    remarks = [f"{link.stage} is out of date ({reason}); the card says so"] if reason else []
+    evaluation = f"evaluate@{link.stage}"
+    if not (evaluated := _is_of(root, evaluation, link)):
+        remarks.append(f"the card has no evaluation: {evaluation} has not run on this model")
+    files = [outs.metrics_file(root, name) for name in (link.stage, *[evaluation] * evaluated)]
+    with _whole_or_nothing(target) as folder:
+        facts = _copied(root, source, folder, files)
+        numbers = {file.stem: json.loads((root / file).read_text()) for file in files}
+        card = Card(
+            name=target.name,
+            stage=link.stage,
+            link=link,
+            facts=facts,
+            made=list(_made(root, link)),
+            metrics=numbers[link.stage],
+            evaluation=numbers.get(evaluation),
+            evaluated_with=outs.recorded_params(root, evaluation),
+            out_of_date=reason,
+        )
+        (folder / "README.md").write_text(model_card.text(card))
+    return remarks
+
+
+def _is_of(root: Path, evaluation: str, link: Link) -> bool:
+    """Whether an evaluation has run on this very model, and its result is as it was recorded."""
+    entry = read_entries(root).get(evaluation, {})
+    return bool(entry) and hashes(entry, "deps").get(link.path) == link.hash and not outs.altered(root, evaluation)
+
+
+def _copied(root: Path, source: Path, folder: Path, files: list[Path]) -> dict[str, Any]:
+    """Have a child, which may import torch, copy and try the model; returns what it says of it."""
+    command = [sys.executable, "-m", "tasks.export", str(source), str(folder)]
+    done = subprocess.run(
+        [*command, "--explain", *map(str, files)], cwd=root, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise PlanError((done.stderr.strip().splitlines() or [f"{source}: cannot be exported"])[-1])
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+def _made(root: Path, link: Link) -> Iterator[Made]:
+    """Every output that the model was made from, each after those that it was made from itself, the model last."""
+    entries = read_entries(root)
+    described = parse(read_text(root / "dvc.yaml"), "dvc.yaml")["stages"]
+    seen: set[tuple[str, str]] = set()
+
+    def walk(link: Link) -> Iterator[Made]:
+        if (link.path, link.hash) in seen:
+            return
+        seen.add((link.path, link.hash))
+        for below in link.inputs:
+            yield from walk(below)
+        params: Mapping[str, Any] = link.params
+        if link.stage and hashes(entries.get(link.stage, {}), "outs").get(link.path) == link.hash:
+            params = outs.recorded_params(root, link.stage)  # with their types; those in MLflow are texts
+        stage = described.get((link.stage or "").partition("@")[0], {})
+        yield Made(link, str(stage.get("do", stage).get("desc", "")), params)
+
+    return walk(link)
+
+
+@contextmanager
+def _whole_or_nothing(target: Path) -> Iterator[Path]:
+    """A folder beside `target` that takes its place at the end, and is gone after an error."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield folder
+        mask = os.umask(0)
+        os.umask(mask)
+        folder.chmod(0o777 & ~mask)
+        folder.replace(target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

@@ -1,0 +1,197 @@
+"""A run from its settings to its results: params.yaml is edited and checked, stages are planned, brought up to date, and told.
+
+The command `posttrain` and the Python interface call the same functions. Nothing heavy is imported until there is work to do.
+"""
+
+import importlib
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from rich.console import Console
+
+from flows.console.display import watcher
+from flows.console.summary import relative, show_plan, show_results
+from flows.engine.state import PlannedStage, StageResult
+from flows.params import approval
+from flows.params.files import ParameterError, write
+from flows.web import run_page
+
+# Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
+FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
+Part = tuple[str, list[PlannedStage]]  # a flow, and the stages to bring up to date
+
+
+class WrongUseError(Exception):
+    """The command cannot be carried out as given; the text is the line to show."""
+
+
+def run(
+    root: Path,
+    console: Console,
+    targets: Sequence[str] | None = None,
+    settings: Sequence[str] = (),
+    *,
+    jobs: int | None = None,
+    force: Sequence[str] = (),
+    dry_run: bool = False,
+    with_runs: bool = False,
+    began: float | None = None,
+) -> dict[str, StageResult]:
+    """Bring flows or stages up to date; the result of each stage by its name, none for a flow in which nothing has changed.
+
+    `settings` change params.yaml first, as `--set` does. With `dry_run` nothing is changed or run. `with_runs` asks for every
+    stage's result, with the run that made it. WrongUseError or ParameterError where it cannot be done as asked.
+    """
+    began = time.monotonic() if began is None else began
+    results: dict[str, StageResult] = {}
+    with _settings(root, settings, keep=not dry_run) as changes:
+        parts = plan(root, targets, force)
+        for change in changes:
+            console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
+        for flow, planned in told(console, parts):
+            ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, with_runs, began)
+            results = {**{result.stage: result for result in ended}, **results}
+    return results
+
+
+def _module(flow: str) -> ModuleType:
+    return importlib.import_module(FLOWS[flow])
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Turn what the engine or the disk raises into a WrongUseError."""
+    from flows.engine.plan import PlanError
+
+    try:
+        yield
+    except PlanError as error:
+        raise WrongUseError(str(error)) from None
+    except OSError as error:  # the disk is full, broken or read-only
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise WrongUseError(f"{what}; what had finished is kept") from None
+
+
+def plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> list[Part]:
+    """The plan of each named flow, then one plan of all named stages under the flow that they belong to."""
+    from flows.engine import plan as planning
+
+    if not approval.known(root):
+        from flows.params import checking, editing
+
+        editing.check(root, checking.sections(root))
+        approval.remember(root)
+    named = targets or ["language"]
+    parts: list[Part] = []
+    with one_line():
+        for flow in dict.fromkeys(name for name in named if name in FLOWS):
+            parts.append((flow, planning.plan(root, _module(flow).TARGETS, force)))
+        stages = [name for name in named if name not in FLOWS]
+        if stages:
+            planned = planning.plan(root, stages, force)
+            belongs = (flow for flow in FLOWS if f" tasks.{flow}." in planned[-1].cmd)
+            parts.append((next(belongs, "language"), planned))
+    names = {stage.name for _, planned in parts for stage in planned}
+    for name in force:
+        if name not in names | {stage.split("@")[0] for stage in names}:
+            raise WrongUseError(f"--force {name}: not among the stages that {', '.join(named)} needs")
+    if out_of_date := {stage.name for _, planned in parts for stage in planned if stage.reason}:
+        from flows.params import checking, editing
+
+        editing.check_together(root, checking.sections(root), names, out_of_date)
+    return parts
+
+
+def told(console: Console, parts: list[Part]) -> Iterator[Part]:
+    """Yield the parts; where there are several, print the name of each one's flow first."""
+    for flow, planned in parts:
+        if len(parts) > 1:
+            console.print(f"{flow}:")
+        yield flow, planned
+
+
+@contextmanager
+def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
+    """Edit params.yaml; put it back at the end after wrong use, or if `keep` is False."""
+    changes: list[str] = []
+    if settings:
+        from flows.params import checking, editing
+
+        before = editing.read(root)
+        changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
+    try:
+        yield changes
+    except (WrongUseError, ParameterError):
+        keep = False
+        raise
+    finally:
+        if changes and not keep:
+            write(root / "params.yaml", before)
+
+
+def _bring_up_to_date(
+    root: Path,
+    console: Console,
+    flow: str,
+    planned: Sequence[PlannedStage],
+    jobs: int | None,
+    dry_run: bool,
+    with_runs: bool,
+    began: float,
+) -> list[StageResult]:
+    """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
+    unchanged = all(stage.reason is None for stage in planned)
+    shown = unchanged and not run_page.is_old(root, planned)
+    results: list[StageResult] = []
+    if unchanged:
+        seconds = time.monotonic() - began
+        console.print(f"nothing has changed: {len(planned)} stages are up to date ({seconds:.1f} s)")
+        with one_line():
+            if not dry_run:
+                _settle(root, flow)
+            results = _unchanged(root, planned) if with_runs or not shown else []
+    elif dry_run:
+        show_plan(console, planned)
+        results = [_foreseen(stage) for stage in planned]
+    else:
+        display = watcher(console, planned, root)
+        with display, one_line():
+            results = _module(flow).run(root, planned, jobs=jobs, watch=display)
+        show_results(console, results, root, time.monotonic() - began)
+    if not dry_run and not shown:
+        for page in run_page.write_pages(root, planned, results):
+            console.print(f"report: {relative(page, root)}", markup=False)
+    return results
+
+
+def _settle(root: Path, flow: str) -> None:
+    """End the MLflow runs that a kill after the last stage left as running; no other run would."""
+    from flows.engine import mlflow_runs
+
+    if mlflow_runs.left_running(root):
+        from flows.engine.mlflow_recording import settle
+
+        settle(root, flow)
+
+
+def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
+    """The results where no stage ran: the records tell which run made each stage's output."""
+    from flows.engine import dvc_lock, mlflow_store
+
+    entries = dvc_lock.read_entries(root)
+    return [
+        StageResult(
+            stage.name,
+            "up-to-date",
+            mlflow_run_id=mlflow_store.find(root, stage.name, entries[stage.name]),
+            outs=dvc_lock.hashes(entries[stage.name], "outs"),
+        )
+        for stage in planned
+    ]
+
+
+def _foreseen(stage: PlannedStage) -> StageResult:
+    return StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")

@@ -1,0 +1,148 @@
+"""Posttrain in Python, for notebooks: run stages and read what they made. docs/python.md shows each function once.
+
+The repository is the one that the current folder is in. What is wrong is one of the exceptions below, whose text is one line. torch
+and pandas are imported by the functions that need them.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from flows import running
+from flows.console.summary import Screen, relative
+from flows.engine.dvc_command import StageFailed
+from flows.engine.state import StageResult
+from flows.params.files import ParameterError, find_root
+from flows.running import WrongUseError
+from tasks.common.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from flows.engine.lineage import Link
+    from tasks.algorithms.language.causal_lm import PretrainedModel
+    from tasks.common.tokenizers import Tokenizer
+
+FUNCTIONS = ("compare", "evaluate", "lineage", "metrics", "model", "run", "status", "table")
+__all__ = ["DataError", "ParameterError", "StageFailed", "WrongUseError", *FUNCTIONS]
+SHOWN = 5  # tables that are named where one was expected
+
+
+def run(
+    *targets: str,
+    params: Mapping[str, object] | None = None,
+    force: Sequence[str] = (),
+    jobs: int | None = None,
+    quiet: bool = False,
+) -> dict[str, StageResult]:
+    """Bring flows or stages up to date, the language flow if none is named; the result of each stage that they need, by name.
+
+    `params` are values by SECTION.KEY that are written to params.yaml first, and `force` has stages to run in any case, as for
+    `posttrain run`. Progress is printed unless `quiet`. After a failure, which raises StageFailed, what had finished is kept.
+    """
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # Prefect and MLflow send statistics otherwise
+    root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
+    settings = [f"{key}={json.dumps(value)}" for key, value in (params or {}).items()]
+    results = running.run(root, console, targets, settings, jobs=jobs, force=force, with_runs=True)
+    for result in results.values():
+        if result.state == "failed":
+            log = f"; log: {relative(result.log, root)}" if result.log else ""
+            raise StageFailed(f"{result.stage} failed: {result.reason}{log}")
+    return results
+
+
+def status(*targets: str) -> dict[str, str | None]:
+    """Stage -> why it would run, None where it is up to date; of the flows or stages named, with all that they need."""
+    parts = running.plan(find_root(), targets, [])
+    return {stage.name: stage.reason for _, planned in parts for stage in planned}
+
+
+def metrics(stage: str) -> dict[str, Any]:
+    """What a stage has measured, as its file in data/metrics has it; docs/metrics.md says what each number means."""
+    from flows.engine import outs
+
+    with running.one_line():
+        found: dict[str, Any] = json.loads((find_root() / outs.metrics_file(find_root(), stage)).read_text())
+    return found
+
+
+def evaluate(policy: str, quiet: bool = False) -> dict[str, Any]:
+    """The metrics of a policy's evaluation, which runs first if it is out of date, with all that it needs."""
+    run(f"evaluate@{policy}", quiet=quiet)
+    return metrics(f"evaluate@{policy}")
+
+
+def compare(policy: str, baseline: str) -> "pd.DataFrame":
+    """Two evaluated policies, problem by problem: a row for each metric that both have.
+
+    Columns `policy` and `baseline` (means over the problems that both answered), `difference`, `low` and `high` (its paired 95 %
+    bootstrap interval, by evaluate.seed and evaluate.bootstrap); where each problem is right or wrong also `gained`, `lost`
+    and `p` (McNemar's exact test).
+    """
+    import pandas as pd
+
+    from flows.engine import outs
+    from tasks.language.reporting.differences import differences, read_measures
+
+    root, stages = find_root(), [f"evaluate@{name}" for name in (policy, baseline)]
+    with running.one_line():
+        files = [file for stage in stages for file in outs.tables(root, stage) if file.name == "measures.parquet"]
+        drawn = outs.recorded_params(root, stages[0])
+    ours, theirs = map(read_measures, files)
+    try:
+        found = differences(ours, theirs, drawn["evaluate.seed"], drawn["evaluate.bootstrap"])
+    except ValueError as error:
+        raise WrongUseError(f"{policy}, {baseline}: {error}") from None
+    both = ours.index.intersection(theirs.index)
+    rows = {
+        name: {"policy": ours.loc[both, name].mean(), "baseline": theirs.loc[both, name].mean(), **difference.numbers()}
+        for name, difference in found.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename(columns={"mean": "difference"})
+
+
+def table(of: str) -> "pd.DataFrame":
+    """A table that a stage made: a path such as data/responses/responses.parquet, or a stage that has one table."""
+    import pandas as pd
+
+    from flows.engine import outs
+    from tasks import check
+    from tasks.common import tables
+
+    with running.one_line():
+        found = outs.tables(find_root(), of)
+    if len(found) > 1:
+        names = ", ".join(relative(file, find_root()) for file in found[:SHOWN])
+        raise WrongUseError(
+            f"{of}: expected one table, there are {len(found)}: {names}{', ...' * (len(found) > SHOWN)}"
+        )
+    [file] = found
+    schema = check.schema_of(file)
+    if file.suffix == ".csv":
+        return pd.read_csv(file)
+    return tables.read(schema, file) if schema else pd.read_parquet(file)
+
+
+def model(of: str) -> "tuple[PretrainedModel, Tokenizer]":
+    """A language model or a reward model with its tokenizer, by stage or folder, on the device that stages compute on."""
+    from flows.engine import outs
+    from tasks.common import models
+    from tasks.language.rewards import reward_model_files
+
+    with running.one_line():
+        folder = find_root() / outs.checkpoint(find_root(), of)
+    classifies = "ForSequenceClassification" in (folder / "config.json").read_text()
+    loaded = reward_model_files.load(folder) if classifies else models.load_model(folder)
+    return loaded, models.load_tokenizer(folder)
+
+
+def lineage(of: str) -> "Link":
+    """Where an output comes from, by stage, path or hash: its run, parameters and code, and in `inputs` what it was made from."""
+    from flows.engine.lineage import chain
+
+    with running.one_line():
+        return chain(find_root(), of)

@@ -1,0 +1,123 @@
+"""`python -m tasks.chat FOLDER`: a chat with a model in a terminal or through a pipe. `posttrain chat` starts it.
+
+Exit codes as of posttrain: 0 at the end of the conversation, 2 where the model cannot be used, 130 after Ctrl-C outside of an answer.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.chat.conversation import Conversation
+    from tasks.chat.screen import Screen
+
+CLEAR = "\r\033[K"  # what stands in the terminal's line
+HELP = """\
+/reset          forget the conversation
+/system TEXT    begin anew with this system prompt; without a text, with none
+/help           this list
+/quit           leave, as Ctrl-D does; Ctrl-C stops an answer"""
+
+
+def talk(conversations: Sequence["Conversation"], screen: "Screen") -> None:
+    """Answer until the questions end or one is /quit. Where nobody could react to an error it is raised."""
+    from tasks.common.errors import DataError
+
+    for line in screen.questions():
+        text = line.strip()
+        try:
+            if text == "/quit":
+                return
+            if text.startswith("/"):
+                screen.say(command(conversations, text))
+            elif text:
+                screen.show(conversations, text)
+        except DataError as error:
+            if not screen.interactive:
+                raise
+            screen.say(str(error))
+
+
+def command(conversations: Sequence["Conversation"], text: str) -> str:
+    """Carry out a line that begins with `/`; returns what to say."""
+    from tasks.common.errors import DataError
+
+    name, _, rest = text.partition(" ")
+    if name == "/help":
+        return HELP
+    if name == "/reset" and not rest:
+        for conversation in conversations:
+            conversation.reset()
+        return "the conversation begins anew"
+    if name == "/system":
+        for conversation in conversations:
+            conversation.set_system(rest.strip())
+        return "the conversation begins anew with this system prompt" if rest else "there is no system prompt now"
+    raise DataError(f"{name}: no such command; there are /reset, /system TEXT, /help and /quit")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Load the models and talk."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.chat", description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--against", type=Path)
+    parser.add_argument("--system", default="")
+    parser.add_argument("--temperature", type=float, required=True)
+    parser.add_argument("--max-new-tokens", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    given = parser.parse_args(arguments)
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a byte that is no text is no reason to stop
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    folders = [folder for folder in (given.model, given.against) if folder is not None]
+    if at_terminal:
+        print(f"loading {' and '.join(map(str, folders))} ...", end="", flush=True)
+
+    from transformers.utils import logging
+
+    from tasks.chat import conversation
+    from tasks.chat.screen import Pipe, Terminal
+    from tasks.common.errors import DataError
+
+    logging.disable_progress_bar()
+    try:
+        sampling = conversation.Sampling(given.temperature, given.max_new_tokens, given.seed)
+        conversations = [conversation.load(folder, sampling) for folder in folders]
+        for each in conversations:
+            each.set_system(given.system)
+        screen: Screen = Terminal() if at_terminal else Pipe()
+        if at_terminal:
+            print(CLEAR, end="")
+            screen.say(
+                "\n".join(
+                    [*map(about, conversations), "/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves"]
+                )
+            )
+        talk(conversations, screen)
+    except DataError as error:
+        print(f"{CLEAR * at_terminal}posttrain: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of the answers has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def about(conversation: "Conversation") -> str:
+    """The model in one line."""
+    context = f", a context of {conversation.limit} tokens" if conversation.limit else ""
+    return f"{conversation.name}: {conversation.model.num_parameters():,} weights{context}"
+
+
+if __name__ == "__main__":
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # posttrain has it ignored until here, where it does no harm
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print()
+        sys.exit(130)

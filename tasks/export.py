@@ -1,0 +1,119 @@
+"""`python -m tasks.export FOLDER OUT`: copy a model with its tokenizer as others load it, and print what it is as JSON.
+
+`posttrain export` starts it. The weights are copied byte for byte; the copy is loaded once, so that a broken model is not passed on.
+With `--explain FILE...`, files of metrics, the JSON has a sentence for each number in them.
+"""
+
+import argparse
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
+
+from tasks import metrics
+from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.algorithms.language.reward_model import BETA
+from tasks.common import model_files
+from tasks.common.errors import DataError
+from tasks.language.data import chat
+from tasks.language.rewards import reward_model_files
+
+# Weights, their index, configs, and the files of tokenizers. No code, no pickles, and nothing else that a stage writes beside.
+COPIED = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "*config.json",
+    "*token*.json",
+    "vocab.*",
+    "merges.txt",
+    "*.jinja",
+    "*.model",
+)
+
+
+def export(folder: Path, out: Path) -> dict[str, Any]:
+    """Copy the model to the folder `out`; returns what it is. DataError with one line if it is not whole."""
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder}: holds no config.json; expected a model in Hugging Face layout")
+    if (folder / "adapter_config.json").exists():
+        raise DataError(f"{folder}: holds adapters and not the whole model; merge them first")
+    for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
+        shutil.copyfile(file, out / file.name)
+    config = json.loads((out / "config.json").read_text())
+    classifies = "ForSequenceClassification" in str(config.get("architectures"))
+    load: Callable[[Path], PretrainedModel] = reward_model_files.load_classifier if classifies else _language_model
+    model = load(out)
+    tokenizer = model_files.load_tokenizer(out)
+    model_files.check_tokenizer(out, tokenizer, model.get_input_embeddings().num_embeddings)
+    if not classifies:
+        _write_ends(model, tokenizer, out)
+    return {
+        "kind": "classifier" if classifies else "log_probability" if BETA in config else "policy",
+        "beta": config.get(BETA),
+        "architecture": type(model).__name__,
+        "weights": model.num_parameters(),
+        "dtype": config.get("dtype") or "float32",
+        "context": getattr(model.config.get_text_config(), "max_position_embeddings", None),
+        "chat_template": tokenizer.chat_template is not None,
+    }
+
+
+def _language_model(folder: Path) -> PretrainedModel:
+    model: PretrainedModel = model_files.load(AutoModelForCausalLM, folder)
+    return model
+
+
+def _write_ends(model: Any, tokenizer: Any, out: Path) -> None:
+    """Have `generate` stop where the stages do: generation_config.json names each token that ends an answer."""
+    ends = sorted(chat.end_tokens(model, tokenizer))
+    declared = model.generation_config.eos_token_id
+    if ends != (declared if isinstance(declared, list) else [declared]):
+        model.generation_config.eos_token_id = ends
+        model.generation_config.save_pretrained(out)
+
+
+def meanings(file: Path) -> dict[str, str]:
+    """Name of each number in a stage's file of metrics -> its sentence in the stage's METRICS."""
+    module = f"tasks.language.{file.stem.partition('@')[0]}"
+    if importlib.util.find_spec(module) is None:
+        return {}
+    explained: Mapping[str, str] = importlib.import_module(module).METRICS
+    found = {}
+    for name in _leaves(json.loads(file.read_text())):
+        meaning = next((text for key, text in explained.items() if metrics.pattern(key).fullmatch(name)), None)
+        if meaning is not None:
+            found[name] = meaning
+    return found
+
+
+def _leaves(numbers: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in numbers.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{name}/")
+        else:
+            yield f"{above}{name}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Export, explain and print."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.export", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--explain", type=Path, nargs="*", default=[])
+    given = parser.parse_args(arguments)
+    logging.disable_progress_bar()
+    try:
+        facts = export(given.folder, given.out)
+    except DataError as error:
+        raise SystemExit(str(error).replace(str(given.out), str(given.folder))) from None
+    print(json.dumps({**facts, "meanings": {file.stem: meanings(file) for file in given.explain}}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,71 @@
+"""`python -m tasks.export`: what is copied, what is refused, and that it loads as others load it."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, GenerationConfig
+
+from tasks import export
+from tasks.common import models
+from tasks.common.errors import DataError
+from tests.tasks.chats import chat_tokenizer
+from tests.tasks.tiny import llama
+
+
+@pytest.fixture
+def out(tmp_path):
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def test_a_reward_model_loads_as_a_classifier_and_scores_as_before(ready, out):
+    facts = export.export(ready / "reward_model", out)
+    assert (facts["kind"], facts["architecture"]) == ("classifier", "LlamaForSequenceClassification")
+    tokens = torch.tensor([AutoTokenizer.from_pretrained(out).encode("Question? Answer.")])
+    found = [
+        AutoModelForSequenceClassification.from_pretrained(path)(tokens).logits
+        for path in (ready / "reward_model", out)
+    ]
+    assert found[0].shape == (1, 1)
+    assert torch.equal(*found)
+
+
+def test_code_pickles_and_other_files_stay_behind(made, tmp_path, out):
+    folder = shutil.copytree(made / "pretrained", tmp_path / "model")
+    for name in ("evil.py", "optimizer.pt", "pytorch_model.bin", "calibration.csv", "README.md"):
+        (folder / name).write_text("x")
+    export.export(folder, out)
+    kept = {"chat_template.jinja", "config.json", "generation_config.json", "model.safetensors"}
+    assert {file.name for file in out.iterdir()} == {*kept, "tokenizer.json", "tokenizer_config.json"}
+
+
+def test_generate_stops_where_an_answer_ends(tmp_path, out):
+    """The tokenizer's end token ends documents; the chat template's ends answers, and generation_config.json has to name it."""
+    words = chat_tokenizer("ChatML")
+    models.save_model(llama(vocab_size=len(words)), words, tmp_path / "model")
+    assert GenerationConfig.from_pretrained(tmp_path / "model").eos_token_id is None
+    assert export.export(tmp_path / "model", out)["kind"] == "policy"
+    ends = [words.convert_tokens_to_ids(token) for token in ("<|endoftext|>", "<|im_end|>")]
+    assert GenerationConfig.from_pretrained(out).eos_token_id == sorted(ends)
+
+
+def test_what_is_no_whole_model_is_refused(made, tmp_path, out):
+    with pytest.raises(DataError, match=r"holds no config\.json"):
+        export.export(made / "problems", out)
+    folder = shutil.copytree(made / "pretrained", tmp_path / "model")
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(DataError, match="holds adapters and not the whole model; merge them first"):
+        export.export(folder, out)
+
+
+def test_numbers_are_explained_by_their_stage(tmp_path):
+    (tmp_path / "evaluate@sft.json").write_text(
+        json.dumps({"best_temperature": 1, "strict_mean_at_8_t0.5": {"mean": 1}})
+    )
+    found = export.meanings(tmp_path / "evaluate@sft.json")
+    assert found["best_temperature"].startswith("The policy's best temperature")
+    assert found["strict_mean_at_8_t0.5/mean"].startswith("The share of the K answers to a problem")
+    (tmp_path / "nosuch.json").write_text("{}")
+    assert export.meanings(tmp_path / "nosuch.json") == {}

@@ -1,0 +1,177 @@
+"""The Python interface, on a small pipeline of real models and tables; what docs/python.md shows runs as it stands there."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pydantic import create_model
+
+import posttrain
+from benchmarks.claims import FENCED
+from flows.params import checking, rules
+from tasks.common import tables
+from tasks.common.config import Config
+from tasks.language.tables.evaluation import Measures
+from tasks.language.tables.responses import Responses
+from tests.flows.conftest import make_toy, template  # noqa: F401  # fixtures
+from tests.flows.toy_pipeline import run_quietly
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/python.md").read_text()
+# Makes its outs by copying them from prepared/; a section with epochs above 90 fails.
+GIVE = """
+import pathlib, shutil, sys
+from ruamel.yaml import YAML
+name, *outs = sys.argv[1:]
+if YAML(typ="safe").load(pathlib.Path("params.yaml"))[name].get("epochs", 0) > 90:
+    raise SystemExit("too many epochs")
+for out in outs:
+    source = pathlib.Path("prepared", out)
+    pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
+    (shutil.copytree if source.is_dir() else shutil.copyfile)(source, out)
+"""
+TYPES = {
+    name: create_model(name, __base__=Config, **dict.fromkeys(keys, int))
+    for name, keys in {
+        "sft": ["epochs"],
+        "responses": ["n"],
+        "grpo": ["steps"],
+        "evaluate": ["seed", "bootstrap"],
+    }.items()
+}
+RIGHT = {"sft": [0.0, 1.0, 0.0, 0.0], "grpo": [1.0, 1.0, 0.0, 1.0]}  # on four problems
+
+
+@pytest.fixture
+def root(make_toy, made, monkeypatch):  # noqa: F811
+    """sft -> responses, grpo -> evaluate@sft and evaluate@grpo, of which nothing has run; the current folder."""
+    toy = make_toy("toy")
+    prepared = toy.root / "prepared/data"
+    answer = {"prompt_id": "p", "prompt": "?", "response": "x", "ended": True, "tokens": [5], "logps": [-1.0]}
+    tables.write(Responses, pd.DataFrame([{**answer, "sample": 0}]), prepared / "responses/responses.parquet")
+    (prepared / "metrics").mkdir()
+    (prepared / "curves").mkdir()
+    (prepared / "curves/sft.csv").write_text("step,loss\n1,2.5\n")
+    (prepared / "metrics/sft.json").write_text('{"eval_loss": 1.5}')
+    for name, right in RIGHT.items():
+        shutil.copytree(made / "pretrained", prepared / name)
+        rows = [{"problem_id": f"{n}", "metric": "strict_greedy", "value": value} for n, value in enumerate(right)]
+        tables.write(Measures, pd.DataFrame(rows), prepared / f"evaluate/{name}/measures.parquet")
+        (prepared / f"metrics/evaluate@{name}.json").write_text(json.dumps({"strict_greedy": {"mean": sum(right) / 4}}))
+    toy.write("give.py", GIVE)
+    outs = {
+        "sft": ["data/sft", "data/curves/sft.csv", "data/metrics/sft.json"],
+        "responses": ["data/responses"],
+        "grpo": ["data/grpo"],
+    }
+    for name, made_here in outs.items():
+        needs = [] if name == "sft" else ["data/sft"]
+        command = f"python give.py {name} {' '.join(made_here)}"
+        toy.stage(name, cmd=command, deps=["give.py", *needs], outs=made_here)
+    each = ["data/evaluate/${item.policy}", "data/metrics/evaluate@${item.policy}.json"]
+    toy.stages["evaluate"] = {
+        "matrix": {"policy": [*RIGHT]},
+        "cmd": f"python give.py evaluate {' '.join(each)}",
+        "deps": ["give.py", "data/${item.policy}"],
+        "params": ["evaluate"],
+        "outs": each,
+    }
+    toy.set(sft={"epochs": 1}, responses={"n": 1}, grpo={"steps": 2}, evaluate={"seed": 0, "bootstrap": 200})
+    monkeypatch.setattr("flows.language_model.run", run_quietly)
+    monkeypatch.setattr(checking, "sections", lambda root: TYPES)
+    monkeypatch.setattr(rules, "RULES", [])
+    monkeypatch.chdir(toy.root)
+    return toy.root
+
+
+def test_the_page_shows_each_function_and_runs_as_it_stands(root, capsys):
+    """One block after the other, as in a notebook, in a pipeline where only what grpo needs has run before."""
+    posttrain.run("grpo", "responses", quiet=True)
+    shown: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(block, shown)
+    assert set(re.findall(r"posttrain\.(\w+)", "".join(FENCED.findall(PAGE)))) >= {
+        name for name in posttrain.__all__ if name.islower()
+    }
+    assert all(f"`{name}`" in PAGE for name in posttrain.__all__ if not name.islower())
+    out = capsys.readouterr().out
+    assert "params.yaml: sft.epochs: 1 -> 2" in out
+    assert "grpo is up to date" in out, "sft was made anew to the same bytes"
+    assert "difference    0.5" in out
+    assert "--set sft.epohcs: unknown parameter; did you mean sft.epochs?" in out
+    assert list(shown["curve"]["loss"]) == [2.5]
+    assert list(shown["responses"]["response"]) == ["x"]
+    assert shown["model"].num_parameters() > 1000
+    assert shown["tokenizer"].decode(shown["tokenizer"]("a b")["input_ids"], skip_special_tokens=True) == "a b"
+
+
+def test_a_run_returns_every_stage_and_a_failure_is_raised_and_keeps_the_rest(root, capsys):
+    done = posttrain.run("evaluate", quiet=True)
+    assert {name: result.state for name, result in done.items()} == dict.fromkeys(
+        ("sft", "grpo", "evaluate@sft", "evaluate@grpo"), "ran"
+    )
+    assert {result.state for result in posttrain.run("evaluate", quiet=True).values()} == {"up-to-date"}
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(posttrain.StageFailed, match=r"^sft failed: too many epochs .*; log: mlruns/logs/sft\.log$"):
+        posttrain.run("grpo", params={"sft.epochs": 99})
+    assert "epochs: 99" in (root / "params.yaml").read_text().replace('"', ""), "as after `posttrain run`"
+    status = posttrain.status("grpo")
+    assert status == {"sft": "param sft.epochs changed 1 -> 99", "grpo": "upstream sft will run"}
+    assert posttrain.metrics("sft") == {"eval_loss": 1.5}, "of the last good run"
+
+
+def test_a_comparison_is_paired_by_problem(root):
+    """grpo gains problems 0 and 3 and loses none, so McNemar's p is 2 / 2^2."""
+    assert posttrain.evaluate("grpo", quiet=True) == {"strict_greedy": {"mean": 0.75}}
+    with pytest.raises(posttrain.WrongUseError, match=r"^evaluate@sft: neither a path nor a stage that has run$"):
+        posttrain.compare("grpo", "sft")
+    posttrain.run("evaluate", quiet=True)
+    row = posttrain.compare("grpo", "sft").loc["strict_greedy"].to_dict()
+    low, high = row.pop("low"), row.pop("high")
+    assert row == {"policy": 0.75, "baseline": 0.25, "difference": 0.5, "gained": 2, "lost": 0, "p": 0.5}
+    assert 0.0 <= low < 0.5 < high <= 1.0
+    back = posttrain.compare("sft", "grpo").loc["strict_greedy"]
+    assert (back["difference"], back["low"], back["high"]) == (-0.5, -high, -low)
+
+
+def test_what_is_not_there_or_not_whole_is_one_line(root):
+    posttrain.run("responses", quiet=True)
+    for call, message in (
+        (lambda: posttrain.run("sfd"), "dvc.yaml: no stage 'sfd'; did you mean 'sft'?"),
+        (lambda: posttrain.metrics("grpo"), "grpo: no stage of this name has run"),
+        (lambda: posttrain.metrics("responses"), "responses: this stage has no file of metrics"),
+        (lambda: posttrain.table("data"), "data: expected one table, there are 2: data/curves/sft.csv, data/resp"),
+        (lambda: posttrain.model("responses"), "responses: this stage makes no model; its outs are data/responses"),
+        (lambda: posttrain.lineage("grpo"), "dvc.lock: 'grpo' is neither a stage that has run"),
+    ):
+        with pytest.raises(posttrain.WrongUseError) as error:
+            call()
+        assert str(error.value).startswith(message)
+    table = root / "data/responses/responses.parquet"
+    frame = pd.read_parquet(table).drop(columns="ended")
+    table.unlink()  # it may be a link into DVC's cache
+    frame.to_parquet(table)
+    with pytest.raises(
+        posttrain.DataError,
+        match=r"responses\.parquet: not a Responses table: column Responses: column_in_dataframe fails for 'ended'",
+    ):
+        posttrain.table("responses")
+
+
+def test_importing_it_costs_little_and_nothing_imports_it():
+    heavy = "{'torch', 'pandas', 'dvc', 'prefect', 'mlflow'} & {*sys.modules}"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, posttrain; print({heavy})"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "set()\n"
+    files = [file for folder in ("flows", "tasks") for file in (ROOT / folder).rglob("*.py")]
+    assert not [file for file in files if re.search(r"^\s*(import|from) posttrain\b", file.read_text(), re.MULTILINE)]
