@@ -46,8 +46,6 @@ class SamplingConfig(Config):
                 raise ValueError(f"expected {name.partition(':')[0]} or a folder that holds it, since reward counts it")
         return value
 
-    training: TrainingConfig  # optimizer, schedule, memory
-
 
 class PolicyConfig(SamplingConfig):
     """What the sections of all policies trained by reward have in common."""
