@@ -160,12 +160,9 @@ def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
 def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, problems: Path, out: Path) -> dict[str, Any]:
     """Answers to the problems `asked`, with every measure that they allow: right answers need a reference to compare with."""
     answered = bool((asked["answer"] != "").all())
-    validation = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
-    answered &= bool((validation["answer"] != "").all())
-    if answered:
-        validation = readable(config, loaded, validation)
+    validation = validation_problems(config, problems) if answered else None
     with Verifier() as verifier:
-        chosen = choice(config, loaded, validation, verifier) if answered else {}
+        chosen = {} if validation is None else choice(config, loaded, readable(config, loaded, validation), verifier)
         best = best_temperature(chosen) if chosen else None
         drawn = _generations(config, loaded, verifier if answered else None, asked, best)
         generations = pd.DataFrame(list(drawn))
@@ -191,6 +188,14 @@ def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, probl
     }
     numbers: dict[str, Any] = {name: asdict(estimate) for name, estimate in found.items()}
     return {**({} if best is None else {"best_temperature": best}), "asked": len(asked), **numbers}
+
+
+def validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame | None:
+    """The first validation problems, by which the best temperature is chosen; None where they have no answers or are not there."""
+    if not (problems / "validation.parquet").is_file():
+        return None
+    found = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
+    return found if (found["answer"] != "").all() else None
 
 
 def _shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:

@@ -42,6 +42,7 @@ MEANING = {
 ACCURACIES = ("strict", "lenient")
 OF_PAIRS = ("pair_accuracy", "pair_likelihood")
 SHARES = (*ACCURACIES, "ended", "steps", "win_rate", "ranking", "ranking_with_steps", *OF_PAIRS)  # shown in percent
+KINDS = ("steps",)  # of answers; told only where answers are right or wrong
 OTHERS = (
     "rubric",
     "correctness",
@@ -92,8 +93,8 @@ class Results:
 
     @property
     def answered(self) -> bool:
-        """Whether right answers to the problems are known, so that accuracy is."""
-        return all("strict_greedy" in found for found in self.judged.values())
+        """Whether right answers are known, to the test problems and to those by which each policy's best temperature was chosen."""
+        return all("strict_greedy" in found and name in self.best for name, found in self.judged.items())
 
     @cached_property
     def temperatures(self) -> list[str]:
@@ -171,7 +172,7 @@ def tables(results: Results) -> list[Table]:
     for how in ("greedy", *results.temperatures):
         wanted = [f"{kind}_{how}" if how == "greedy" else f"{kind}_sampled_{how}" for kind in OTHERS]
         title = "Greedy answers" if how == "greedy" else f"Answers sampled at {_of(how)}"
-        plain[title] = [name for name in wanted if name in names]
+        plain[title] = [name for name in wanted if name in names and (results.answered or kind_of(name) not in KINDS)]
     found = [_table(title, metrics, results) for title, metrics in plain.items() if metrics]
     return [glance(results) if results.answered else unanswered(results), *by_strata(results), *found]
 
@@ -181,6 +182,7 @@ def meaning(results: Results) -> dict[str, str]:
     of_accuracy = ("best temperature", "change", "gained, lost", "pass", "majority", "best of")
     by = "the rubric" if any(name.startswith("rubric_") for name in results.metrics) else "the reward model"
     shown = {kind_of(name) for name in results.metrics} | {"greedy", "sampled"}
+    shown -= set() if results.answered else {*KINDS}
     shown |= {*of_accuracy} if results.answered else {"change"}
     return {name: text.replace("the rubric;", f"{by};") for name, text in MEANING.items() if name in shown}
 
