@@ -86,11 +86,11 @@ def split(config: DemonstrationsConfig, found: list[Record], source: str) -> tup
         opened.setdefault(turns[0] if turns else row["text"], []).append(row)
     groups = list(opened.values())
     rng.shuffle(groups)
-    count = max(1, round(config.validation_share * len(groups)))
-    if len(groups) <= count:
+    if len(groups) < 2:
         raise DataError(
             f"{source}: {len(groups)} different prompts; expected at least 2, one to learn from and one to hold out"
         )
+    count = min(max(1, round(config.validation_share * len(groups))), len(groups) - 1)
     return [row for group in groups[count:] for row in group], [row for group in groups[:count] for row in group]
 
 
