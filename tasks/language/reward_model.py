@@ -107,11 +107,12 @@ def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     """Accuracies by stratum from the margins r_w - r_l (P,) of the comparisons of `table` (P rows).
 
     `against_rubric` takes the rubric's order for true even where the noisy annotator said otherwise. A stratum without pairs
-    is left out.
+    is left out, and so are all where nobody gave scores.
     """
     shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}
     steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()
-    order = (table["chosen_score"] - table["rejected_score"]).to_numpy()
+    scored = "chosen_score" in table
+    order = (table["chosen_score"] - table["rejected_score"]).to_numpy() if scored else np.zeros(len(table))
     found, label = margins.numpy(), np.ones(len(table))
     rows = {"all": np.ones(len(table), dtype=bool), **{name: steps == count for count, name in enumerate(STRATA)}}
     return {

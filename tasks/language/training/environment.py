@@ -111,6 +111,10 @@ class Environment:
     ) -> None:
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rows = tables.records(table)
+        for row in self.rows:
+            for part in ("verifiable", "rubric"):
+                if not row["answer"] and judge.weights[row["reward"]].get(part):
+                    raise DataError(f"prompts: {row['prompt_id']} has no answer, which the reward {part} needs")
         self.encoded = prompts.encode_rows(tokenizer, self.rows)
         lengths = [*map(len, self.encoded)]
         for model in (policy, judge.scorer):
@@ -134,7 +138,7 @@ class Environment:
         found = self.judge(
             [self.rows[places[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
         )
-        logged = {f"rewards/{name}": values.mean().item() for name, values in found.parts.items()}
+        logged = {f"rewards/{name}": values.nan_to_num(0.0).mean().item() for name, values in found.parts.items()}
         return Experience(responses, drawn.logps, found.total, drawn.ended, logged)
 
     def paid_by_line(self, places: Sequence[int], found: Experience) -> Experience:
