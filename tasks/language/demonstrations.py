@@ -89,18 +89,18 @@ def split(config: DemonstrationsConfig, found: list[Record], source: str) -> tup
         opened.setdefault(next(iter(questions(row)), row["text"]), []).append(row)
     groups = list(opened.values())
     rng.shuffle(groups)
-    named = [any(held_out(row["demonstration_id"]) for row in group) for group in groups]
-    if not 0 < sum(named) < len(groups):
-        named = [number < max(1, round(config.validation_share * len(groups))) for number in range(len(groups))]
-        validation = [row for group, held in zip(groups, named, strict=True) if held for row in group]
-    else:
-        validation = [row for group in groups for row in group if held_out(row["demonstration_id"])]
-    train = [row for group, held in zip(groups, named, strict=True) if not held for row in group]
-    if not train or not validation:
+    if len(groups) < 2:
         raise DataError(
             f"{source}: {len(groups)} different prompts; expected at least 2, one to learn from and one to hold out"
         )
-    return train, validation
+    named = [any(held_out(row["demonstration_id"]) for row in group) for group in groups]
+    if 0 < sum(named) < len(groups):
+        validation = [row for group in groups for row in group if held_out(row["demonstration_id"])]
+    else:
+        count = min(max(1, round(config.validation_share * len(groups))), len(groups) - 1)
+        named = [number < count for number in range(len(groups))]
+        validation = [row for group, held in zip(groups, named, strict=True) if held for row in group]
+    return [row for group, held in zip(groups, named, strict=True) if not held for row in group], validation
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def demonstrations(config: ProblemsConfig, train: list[Record]) -> pd.DataFrame:
             response = word_problems.demonstration(rng, response, config.shortcut, config.rambling)
         if response:
             rows.append(forms.demonstrated(row, response))
-    return pd.DataFrame(rows, columns=list(Demonstrations.to_schema().columns))
+    return pd.DataFrame(rows, columns=list(Demonstrations.to_schema().columns), dtype=str)
 
 
 def generated(config: ProblemsConfig) -> dict[str, list[Record]]:

@@ -120,7 +120,7 @@ def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     """Accuracies by stratum from the margins r_w - r_l (P,) of the comparisons of `table` (P rows).
 
     `against_rubric` takes the rubric's order for true even where the noisy annotator said otherwise. A stratum without pairs
-    is left out.
+    is left out, and so are all where nobody gave scores.
     """
     shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}
     steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()

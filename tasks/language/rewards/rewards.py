@@ -19,7 +19,7 @@ from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.verifier import Verifier
 
 METRICS = {  # of a step's samples
-    "verifiable": "The share of the samples whose final answer is the reference's, from 0 to 1.",
+    "verifiable": "The share of the samples whose final answer is the reference's, from 0 to 1; where no reference is known, none is.",
     "format": "The share of the samples that end with a `#### N` line, whatever N is, from 0 to 1.",
     "rubric": "The mean rubric points of the samples over ten, from 0 to 1; computed where the rubric counts.",
     "reward_model": "The reward model's mean score of the samples; computed where it counts.",

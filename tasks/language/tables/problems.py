@@ -52,7 +52,7 @@ class Asked(Table):
         good = pd.Series(True, index=frame.index)
         for name, check in (("history", _messages), ("columns", _object)):
             if name in frame:
-                good &= frame[name].map(check)
+                good &= frame[name].map(check).astype(bool)
         return good
 
 
@@ -76,7 +76,7 @@ class Demonstrations(Table):
     @pa.dataframe_check(error="messages with a turn of the assistant, or a text, and not both")
     def one_of_both(cls, frame: pd.DataFrame) -> pd.Series:
         """Each row has something to learn from."""
-        read = frame["messages"].map(_messages)
+        read = frame["messages"].map(_messages).astype(bool)
         answered = frame["messages"].str.contains('"role": "assistant"', regex=False)
         return read & (answered ^ (frame["text"] != "")) & ((frame["messages"] == "") ^ (frame["text"] == ""))
 

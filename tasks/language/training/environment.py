@@ -149,6 +149,10 @@ class Environment:
     ) -> None:
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rows = tables.records(table)
+        for row in self.rows:
+            for part in ("verifiable", "rubric"):
+                if not row["answer"] and judge.weights[row["reward"]].get(part):
+                    raise DataError(f"prompts: {row['prompt_id']} has no answer, which the reward {part} needs")
         self.encoded = prompts.encode_rows(tokenizer, self.rows)
         lengths = [*map(len, self.encoded)]
         for model in (policy, judge.scorer):

@@ -12,6 +12,7 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
 from tasks.common.checkpoints import Best, Stateful, Training, resumable
+from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
@@ -142,6 +143,11 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
     trained, tokenizer = trained_model.load(sources.policy, config.training), models.load_tokenizer(sources.policy)
     prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
     held_out = tables.read(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
+    if config.evaluate_every and held_out.empty:
+        raise ConfigError(
+            f"params.yaml: {stage}.evaluate_every: there are no held-out prompts to evaluate on; raise "
+            "mixture.validation_share, or set 0 here"
+        )
     kinds = {*prompts["reward"], *held_out["reward"]}
     with (
         judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files) as judge,

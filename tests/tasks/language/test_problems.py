@@ -129,6 +129,36 @@ def test_files_that_do_not_suffice(files, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_problems_without_solutions_have_no_demonstrations(files, tmp_path):
+    """As AIME's: a question and an answer. Where some have a solution, those are imitated."""
+    rows = [{"problem": f"Find {n}.", "answer": n} for n in range(40)]
+    found = made(files(train=rows[:30], test=rows[30:]), tmp_path)
+    assert found["test"]["answer"].tolist() == [str(n) for n in range(30, 38)]
+    assert tables.read(Demonstrations, tmp_path / "out/demonstrations.parquet").empty
+    solved = [{**row, "solution": f"It is {row['answer']}."} for row in rows[:30]]
+    train = made(files(train=[*solved[:29], rows[29]], test=rows[30:]), tmp_path)["train"]
+    shown = tables.read(Demonstrations, tmp_path / "out/demonstrations.parquet")
+    assert shown["demonstration_id"].tolist() == train["problem_id"][train["solution"] != ""].tolist()
+    assert 21 <= len(shown) <= 22
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_splits_may_be_files_of_another_type(tmp_path, kind):
+    """With a system prompt and further columns, which the tables keep."""
+    turns = [{"role": "system", "content": "Be brief."}]
+    rows = [
+        {"prompt": [*turns, {"role": "user", "content": f"Find {n}."}], "answer": f"{n}", "level": n} for n in range(40)
+    ]
+    for name, part in (("train", rows[:30]), ("test", rows[30:])):
+        frame, file = pd.DataFrame(part), tmp_path / f"{name}.{kind}"
+        frame.to_json(file, orient="records") if kind == "json" else frame.to_parquet(file)
+    found = made(CONFIG.model_copy(update={"source": "files", "path": str(tmp_path)}), tmp_path)
+    assert {name: len(table) for name, table in found.items()} == {"train": 22, "validation": 8, "test": 8}
+    for table in found.values():
+        assert [json.loads(text) for text in table["history"]] == [turns] * len(table)
+        assert [json.loads(text)["level"] for text in table["columns"]] == table["answer"].astype(int).tolist()
+
+
 @needs_gsm8k
 def test_real_gsm8k(tmp_path):
     config = CONFIG.model_copy(update={"source": "files", "train": 10**6, "validation": 500, "test": 10**6})

@@ -143,6 +143,17 @@ def test_accuracies_by_hand():
     }
 
 
+def test_without_scores_only_the_order_by_them_is_left_out():
+    """Pairs from elsewhere often have none."""
+    texts = pd.DataFrame({"chosen": ["2 + 3 = 5", "5"], "rejected": ["6", "7"]})
+    margins = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    found = accuracies(texts, margins)
+    assert found.pop("against_rubric") == {}
+    scored = accuracies(texts.assign(chosen_score=[8.0, 8.0], rejected_score=[1.0, 9.5]), margins)
+    assert scored.pop("against_rubric") == {"all": 1.0, "one_shows_steps": 1.0, "neither_shows_steps": 1.0}
+    assert scored == found
+
+
 def test_a_stratum_without_pairs_is_left_out(fitted):
     metrics, _ = fitted
     assert metrics["pairs"]["neither_shows_steps"] == 0

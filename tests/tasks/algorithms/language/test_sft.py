@@ -36,9 +36,8 @@ def test_a_wrong_mask_gives_another_loss(response):
 def test_no_gradient_comes_from_the_prompt_or_the_padding():
     model = Bigrams(BIGRAMS)
     batch = make_batch([[0, 0, 1]], [[1, END]], pad=END)
-    wider = Batch(
-        *(torch.nn.functional.pad(part, (0, 3), value=END * (part is batch.tokens)) for part in vars(batch).values())
-    )
+    parts = (batch.tokens, batch.attention, batch.response)
+    wider = Batch(*(torch.nn.functional.pad(part, (0, 3), value=END * (part is batch.tokens)) for part in parts))
     loss, _ = sft.cross_entropy(model, wider)
     loss.backward()
     assert model.logits.grad[0].abs().max() == 0, "what follows 0 stands in the prompt only"

@@ -15,6 +15,7 @@ from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import rollouts
 from tasks.check import problems
 from tasks.common import models, tables, tracking
+from tasks.common.errors import StageError
 from tasks.language.data import chat
 from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
@@ -25,6 +26,7 @@ from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, trai
 
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"}
+FROM_HERE = {"minimum_reward": -99.0}
 ENTROPY = {"ppo": "policy/entropy"}  # as TRL's users know it; elsewhere "entropy"
 
 
@@ -185,6 +187,43 @@ def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
     assert (gap["rubric"].sum(), gap["reward_model"].sum()) == (1, 3)
     assert metrics["rewards/rubric"] == pytest.approx(curve["rewards/rubric"].iloc[-1])
     assert list(problems(tmp_path)) == []
+
+
+@pytest.fixture
+def without_answers(ready, tmp_path):
+    """`ready` with prompts that have no reference, as those of UltraFeedback."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("pretrained", "reward_model"):
+        (home / name).symlink_to(ready / name)
+    for part in ("prompts", "validation"):
+        table = tables.read(Prompts, ready / f"mixture/{part}.parquet").assign(answer="", solution="")
+        tables.write(Prompts, table, home / f"mixture/{part}.parquet")
+    return home
+
+
+@pytest.mark.parametrize("stage", [*POLICIES, "rejection_sft"])
+def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(without_answers, tmp_path, stage):
+    """All that is logged is a number; a reward that needs an answer is refused before anything is sampled."""
+    metrics = train(stage, without_answers, tmp_path / "out", **FROM_HERE if stage == "rejection_sft" else {})
+    assert list(problems(tmp_path / "out")) == []
+    if stage != "rejection_sft":
+        assert metrics["rewards/verifiable"] == metrics["eval_accuracy"] == 0
+    for reward in ("verifiable", "rubric"):
+        with pytest.raises(StageError) as stopped:
+            train(stage, without_answers, tmp_path / reward, reward=reward)
+        assert str(stopped.value).endswith(f" has no answer, which the reward {reward} needs")
+        assert str(stopped.value).startswith("prompts: problems/train-")
+        assert not (tmp_path / reward).exists()
+
+
+def test_no_held_out_prompts_are_refused_where_they_are_asked_for(without_answers, tmp_path):
+    table = tables.read(Prompts, without_answers / "mixture/validation.parquet")
+    tables.write(Prompts, table.head(0), without_answers / "mixture/validation.parquet")
+    with pytest.raises(StageError, match=r"^params\.yaml: ppo\.evaluate_every: there are no held-out prompts"):
+        train("ppo", without_answers, tmp_path / "out")
+    train("ppo", without_answers, tmp_path / "out", evaluate_every=0, keep="last")
+    assert list(problems(tmp_path / "out")) == []
 
 
 @pytest.mark.parametrize("stage", POLICIES)
