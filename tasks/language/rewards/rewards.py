@@ -123,12 +123,12 @@ def means(parts: Mapping[str, Tensor]) -> dict[str, float]:
     """What is logged of each part (METRICS, after `rewards/`), all of them numbers."""
     found = {}
     for name, values in parts.items():
+        known = values[~values.isnan()]
         if is_python(name):
-            known = values[~values.isnan()]
             found[name] = known.mean().item() if len(known) else 0.0
             found[name + NONE] = values.isnan().float().mean().item()
         elif name.endswith(FAILED):
             found[name] = values.nan_to_num(0.0).mean().item()
         else:
-            found[f"rewards/{name}"] = values.mean().item()
+            found[f"rewards/{name}"] = known.mean().item() if len(known) else 0.0
     return found
