@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from benchmarks.rl_cases import OURS, THEIRS, Case
 from tasks.algorithms.common.linear import with_fast_products
-from tasks.algorithms.common.optimizer import BETAS, Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import dpo, grpo
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
@@ -25,6 +25,7 @@ from tasks.algorithms.language.rollouts import sample
 
 ARCHITECTURES: dict[str, Any] = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
 LEARNING_RATE, WEIGHT_DECAY, CLIP = 1e-6, 0.01, 1.0  # so small that the lengths of responses do not change
+BETAS = (0.9, 0.95)
 CLIP_LOW, CLIP_HIGH, DPO_BETA, PAD = 0.2, 0.28, 0.1, 0
 
 
@@ -90,7 +91,8 @@ def reward(completion_ids: Sequence[Sequence[int]], **_: Any) -> list[float]:
 
 def optimizer(model: Any, case: Case) -> Optimizer:
     """Ours: AdamW."""
-    return Optimizer(model, LEARNING_RATE, case.steps, clip=CLIP, weight_decay=WEIGHT_DECAY, warmup=0.0)
+    settings = OptimizerSettings("adamw", "cosine", 0.0, 0.1, BETAS, WEIGHT_DECAY)
+    return Optimizer(model, LEARNING_RATE, case.steps, CLIP, settings)
 
 
 def grpo_settings(case: Case) -> grpo.GrpoSettings:

@@ -190,6 +190,7 @@ def ui(
 
 app.command()(model_commands.chat)
 app.command()(model_commands.export)
+app.command()(model_commands.evaluate)
 
 
 def _facts(result: StageResult) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`posttrain chat` and `posttrain export`: what is done with a model that a stage has made."""
+"""`posttrain chat`, `posttrain export` and `posttrain evaluate`: what is done with a model that a stage has made."""
 
 import signal
 import subprocess
@@ -60,6 +60,44 @@ def export(
     print(f"{relative(folder, Path.cwd())}: model and card; choose a license in its README.md")
     print(f"to upload it: hf upload USER/NAME {relative(folder, Path.cwd())}")
     return 0
+
+
+def evaluate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER|STAGE|HUB_ID",
+            help="A model in Hugging Face layout, the stage that made it, or a model of the hub.",
+            autocompletion=tab.checkpoints,
+        ),
+    ],
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE|FOLDER", help="Test problems; those of the pipeline otherwise.")
+    ] = None,
+    reward_model: Annotated[
+        str | None, typer.Option(metavar="FOLDER|STAGE", help="Score the answers too.", autocompletion=tab.checkpoints)
+    ] = None,
+    problems: Annotated[int | None, typer.Option(min=1, help="The first problems only.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Answers to each, at each temperature.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of an answer at most.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Problems at a time.")] = None,
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a model of the hub.")] = "main",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the tables go.")] = None,
+) -> int:
+    """Judge one model alone, on test problems of your own or the pipeline's; nothing is trained for it."""
+    from flows.engine.outs import checkpoint
+
+    root = find_root()
+    with one_line():
+        on_hub = model.count("/") == 1 and not Path(model).is_dir() and not (root / model.partition("/")[0]).is_dir()
+        folder = model if on_hub else str(checkpoint(root, model))
+        scorer = [f"--reward-model={checkpoint(root, reward_model)}"] if reward_model is not None else []
+    given = [f"--data={data.absolute()}"] if data is not None else []
+    numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
+    given += [f"--{name}={value}" for name, value in numbers.items() if value is not None]
+    named = f"{Path(folder).name}-{data.stem if data else 'problems'}"
+    target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
+    return _child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *given)
 
 
 def _child(root: Path, module: str, *arguments: str) -> int:

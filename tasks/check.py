@@ -35,6 +35,9 @@ from tasks.offline.reporting import measurements
 TABLES: dict[str, type[Table]] = {
     "preferences/train.parquet": Comparisons,
     "preferences/test.parquet": Comparisons,
+    "demonstrations/train.parquet": Demonstrations,
+    "demonstrations/validation.parquet": Demonstrations,
+    "mixture/validation.parquet": Prompts,
     "train.parquet": Problems,
     "validation.parquet": Problems,
     "test.parquet": Problems,
@@ -44,6 +47,7 @@ TABLES: dict[str, type[Table]] = {
     "selected.parquet": Demonstrations,
     "responses.parquet": Responses,
     "annotations.parquet": Annotations,
+    "asked.parquet": Problems,
     "generations.parquet": Generations,
     "measures.parquet": Measures,
     measurements.EPISODES: measurements.Episodes,

@@ -14,6 +14,10 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "mean|low|high",
         "`mean`, or `low` or `high`, the bounds of its 95 % interval over problems (in `behaviour` over episodes)",
     ),
+    "FUNCTION": (
+        r"[\w/-]+\.py:\w+",
+        "a reward in Python as params.yaml names it, without its `rewards/`: `mine.py:politeness`",
+    ),
     "K": (r"\d+", "a number of answers, such as `8`"),
     "METRIC": (
         r"(?:strict|rubric)_[\w.]+",
@@ -38,7 +42,8 @@ Made by `make contract` from METRICS, CURVES and HEADLINE in the modules of stag
 
 A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of data/STAGE/KEY. MLflow has it
 too; there a metric of an offline learner is called `VARIANT/seed-N/NAME`. Losses in a row of an offline learner are means over `log_every` gradient steps. In
-the language flow a metric that is not measured at every step (`eval_*`, `grad_variance/*`) keeps its last value in between.
+the language flow a metric that is not measured at every step (`eval_*`, `grad_variance/*`) keeps its last value in between. MLflow alone
+has `rewards/FUNCTION/seconds`, the time that a reward in Python took since the step before, validation included: no out may hold a time.
 
 A *result* is a number that a stage reports at its end, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names both, the result is the end of
 the curve: the mean over its last tenth in the language flow, over the seeds' last rows in the offline flow.

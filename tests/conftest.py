@@ -58,6 +58,13 @@ def tiny(config: type[C], stage: str) -> C:
     return config.model_validate({**PARAMS[stage], **TINY[stage]})
 
 
+def changed(config: C, **changes: Any) -> C:
+    """A section with changes; those to its part `training` stand in a dictionary of their own."""
+    if isinstance(changes.get("training"), dict):
+        changes["training"] = config.training.model_copy(update=changes["training"])  # type: ignore[attr-defined]
+    return config.model_copy(update=changes)
+
+
 @pytest.fixture(scope="session")
 def one_thread() -> Iterator[None]:
     """Tiny models run fastest on one thread, and sums then never depend on the machine's cores."""
@@ -71,11 +78,13 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with problems/, corpus/, tokenizer/ and pretrained/, a model of some thousand weights."""
-    from tasks.language import corpus, pretrained, problems, tokenizer
+    """A folder with problems/, demonstrations/, corpus/, tokenizer/ and pretrained/, a model of some thousand weights."""
+    from tasks.language import corpus, demonstrations, pretrained, problems, tokenizer
 
     home = tmp_path_factory.mktemp("made")
     problems.run(tiny(problems.ProblemsConfig, "problems"), home, home / "problems")
+    own = demonstrations.DemonstrationsConfig.model_validate(PARAMS["demonstrations"])
+    demonstrations.run(own, home / "problems", home, home / "demonstrations")
     corpus.run(tiny(corpus.CorpusConfig, "corpus"), home / "problems", home / "corpus")
     tokenizer.run(tiny(tokenizer.TokenizerConfig, "tokenizer"), home / "corpus", home / "problems", home / "tokenizer")
     config = tiny(pretrained.PretrainedConfig, "pretrained")

@@ -147,6 +147,19 @@ def test_a_policy_waits_for_the_reward_model_only_where_its_reward_counts_it(sta
         assert ("data/reward_model" in paths(stages[name].deps)) == counts, name
 
 
+def test_a_reward_in_python_is_a_dep_of_the_policies_that_use_it_alone(stages, tmp_path):
+    for name in ("rejection_sft", "reinforce", "ppo", "grpo"):
+        assert "rewards/none" in paths(stages[name].deps)
+    for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
+        shutil.copy(ROOT / file, tmp_path)
+    settings = ['grpo.reward={"rewards/mine.py:f": 1.0}', "grpo.reward_files=rewards/mine.py"]
+    editing.edit(tmp_path, SECTIONS, [*map(editing.setting, settings)])
+    Repo.init(str(tmp_path), no_scm=True).close()
+    with Repo(str(tmp_path)) as repo:
+        users = [stage.name for stage in repo.index.stages if "rewards/mine.py" in paths(stage.deps)]
+    assert users == ["grpo"]
+
+
 def test_an_evaluation_can_do_without_a_reward_model(tmp_path):
     """If params.yaml names a folder without a model, an evaluation does not wait for a reward model."""
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
@@ -307,7 +320,12 @@ def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     shutil.copy(empty_mlflow, tmp_path / "mlruns/mlflow.db")
     config, metrics = tiny(sft.SftConfig, "sft"), {}
     for name in ("without", "with"):
-        arguments = (made / "pretrained", made / "problems", tmp_path / name / "model", tmp_path / name / "curve.csv")
+        arguments = (
+            made / "pretrained",
+            made / "demonstrations",
+            tmp_path / name / "model",
+            tmp_path / name / "curve.csv",
+        )
         if name == "without":
             metrics[name] = sft.run(config, *arguments)
         else:

@@ -11,14 +11,18 @@ import pandas as pd
 import pytest
 
 from tasks import contract, metrics
-from tasks.language.configs.policies import RewardName
+from tasks.language.configs.python_rewards import RewardName
 from tasks.language.rewards import ranking_accuracy, rubric
 from tests import seams
 from tests.test_contract import PIPELINE, ROOT
 from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
 
 KINDS = ("CURVES", "METRICS", "HEADLINE")
-REWARD = {"reward": dict.fromkeys(get_args(RewardName), 1.0)}
+FUNCTION = "rewards/mine.py:length"
+REWARD = {
+    "reward": dict.fromkeys((*get_args(RewardName), FUNCTION), 1.0),
+    "reward_files": "rewards/mine.py",
+}
 # With these values each metric appears.
 PARAMS = laid_over(
     TINY,
@@ -65,6 +69,8 @@ def home(one_thread, tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("metrics"))
         patch.setattr(ranking_accuracy, "equations", lambda response: len(response) % 2)
         patch.setattr(rubric, "score", points_by_length)
+        Path("rewards").mkdir()
+        Path("rewards/mine.py").write_text("def length(responses, **columns): return [len(one) for one in responses]")
         for stage in PARAMS:
             seams.run(stage, PARAMS, Path.cwd())
             if stage == "pretrained":

@@ -5,14 +5,13 @@ import shutil
 import sys
 from copy import deepcopy
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from ruamel.yaml import YAML
 
 from flows.params import checking, editing
 from flows.params.files import ParameterError
-from tasks.language.configs.policies import RewardName
+from tasks.language.configs.python_rewards import OWN, SUCH_AS
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +20,7 @@ SET = (
     "{name: a, source: problems, location: '', hub_config: null, hub_revision: null, hub_split: null, "
     "weight: 1.0, reward: policy}"
 )
-REWARDS = " or ".join(get_args(RewardName))
+REWARDS = " or ".join([*OWN, SUCH_AS])
 
 
 @pytest.mark.parametrize(
@@ -191,8 +190,8 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
             ["pretrained.init=directory"],
             "pretrained.init directory",
             "pretrained.hub_id pretrained.width pretrained.layers pretrained.heads pretrained.context "
-            "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.optimizer "
-            "pretrained.learning_rate pretrained.weight_decay pretrained.clip",
+            "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.learning_rate pretrained.clip "
+            "pretrained.training",
         ),
         ([], "mixture.datasets.*.source problems", "mixture.path mixture.hub_config mixture.hub_revision"),
         ([OTHERS], "mixture.datasets.*.source file or hub", "mixture.skip"),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ BASE: dict[str, dict[str, Any]] = {
         "variance_parts": 3,
         "micro_batch": 5,
     },
-    "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01},
+    "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "micro_batch": 2},
     "grpo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "updates": 2, "micro_batch": 5},
     "evaluate": {
         **{"problems": 6, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},
@@ -123,6 +124,8 @@ ONE_BRANCH = {"evaluate": "sft", "behaviour": "CartPole-v1", "transitions": DISC
 VALUES: dict[str, Any] = {
     "behaviour.clip": 0.1,
     "*.clip": 0.001,
+    "*.training.warmup": 0.9,
+    "*.training.betas": [0.5, 0.6],
     "*.clip_ratio": 0.001,
     "*.clip_value": 0.001,
     "*.clip_low": 0.001,
@@ -174,8 +177,14 @@ UNDER: dict[str, dict[str, Any]] = {
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.keep": ("the last policy may be the best", "tests/tasks/language/training/test_policy_training.py"),
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
-    "*.hub_*": ("needs a network", "tests/tasks/language/data/test_gsm8k.py"),
+    "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
+    "*.reward_seconds": (
+        "only a function that hangs reaches it",
+        "tests/tasks/language/rewards/test_python_functions.py",
+    ),
+    "evaluate.strip_thinking": ("a model this small does not think", "tests/tasks/language/test_evaluate.py"),
+    "*.strip_thinking": ("a model this small does not think", "tests/tasks/language/training/test_python_rewards.py"),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
     "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),
@@ -280,9 +289,9 @@ def test_a_key_that_a_stage_ignores_is_noticed(home, tmp_path, monkeypatch):
     from tasks.language import sft
 
     optimizer = sft.Optimizer
-    monkeypatch.setattr(sft, "Optimizer", lambda *given, **named: optimizer(*given, **{**named, "weight_decay": 0.0}))
-    with pytest.raises(AssertionError, match=r"sft\.weight_decay = 1\.0 changes no out"):
-        test_a_key_acts(home, tmp_path, "sft.weight_decay")
+    monkeypatch.setattr(sft, "Optimizer", lambda *given: optimizer(*given[:-1], replace(given[-1], weight_decay=0.0)))
+    with pytest.raises(AssertionError, match=r"sft\.training\.weight_decay = 1\.0 changes no out"):
+        test_a_key_acts(home, tmp_path, "sft.training.weight_decay")
 
 
 def test_the_tables_name_keys_and_tests_that_there_are():

@@ -23,9 +23,8 @@ from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.reporting import measures
 from tasks.language.rewards import answers, reward_model_files
 from tasks.language.tables.preferences import Comparisons
-from tasks.language.tables.problems import Problems
+from tasks.language.tables.problems import Problems, Prompts
 from tasks.language.training.environment import Environment, judging
-from tasks.language.training.policy_training import validation
 from tests import seams
 from tests.conftest import PARAMS
 
@@ -41,6 +40,7 @@ RECIPE = {
         **{"width": 64, "layers": 2, "heads": 4, "context": 64},
         **{"batch_size": 16, "steps": 450, "learning_rate": 0.01},
     },
+    "demonstrations": {},
     "sft": {"demonstrations": 2000, "batch_size": 16, "learning_rate": 0.005},
     "responses": {**SAMPLED, "samples": 6, "skip": 2000, "prompts": 600},
     "preferences": {},
@@ -108,8 +108,8 @@ class Recipe:
     def rewards(self, policy, stage):
         """The mean reward of each problem's samples, by the reward that `stage` trains for."""
         config = CONFIGS[stage].model_validate_json(json.dumps(self.params[stage]))
-        table = validation(Path("data/problems/validation.parquet"), PROBLEMS)
-        with judging(config.reward, {"policy"}, self.tokenizer, Path("data/reward_model")) as judge:
+        table = tables.read(Prompts, Path("data/mixture/validation.parquet")).head(PROBLEMS)
+        with judging(config, {"policy"}, self.tokenizer, Path("data/reward_model"), Path("rewards/none")) as judge:
             model = models.load_model(Path("data") / policy)
             found = Environment(model, self.tokenizer, table, judge, config).sample(range(PROBLEMS), SAMPLES, 0)
         return found.rewards.view(PROBLEMS, SAMPLES).mean(1).double().numpy()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tasks.language.configs.mixture import MixtureConfig
     from tasks.language.configs.policies import SamplingConfig
     from tasks.language.configs.pretrained import PretrainedConfig
-    from tasks.language.configs.report import ReportConfig
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.offline.configs.behaviour import BehaviourConfig
     from tasks.offline.configs.offline_report import OfflineReportConfig
@@ -97,13 +96,6 @@ def references(configs: Configs) -> Iterator[Fault]:
             yield from rule(configs)
 
 
-def reported_policies(given: Given, own: "ReportConfig") -> Iterator[Fault]:
-    """The report compares only policies that are evaluated."""
-    known = [name.partition("@")[2] for name in given.stages if name.startswith("evaluate@")]
-    for name in own.policies:
-        yield from _one_of(name, known, "policies that dvc.yaml evaluates", "policies")
-
-
 def model_to_start_from(given: Given, own: "PretrainedConfig") -> Iterator[Fault]:
     """A model in a folder has a config.json of a supported type."""
     if own.init == "directory" and "pretrained" in given.out_of_date:
@@ -122,6 +114,29 @@ def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
         why = "reward.reward_model counts" if counts else "a data set of the mixture asks for it"
         expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
         yield "reward_model_path", f"{expected}, got {shown(path)}"
+
+
+def python_rewards(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
+    """The functions that a policy's reward counts can be called, and a change of one that the mixture names is noticed."""
+    from tasks.language.configs.python_rewards import fault, holds, is_python
+
+    for name, weight in own.reward.items():
+        if weight and is_python(name) and (wrong := fault(given.root, name)):
+            yield "reward", f"{name}: {wrong}"
+    for name in (one.reward for one in given.configs["mixture"].datasets):
+        if is_python(name) and not holds(own.reward_files, name):
+            file = name.partition(":")[0]
+            expected = f"expected {file} or a folder that holds it, since a data set of the mixture asks for {name}"
+            yield "reward_files", f"{expected}, got {shown(own.reward_files)}"
+
+
+def mixed_functions(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
+    """The functions that data sets of the mixture name can be called."""
+    from tasks.language.configs.python_rewards import fault, is_python
+
+    for number, one in enumerate(own.datasets):
+        if is_python(one.reward) and (wrong := fault(given.root, one.reward)):
+            yield f"datasets.{number}.reward", f"{one.reward}: {wrong}"
 
 
 def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig") -> Iterator[Fault]:
@@ -218,11 +233,15 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
 
 RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
-    ("report", reported_policies),
     ("responses", passed_over),
     ("mixture", passed_over),
     ("mixture", mixed_files),
-    *((name, reward_model) for name in ("rejection_sft", "reinforce", "ppo", "grpo")),
+    ("mixture", mixed_functions),
+    *(
+        (name, rule)
+        for name in ("rejection_sft", "reinforce", "ppo", "grpo")
+        for rule in (reward_model, python_rewards)
+    ),
     ("behaviour", environments),
     ("transitions", imported_files),
     ("offline_report", measured_policies),

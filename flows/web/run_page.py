@@ -16,7 +16,9 @@ from flows.console.summary import WORDS, duration, tally
 from flows.engine import environment
 from flows.engine.state import PlannedStage, StageResult, State
 from flows.params.files import write
+from flows.web import stage_metrics
 from flows.web.stage_graph import Graph, Look, mermaid, svg
+from flows.web.stage_metrics import Reported
 
 MARKER = "<!-- posttrain:run -->"
 WRITTEN = Path(".dvc/tmp/posttrain/pages.json")
@@ -53,7 +55,8 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
             source, target = _pages(root, report, kind)
             if source.is_file():
                 before, marked, after = source.read_text().rpartition(MARKER)  # an earlier one is part of a quoted text
-                box = section(needed, ended, params, provenance(root)) if marked else ""
+                told = stage_metrics.read(root, needed)
+                box = section(needed, ended, params, provenance(root), told) if marked else ""
                 write(target, f"{before}{box}{after}".encode())
                 written.append(target)
     if written:
@@ -155,7 +158,13 @@ SAYING = (
 )
 
 
-def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]) -> str:
+def _html(
+    planned: Sequence[PlannedStage],
+    results: Sequence[StageResult],
+    params: str,
+    facts: dict[str, str],
+    told: Reported,
+) -> str:
     graph, groups = _grouped(planned, results)
     looks = {name: _look(ended) for name, ended in groups.items()}
     rows = "\n".join(
@@ -166,7 +175,7 @@ def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], param
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     versions = " · ".join(f"{escape(name)} <code>{escape(fact)}</code>" for name, fact in facts.items())
     return f"""<section class="pt-run"><style>{STYLE}</style>
-<h2>How it was made</h2>
+{stage_metrics.html(told)}<h2>How it was made</h2>
 <p>{_counts(results)}. {SAYING}</p>
 {svg(graph, looks)}
 <table><thead><tr>{heads}</tr></thead><tbody>
@@ -180,7 +189,11 @@ def _html(planned: Sequence[PlannedStage], results: Sequence[StageResult], param
 
 
 def _markdown(
-    planned: Sequence[PlannedStage], results: Sequence[StageResult], params: str, facts: dict[str, str]
+    planned: Sequence[PlannedStage],
+    results: Sequence[StageResult],
+    params: str,
+    facts: dict[str, str],
+    told: Reported,
 ) -> str:
     graph, groups = _grouped(planned, results)
     picture = mermaid(graph, {name: _lines(ended) for name, ended in groups.items()})
@@ -190,7 +203,7 @@ def _markdown(
     ]
     table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|", *rows])
     versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())
-    return f"""## How it was made
+    return f"""{stage_metrics.markdown(told)}## How it was made
 
 {_counts(results)}. {SAYING}
 

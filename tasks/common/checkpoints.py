@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import check_finite
+from tasks.algorithms.common.precision import TrainedWeights
 from tasks.common import models
 from tasks.common.tracking import Row, track
 
@@ -197,7 +198,7 @@ class Best:
 def _check_weights(state: State) -> None:
     """TrainingError where a weight of a model in the state is no finite number."""
     for name, part in state.items():
-        if isinstance(part, torch.nn.Module):
+        if isinstance(part, torch.nn.Module | TrainedWeights):
             for key, tensor in part.state_dict().items():
                 if not tensor.isfinite().all():
                     raise TrainingError(f"{name}'s weight {key} is not finite: training has diverged")

@@ -47,8 +47,8 @@ def explain(error: ValidationError, section: str, types: Mapping[str, type[Confi
         return key, f"missing; expected {expected(_part(inner, own), inner)}"
     if own and own[-1] == "[key]":
         names = _part(inner, own[:-2])["propertyNames"]
-        if "enum" in names:
-            return key[:-1], f"unknown; expected {' or '.join(names['enum'])}"
+        if words := _names(names):
+            return key[:-1], f"unknown; expected {words}"
         return (section, *own[:-2]), f"expected {names['description']}, got {shown(got)}"
     if fault["type"] == "value_error":
         return key, f"{fault['ctx']['error']}, got {shown(got)}"
@@ -92,13 +92,20 @@ def expected(part: Schema, schema: Schema) -> str:
     if "enum" in part:
         return " or ".join(map(shown, part["enum"]))
     if choices := part.get("anyOf"):
-        return " or ".join(dict.fromkeys(expected(choice, schema) for choice in choices))
-    if "enum" in part.get("propertyNames", {}):
-        return (
-            f"{expected(part['additionalProperties'], schema)} for any of {' or '.join(part['propertyNames']['enum'])}"
-        )
+        return " or ".join(dict.fromkeys(choice.get("description") or expected(choice, schema) for choice in choices))
+    if words := _names(part.get("propertyNames", {})):
+        return f"{expected(part['additionalProperties'], schema)} for any of {words}"
     bounds = " and ".join(text.format(part[bound]) for bound, text in BOUNDS.items() if bound in part)
     return f"{TYPES[part.get('type', 'object')]} {bounds}".strip()
+
+
+def _names(part: Schema) -> str:
+    """The keys that a dictionary may have, in words; empty where they are the user's to choose."""
+    choices = part.get("anyOf", [part])
+    known = [name for choice in choices for name in choice.get("enum", ())]
+    return " or ".join(
+        [*known, *(choice["description"] for choice in choices if "enum" not in choice)] if known else ()
+    )
 
 
 def _did_you_mean(key: Key, known: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:

@@ -45,7 +45,7 @@ class AutoClass(Protocol[Loaded]):
 
 
 def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), **arguments: Any) -> Model:
-    """A model of an Auto class `kind`, in fp32, from a folder in Hugging Face layout or, with a revision, a hub id.
+    """A model of an Auto class `kind`, in fp32 unless `arguments` have a dtype, from a folder in Hugging Face layout or, with a revision, a hub id.
 
     `new` are weights of a head: the folder may lack them, or have another head. DataError with one line unless the weights fit
     config.json and are finite.
@@ -56,11 +56,10 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     with _one_line(source):
         model, found = kind.from_pretrained(
             source,
-            dtype="float32",
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **arguments,
+            **{"dtype": "float32", **arguments},
         )
     _refuse(source, "lacks weights of the model that config.json describes", {*found["missing_keys"]} - {*new})
     body = (

@@ -21,11 +21,11 @@ def device() -> str:
     return os.environ.get("POSTTRAIN_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def load_model(path: Path) -> "PretrainedCausalLM":
-    """A causal language model in fp32, in evaluation mode (dropout off)."""
+def load_model(path: Path, dtype: str = "float32") -> "PretrainedCausalLM":
+    """A causal language model in evaluation mode (dropout off), in fp32 unless `dtype` says otherwise."""
     from transformers import AutoModelForCausalLM
 
-    model: PretrainedCausalLM = AutoModelForCausalLM.from_pretrained(path, dtype="float32", local_files_only=True)
+    model: PretrainedCausalLM = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
     return placed(model)
 
 

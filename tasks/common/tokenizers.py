@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, overload
+from typing import Any, Literal, Protocol, overload
 
 Conversation = Sequence[Mapping[str, str]]  # of messages with `role` and `content`
 
@@ -38,7 +38,12 @@ class Tokenizer(Protocol):
 
     @overload
     def __call__(
-        self, text: str, *, add_special_tokens: bool, split_special_tokens: bool = ...
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool,
+        split_special_tokens: bool = ...,
+        sanitize_control_tokens: bool = ...,
     ) -> Mapping[str, list[int]]: ...
 
     @overload
@@ -47,12 +52,24 @@ class Tokenizer(Protocol):
     ) -> Mapping[str, list[list[int]]]: ...
 
     @overload
-    def apply_chat_template(self, conversation: Conversation, *, tokenize: Literal[False]) -> str: ...
+    def apply_chat_template(
+        self, conversation: Conversation, *, tokenize: Literal[False], add_generation_prompt: bool = ...
+    ) -> str: ...
 
     @overload
     def apply_chat_template(
         self, conversation: Conversation, *, add_generation_prompt: bool, sanitize_control_tokens: bool
     ) -> Mapping[str, list[int]]: ...
+
+    def get_chat_template(self) -> str:
+        """The chat template; an error where there is none."""
+        ...
+
+    def _mark_chat_inputs(
+        self, template: str, conversations: list[Any], *inputs: Any
+    ) -> tuple[list[list[dict[str, str]]], Any, Any, Any]:
+        """The conversations with their control tokens marked as text; it has no public name yet."""
+        ...
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Text to token ids."""

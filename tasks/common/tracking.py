@@ -168,6 +168,13 @@ def part(index: int, parts: int) -> Iterator[None]:
         _part.reset(token)
 
 
+def log(row: Row, step: int) -> None:
+    """Record numbers at a step that no out may hold, such as times."""
+    recorder = _recorder.get()
+    if recorder is not None:
+        recorder.add(row, step)
+
+
 def log_table(frame: "pd.DataFrame", name: str) -> None:
     """Keep a table with the run, as MLflow's pages show it (`name` ends in .json)."""
     recorder = _recorder.get()

@@ -5,41 +5,53 @@ from pathlib import Path
 
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import dpo
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.dpo import DpoConfig
-from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.tables.preferences import Comparisons
+from tasks.language.training import trained_model
 from tasks.stage import Metrics, main
 
 REFERENCE_BATCH = 64  # responses at a time; changes speed only
-CURVES = METRICS = dpo.METRICS
+CURVES = dpo.METRICS
+METRICS = {
+    **CURVES,
+    "truncated": "The number of training pairs that were cut off at max_length; there where it is set.",
+    "dropped": "The number of training pairs that were left out, since they are longer; there where max_length is set.",
+}
 
 
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
     """Train `policy`, which is its own reference; write it to `out`, and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
-    pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
-    pairs.check_positions(model)
+    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    model = trained.model
+    limit = Limit(config.max_length, config.truncation)
+    pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer, limit)
+    pairs.say_cuts("dpo", limit)
+    pairs.check_positions(model, "dpo.max_length")
     objective = settings_of(config, dpo.Objective)
     reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
     steps = pairs.steps(config.prompts_per_batch, config.epochs)
-    optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.1)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         batches = pairs.batches(config.prompts_per_batch, config.epochs, config.seed, start)
-        return dpo.fit(model, batches, optimizer, reference=reference, objective=objective)
+        parts = config.training.accumulate
+        return dpo.fit(model, batches, optimizer, reference=reference, objective=objective, accumulate=parts)
 
     with resumable("dpo", config, policy, preferences) as training:
-        curve = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        curve = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(curve, curves)
-        models.save_model(model, tokenizer, out)
-    return tables.final_metrics(curve)
+        trained.save(tokenizer, out)
+    cuts = {} if config.max_length is None else {"truncated": pairs.truncated, "dropped": pairs.dropped}
+    return {**tables.final_metrics(curve), **cuts}
 
 
 if __name__ == "__main__":

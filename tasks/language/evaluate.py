@@ -7,10 +7,14 @@ Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for
 (verifier.py, as the verifiable reward does): a policy may gain the first by form alone.
 """
 
+import json
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,70 +28,174 @@ from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
-from tasks.language.data import chat
-from tasks.language.reporting import measures
-from tasks.language.rewards import answers, reward_model_files, rubric
+from tasks.language.data import chat, given_pairs, problem_forms, prompts
+from tasks.language.data.comparisons import ComparisonSet, Limit
+from tasks.language.data.rows import SUFFIXES, read_files, read_hub, read_test_files
+from tasks.language.reporting import judging, measures
+from tasks.language.reporting.held_out import pairs_told_apart, reference_losses
+from tasks.language.rewards import answers, reward_model_files
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
 ESTIMATES = {
     **measures.METRICS,
     "strict_validation_T": f"The share of the answers at T to validation problems that {measures.RIGHT['strict']}; the T with the highest is best_temperature.",
+    "pair_likelihood": "The share of the held-out pairs whose chosen response has the higher log-probability a token; a tie counts half.",
+    "pair_accuracy": "The share of the held-out pairs whose chosen response gained more log-probability over the reference; a tie counts half, so the reference itself has 0.5.",
 }
 METRICS = {
-    "best_temperature": "The policy's best temperature, chosen on validation problems; 0 stands for greedy answers.",
+    "best_temperature": "The policy's best temperature, chosen on validation problems; 0 stands for greedy answers. Without answers to compare with there is none.",
+    "asked": "The number of test problems.",
+    "too_long": "The number of test problems that were left out, since the prompt, max_new_tokens and the model's positions do not fit; there where there are any.",
     **{f"{name}/ESTIMATE": text for name, text in ESTIMATES.items()},
 }
 
 
 @dataclass(frozen=True)
 class Models:
-    """The policy with its tokenizer, the reference that it is compared with, and the reward model, if there is one."""
+    """The policy with its tokenizer, and where there are any the reference that it is compared with and the reward model."""
 
     policy: PretrainedCausalLM
-    reference: PretrainedModel
+    reference: PretrainedModel | None
     scorer: PretrainedModel | None
     tokenizer: Tokenizer
 
 
 def run(
-    config: EvaluateConfig, policy: Path, reference: Path, reward_model: Path, problems: Path, out: Path
+    config: EvaluateConfig,
+    policy: Path,
+    reference: Path,
+    reward_model: Path,
+    problems: Path,
+    asked: Path,
+    pairs: Path,
+    curve: Path,
+    out: Path,
 ) -> Metrics:
-    """Generate, score and summarise; writes `out`/generations.parquet and measures.parquet, one value a problem and metric."""
-    scored = (reward_model / "config.json").is_file()
-    loaded = Models(
+    """Generate, score and summarise what policy `policy` answers.
+
+    Writes to `out` all that the report says of the policy: the test problems (asked.parquet), generations.parquet,
+    measures.parquet with one value a problem and metric, evaluation.json, and the curve of its training. `asked` are test
+    problems that do not come from `problems`; `pairs` has held-out comparisons, or nothing. A `reference` without a model
+    leaves out what is measured against it.
+    """
+    loaded = load(policy, reference, reward_model)
+    given = test_problems(config, problems, asked)
+    table = readable(config, loaded, given)
+    tables.write(Problems, table, out / "asked.parquet")
+    found = evaluated(config, loaded, table, problems, out)
+    if len(table) < len(given):
+        found["too_long"] = len(given) - len(table)
+    if (held_out := held_out_pairs(pairs)) is not None:
+        compared = ComparisonSet(held_out, loaded.tokenizer, Limit(chat.positions(loaded.policy), "drop"))
+        told = pairs_told_apart(loaded.policy, loaded.reference, compared)
+        found |= {name: asdict(estimates.share(values)) for name, values in told.items()}
+    (out / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+    if curve.is_file():
+        shutil.copyfile(curve, out / "curve.csv")
+    return found
+
+
+def load(policy: Path, reference: Path, reward_model: Path) -> Models:
+    """The models of the folders that hold one."""
+    compared, scored = ((path / "config.json").is_file() for path in (reference, reward_model))
+    return Models(
         models.load_model(policy),
-        models.load_model(reference),
+        models.load_model(reference) if compared else None,
         reward_model_files.load(reward_model) if scored else None,
-        _shared_tokenizer(policy, reference, *([reward_model] if scored else [])),
+        _shared_tokenizer(policy, *([reference] if compared else []), *([reward_model] if scored else [])),
     )
-    validation = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
-    asked = tables.read(Problems, problems / "test.parquet").head(config.problems)
-    lengths = [len(tokens) for table in (validation, asked) for tokens in _encode(loaded, table)]
-    for model in (loaded.policy, loaded.reference, loaded.scorer):
-        if model is not None:
-            chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "evaluate.max_new_tokens")
-    chosen = choice(config, loaded, validation)
-    best = best_temperature(chosen)
+
+
+def test_problems(config: EvaluateConfig, problems: Path, asked: Path) -> pd.DataFrame:
+    """The first test problems of the stage `problems`, or of the user's own files or hub data set (schema Problems)."""
+    if config.source == "problems":
+        return tables.read(Problems, problems / "test.parquet").head(config.problems)
+    rows = (
+        read_test_files(asked)
+        if config.source == "files"
+        else read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+    )
+    found = list({(row["question"], row["history"]): row for row in reversed(problem_forms.read(rows))}.values())[::-1]
+    if not found:
+        raise DataError(f"{config.path if config.source == 'files' else config.hub_id}: there are no test problems")
+    return pd.DataFrame(problem_forms.without_empty(found[: config.problems]))
+
+
+def readable(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame) -> pd.DataFrame:
+    """The test problems after which every model has positions left for an answer; a line on standard error tells of others."""
+    limits = [chat.positions(one) for one in (loaded.policy, loaded.reference, loaded.scorer) if one is not None]
+    room = min((limit for limit in limits if limit is not None), default=None)
+    if room is None:
+        return asked
+    lengths = [len(tokens) for tokens in _encode(loaded, asked)]
+    fits = [length + config.max_new_tokens <= room for length in lengths]
+    if not any(fits):
+        raise DataError(
+            f"evaluate: the shortest test prompt has {min(lengths)} tokens, and evaluate.max_new_tokens = "
+            f"{config.max_new_tokens}: together more than the {room} positions of the models"
+        )
+    if not all(fits):
+        print(
+            f"evaluate: {fits.count(False)} of {len(fits)} test problems are left out: with evaluate.max_new_tokens = "
+            f"{config.max_new_tokens} their prompts do not fit into the {room} positions of the models",
+            file=sys.stderr,
+            flush=True,
+        )
+    return asked[fits]
+
+
+def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
+    """The test part of the stage `preferences`, or a file or folder of the user's own pairs; None where there are none."""
+    if (pairs / "train.parquet").is_file() and (pairs / "test.parquet").is_file():
+        return tables.read(Comparisons, pairs / "test.parquet")
+    if pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir()):
+        return None
+    return pd.DataFrame(given_pairs.read_all(read_files(pairs)))
+
+
+def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, problems: Path, out: Path) -> dict[str, Any]:
+    """Answers to the problems `asked`, with every measure that they allow: right answers need a reference to compare with."""
+    answered = bool((asked["answer"] != "").all())
+    validation = validation_problems(config, problems) if answered else None
     with Verifier() as verifier:
-        generations = pd.DataFrame(list(_generations(config, loaded, verifier, asked, best)))
+        chosen = {} if validation is None else choice(config, loaded, readable(config, loaded, validation), verifier)
+        best = best_temperature(chosen) if chosen else None
+        drawn = _generations(config, loaded, verifier if answered else None, asked, best)
+        generations = pd.DataFrame(list(drawn))
     tables.write(Generations, generations, out / "generations.parquet")
     tracking.log_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
 
-    named = {**{measures.label(t): t for t in config.temperatures}, measures.BEST: best}
+    named = {measures.label(t): t for t in config.temperatures} | ({} if best is None else {measures.BEST: best})
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
     values = measures.per_problem(generations, references, named, config.pass_at)
+    if not answered and (asked["solution"] != "").all():
+        values["reference_loss"] = pd.Series(
+            reference_losses(loaded.policy, loaded.tokenizer, _encode(loaded, asked), asked["solution"].tolist()),
+            asked["problem_id"],
+        )
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
     tables.write(Measures, long, out / "measures.parquet")
+    hows = {"greedy": 0.0, **named} if answered else {}
     found = {
         **measures.summary(values, config.seed, config.bootstrap),
-        **measures.accuracy_by_stratum(generations, {"greedy": 0.0, **named}, config.seed, config.bootstrap),
+        **measures.accuracy_by_stratum(generations, hows, config.seed, config.bootstrap),
         **measures.ranking(generations, named, config.seed, config.bootstrap),
         **{f"strict_validation_{measures.label(t)}": estimate for t, estimate in chosen.items()},
     }
-    return {"best_temperature": best, **{name: asdict(estimate) for name, estimate in found.items()}}
+    numbers: dict[str, Any] = {name: asdict(estimate) for name, estimate in found.items()}
+    return {**({} if best is None else {"best_temperature": best}), "asked": len(asked), **numbers}
+
+
+def validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame | None:
+    """The first validation problems, by which the best temperature is chosen; None where they have no answers or are not there."""
+    if not (problems / "validation.parquet").is_file():
+        return None
+    found = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
+    return found if (found["answer"] != "").all() else None
 
 
 def _shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:
@@ -99,7 +207,7 @@ def _shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:
     return tokenizer
 
 
-def choice(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame) -> dict[float, Estimate]:
+def choice(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, verifier: Verifier) -> dict[float, Estimate]:
     """Strict accuracy of one answer to the validation problems `asked`, by candidate temperature."""
     encoded = _encode(loaded, asked)
     counts = {t: config.validation_samples if t else 1 for t in config.candidates}
@@ -111,8 +219,8 @@ def choice(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame) -> dict[
     for temperature, k in counts.items():
         references = asked["answer"].repeat(k)
         own = islice(answered, len(references))
-        texts = (chat.decode(loaded.tokenizer, tokens, ended) for tokens, ended in own)
-        right = [_strict(text, reference) for text, reference in zip(texts, references, strict=True)]
+        texts = (_text(config, loaded, *one) for one in own)
+        right = judging.verdicts(list(references), list(texts), verifier)["strict"]
         found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
     return found
 
@@ -123,16 +231,20 @@ def best_temperature(accuracies: Mapping[float, Estimate]) -> float:
 
 
 def _encode(loaded: Models, asked: pd.DataFrame) -> list[list[int]]:
-    return [chat.encode_prompt(loaded.tokenizer, question) for question in asked["question"]]
+    return prompts.encode_rows(loaded.tokenizer, tables.records(asked))
 
 
 def _generations(
-    config: EvaluateConfig, loaded: Models, verifier: Verifier, asked: pd.DataFrame, best: float
+    config: EvaluateConfig, loaded: Models, verifier: Verifier | None, asked: pd.DataFrame, best: float | None
 ) -> Iterator[Record]:
-    """One row for each answer: all greedy ones, then all samples of each temperature, each temperature drawn once."""
+    """One row for each answer: all greedy ones, then all samples of each temperature, each temperature drawn once.
+
+    Without a verifier no answer is right or wrong. The rubric is for problems in GSM8K's form only.
+    """
     encoded = _encode(loaded, asked)
     problems = tables.records(asked)
-    temperatures = sorted({0.0, *config.temperatures, best})
+    temperatures = sorted({0.0, *config.temperatures, *([] if best is None else [best])})
+    graded = judging.rubric_applies(asked)
     starts = range(0, len(asked), config.batch_size)
     drawn = chain.from_iterable(
         _answers(config, loaded, encoded, config.samples if temperature else 1, temperature)
@@ -145,9 +257,9 @@ def _generations(
             samples = config.samples if temperature else 1
             scores = _scores(loaded, encoded[first : first + config.batch_size], batch, samples, temperature)
             answered = [*zip(batch.responses(), batch.ended.tolist(), strict=True)]
-            texts = [chat.decode(loaded.tokenizer, tokens, ended) for tokens, ended in answered]
+            texts = [_text(config, loaded, *one) for one in answered]
             golds = [problems[first + row // samples]["answer"] for row in range(len(texts))]
-            verdicts = verifier(golds, texts)
+            right = judging.verdicts(golds, texts, verifier) if verifier else {}
             for row, ((tokens, ended), text) in enumerate(zip(answered, texts, strict=True)):
                 problem = problems[first + row // samples]
                 yield {
@@ -158,7 +270,8 @@ def _generations(
                     "length": len(tokens),
                     "ended": ended,
                     **{name: belongs(text) for name, belongs in measures.STRATA.items()},
-                    **_judged(problem, text, ended, verdicts[row]),
+                    **{name: bool(verdicts[row]) for name, verdicts in right.items()},
+                    **(judging.points(problem, text, ended) if graded else {}),
                     **{name: float(values[row]) for name, values in scores.items()},
                 }
 
@@ -182,7 +295,7 @@ def _answers(
 def _scores(
     loaded: Models, asked: list[list[int]], batch: rollouts.Rollouts, samples: int, temperature: float
 ) -> dict[str, torch.Tensor]:
-    """For each response `kl`, the log-ratio to the reference, and `reward`, where there is a reward model: (N,) each.
+    """For each response `kl`, the log-ratio to the reference, and `reward`: (N,) each, where there are such models.
 
     The log-ratio is summed over the response's tokens, with both models at the temperature that was sampled from. Over
     responses sampled from the policy its mean is an unbiased estimate of the sequence's KL divergence (k1; single ones may
@@ -190,27 +303,21 @@ def _scores(
     Responses of similar length go through the models together: padding was 40 % of the work.
     """
     whole = batch.completions(asked, loaded.tokenizer.pad_token_id)
-    scores = {"kl": batch.logps.sum(dim=1)}
+    scores = {"kl": batch.logps.sum(dim=1)} if loaded.reference is not None else {}
     if loaded.scorer is not None:
         scores["reward"] = torch.zeros(len(whole))
     for rows in whole.mask.sum(dim=1).argsort(stable=True).chunk(samples):
         part = whole.rows(rows)
-        scores["kl"][rows] -= completions.token_logps(loaded.reference, part, temperature or 1.0).sum(dim=1).cpu()
+        if loaded.reference is not None:
+            scores["kl"][rows] -= completions.token_logps(loaded.reference, part, temperature or 1.0).sum(dim=1).cpu()
         if loaded.scorer is not None:
             scores["reward"][rows] = reward_model.score(loaded.scorer, part).cpu()
     return scores
 
 
-def _strict(text: str, answer: str) -> bool:
-    given = answers.strict_answer(text)
-    return given is not None and answers.same_number(given, answer)
-
-
-def _judged(problem: Record, text: str, ended: bool, verdict: float) -> Record:
-    score = rubric.score(problem["question"], problem["solution"], problem["answer"], text, ended)
-    points = {"correctness": score.correctness, "reasoning": score.reasoning, "clarity": score.clarity}
-    right = {"strict": _strict(text, problem["answer"]), "lenient": verdict == 1.0}
-    return {**right, **points, "rubric": score.total}
+def _text(config: EvaluateConfig, loaded: Models, tokens: list[int], ended: bool) -> str:
+    text = chat.decode(loaded.tokenizer, tokens, ended)
+    return answers.without_thinking(text) if config.strip_thinking else text
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import grpo
 from tasks.common import models
 from tasks.common.config import settings_of
@@ -11,19 +11,27 @@ from tasks.common.tracking import Row
 from tasks.language.configs.grpo import GrpoConfig
 from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
+from tasks.language.training.trained_model import frozen_dtype
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {**grpo.METRICS, **policy_training.METRICS}
 
 
 def run(
-    config: GrpoConfig, policy: Path, mixture: Path, problems: Path, reward_model: Path, out: Path, curves: Path
+    config: GrpoConfig,
+    policy: Path,
+    mixture: Path,
+    reward_model: Path,
+    reward_files: Path,
+    out: Path,
+    curves: Path,
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("grpo", config, Sources(policy, mixture, problems, reward_model)) as learner:
+    with trainee("grpo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
         updates = config.steps * config.updates
-        optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)
-        reference = models.load_model(policy) if config.beta else None
+        settings = settings_of(config.training, OptimizerSettings)
+        optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
+        reference = models.load_model(policy, frozen_dtype(config.training)) if config.beta else None
         own = settings_of(config, grpo.GrpoSettings)
 
         def fit(start: int) -> Iterator[Row]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
+from tasks.algorithms.common.precision import TrainedWeights, set_precision
 from tasks.algorithms.language import ppo
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.kl import AdaptiveKl
@@ -14,20 +15,29 @@ from tasks.common.tracking import Row
 from tasks.language.configs.ppo import PpoConfig
 from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
+from tasks.language.training.trained_model import frozen_dtype
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {**ppo.METRICS, **policy_training.METRICS}
 
 
 def run(
-    config: PpoConfig, policy: Path, mixture: Path, problems: Path, reward_model: Path, out: Path, curves: Path
+    config: PpoConfig,
+    policy: Path,
+    mixture: Path,
+    reward_model: Path,
+    reward_files: Path,
+    out: Path,
+    curves: Path,
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("ppo", config, Sources(policy, mixture, problems, reward_model)) as learner:
-        critic, reference = Critic(learner.policy), models.load_model(policy)
+    with trainee("ppo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
+        critic, reference = Critic(learner.policy), models.load_model(policy, frozen_dtype(config.training))
+        set_precision(critic, config.training.precision)
         updates = config.steps * config.epochs * config.minibatches
-        optimizer = Optimizer(learner.policy, config.learning_rate, updates, clip=config.clip, warmup=0.05)
-        critic_optimizer = Optimizer(critic, config.critic_learning_rate, updates, clip=config.clip, warmup=0.05)
+        settings = settings_of(config.training, OptimizerSettings)
+        optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
+        critic_optimizer = Optimizer(critic, config.critic_learning_rate, updates, config.clip, settings)
         kl = AdaptiveKl(config.kl_coefficient, config.kl_target, config.kl_rate)
         own = settings_of(config, ppo.PpoSettings)
 
@@ -45,7 +55,7 @@ def run(
             )
 
         state: dict[str, Stateful] = {
-            "critic": critic,
+            "critic": TrainedWeights(critic),
             "optimizer": optimizer,
             "critic_optimizer": critic_optimizer,
             "kl": kl,

@@ -1,7 +1,7 @@
-"""Preferences: a noisy annotator ranks the responses of each prompt by the rubric; pairs of the ranking are comparisons.
+"""Preferences: a noisy annotator ranks the responses of each prompt by the rubric; or pairs come from files or a hub.
 
-Ties give no pair, and neither do two equal texts. Train and test are split by prompt, so that a held-out pair never
-shares its prompt with a training pair.
+Pairs of the annotator's ranking are comparisons: ties give none, and neither do two equal texts. Train and test are split by
+prompt, so that a held-out pair never shares its prompt with a training pair.
 """
 
 from itertools import combinations
@@ -15,6 +15,8 @@ from tasks.common import tables, tracking
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.configs.preferences import PreferencesConfig
+from tasks.language.data import given_pairs
+from tasks.language.data.rows import read_files, read_hub
 from tasks.language.rewards import annotator, rubric
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
@@ -33,11 +35,45 @@ METRICS = {
     "score/reasoning": "The mean rubric points for steps that hold and lead to the answer, of 3.",
     "score/clarity": "The mean rubric points for plain and concise answers, of 2.",
     "score/total": "The mean rubric points, of 10.",
+    "equal_texts": "The number of given rows left out, since both responses are one text.",
+    "duplicates": "The number of given rows left out, since they repeat another one.",
+    "leaked": "The number of given rows left out of training, since their prompt is held out.",
+    "given_scores": "The share of the given pairs whose chosen response has the higher of the given scores; a tie counts half.",
 }
 
 
 def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -> Metrics:
+    """Write train.parquet and test.parquet (schema Comparisons); `responses` is where the pairs, or what is ranked, come from."""
+    if config.source == "annotator":
+        return annotated_pairs(config, responses, problems, out)
+    rows = (
+        read_files(responses)
+        if config.source == "files"
+        else read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+    )
+    source = config.path if config.source == "files" else config.hub_id
+    given = given_pairs.read(rows, config.test_share, config.seed, source)
+    train, test = pd.DataFrame(given.train), pd.DataFrame(given.test)
+    tables.write(Comparisons, train, out / "train.parquet")
+    tables.write(Comparisons, test, out / "test.parquet")
+    tracking.log_table(train.head(SAMPLE_ROWS), "pairs.json")
+    compared = pd.concat([train, test])
+    return {
+        "pairs": {"train": len(train), "test": len(test)},
+        "strong": _strong(compared),
+        "equal_texts": given.equal,
+        "duplicates": given.duplicates,
+        "leaked": given.leaked,
+        **({"given_scores": _agreement(compared)} if "chosen_score" in compared else {}),
+    }
+
+
+def annotated_pairs(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -> Metrics:
     """Score, rank and pair the responses; write annotations, training comparisons and test comparisons."""
+    if not (responses / "responses.parquet").is_file():
+        raise DataError(
+            f"{responses}: no responses.parquet; expected data/responses as preferences.path with source annotator"
+        )
     rng = np.random.default_rng(config.seed)
     sampled = tables.read(Responses, responses / "responses.parquet").sort_values(["prompt_id", "sample"])
     known = {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
@@ -61,7 +97,7 @@ def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -
             shown.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
     tracking.log_table(pd.DataFrame(shown).fillna(""), "rankings.json")
     annotated = pd.DataFrame(annotations)
-    compared = pd.DataFrame(pairs, columns=list(Comparisons.to_schema().columns))
+    compared = pd.DataFrame(pairs, columns=list(pairs[0]) if pairs else list(Comparisons.to_schema().columns))
     in_test = compared["prompt_id"].isin(held_out)
     for split, part in (("training", compared[~in_test]), ("test", compared[in_test])):
         if part.empty:
@@ -98,12 +134,13 @@ def _pairs(rows: list[Record], utilities: NDArray[np.float64], strong: float, rn
                 "comparison_id": f"{first['prompt_id']}/{first['sample']}-{second['sample']}",
                 "prompt_id": first["prompt_id"],
                 "prompt": first["prompt"],
+                **({"history": first["history"]} if "history" in first else {}),
                 "chosen": chosen["response"],
                 "rejected": rejected["response"],
                 "chosen_ended": chosen["ended"],
                 "rejected_ended": rejected["ended"],
-                "chosen_score": chosen["score"],
-                "rejected_score": rejected["score"],
+                "chosen_score": float(chosen["score"]),
+                "rejected_score": float(rejected["score"]),
                 "strength": annotator.strength(utilities[a] - utilities[b], strong),
                 "chosen_tokens": chosen["tokens"],
                 "rejected_tokens": rejected["tokens"],
@@ -128,9 +165,18 @@ def _metrics(annotated: pd.DataFrame, compared: pd.DataFrame, in_test: "pd.Serie
         "ties": float((tied * (tied - 1) // 2).sum() / max(possible, 1)),
         "flipped": float((gap[gap != 0] < 0).mean()) if gap.any() else 0.0,
         "equal_scores": float((gap == 0).mean()),
-        "strong": float((~compared["strength"].str.contains("slightly")).mean()),
+        "strong": _strong(compared),
         "score": {name: float(annotated[name].mean()) for name in criteria},
     }
+
+
+def _strong(compared: pd.DataFrame) -> float:
+    return float((~compared["strength"].str.contains("slightly")).mean())
+
+
+def _agreement(compared: pd.DataFrame) -> float:
+    gap = compared["chosen_score"] - compared["rejected_score"]
+    return float((gap > 0).mean() + (gap == 0).mean() / 2)
 
 
 if __name__ == "__main__":

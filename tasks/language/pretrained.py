@@ -13,12 +13,13 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from tasks.algorithms.common.linear import with_fast_products
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.sequences import Batch, make_batch
 from tasks.common import model_files, models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.documents import Documents
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tokenizers import Tokenizer
@@ -26,6 +27,7 @@ from tasks.common.tracking import Row
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
 from tasks.language.training import architectures
+from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS
@@ -44,25 +46,20 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
         models.save_model(model, words, out)
         return {"weights": model.num_parameters()}
     words = models.load_tokenizer(tokenizer)
-    model = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(models.device())
+    new = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(models.device())
+    trained = TrainedModel(new, config.training)
     texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
-    optimizer = Optimizer(
-        model,
-        config.learning_rate,
-        config.steps,
-        clip=config.clip,
-        kind=config.optimizer,
-        weight_decay=config.weight_decay,
-    )
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(new, config.learning_rate, config.steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
-        return sft.fit(model, packed(texts, words, config, start), optimizer)
+        return sft.fit(new, packed(texts, words, config, start), optimizer, config.training.accumulate)
 
     with resumable("pretrained", config, corpus, tokenizer) as training:
-        rows = training.run(fit, {"model": model, "optimizer": optimizer}, config.steps)
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, config.steps)
         tables.write_curves(rows, curves)
-        models.save_model(model, words, out)
-    return {"weights": model.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
+        trained.save(words, out)
+    return {"weights": new.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
 
 
 def architecture(config: PretrainedConfig, tokenizer: Tokenizer) -> LlamaConfig:

@@ -1,8 +1,8 @@
-"""Word problems with worked solutions: generated, or read from files or a hub in GSM8K's form (arXiv:2110.14168)."""
+"""Problems with worked solutions: generated, or read from files or a hub, in GSM8K's form (arXiv:2110.14168), MATH's and others."""
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +11,8 @@ from tasks.common import tables, tracking
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.configs.problems import ProblemsConfig
-from tasks.language.data import gsm8k, word_problems
+from tasks.language.data import forms, problem_forms, word_problems
+from tasks.language.data.rows import SUFFIXES, Row, read_file, read_hub
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
 
@@ -28,27 +29,27 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
     if config.source == "generated":
         splits = generated(config)
     elif config.source == "files":
-        splits = split(config, gsm8k.read_jsonl(raw / "train.jsonl"), gsm8k.read_jsonl(raw / "test.jsonl"))
+        splits = split(config, *(problem_forms.read(read_file(one_file(raw, name))) for name in ("train", "test")))
     else:
-        splits = split(config, from_hub(config, "train"), from_hub(config, "test"))
-    for name, rows in splits.items():
-        tables.write(Problems, pd.DataFrame(rows), out / f"{name}.parquet")
+        splits = split(config, *(problem_forms.read(from_hub(config, name)) for name in ("train", "test")))
+    for name, part in splits.items():
+        tables.write(Problems, pd.DataFrame(problem_forms.without_empty(part)), out / f"{name}.parquet")
     tables.write(Demonstrations, demonstrations(config, splits["train"]), out / "demonstrations.parquet")
     tracking.log_table(pd.DataFrame(splits["train"][:20]), "problems.json")
-    return {name: len(rows) for name, rows in splits.items()}
+    return {name: len(part) for name, part in splits.items()}
 
 
 def demonstrations(config: ProblemsConfig, train: list[Record]) -> pd.DataFrame:
-    """What SFT imitates: the worked solutions, some of the generated ones done carelessly, as people do."""
+    """What SFT may imitate: the worked solutions, some of the generated ones done carelessly, as people do."""
     rng = random.Random(config.seed)
-    careless = config.source == "generated"
     rows = []
     for row in train:
         response = row["solution"]
-        if careless:
+        if config.source == "generated":
             response = word_problems.demonstration(rng, response, config.shortcut, config.rambling)
-        rows.append({"problem_id": row["problem_id"], "prompt": row["question"], "response": response})
-    return pd.DataFrame(rows)
+        if response:
+            rows.append(forms.demonstrated(row, response))
+    return pd.DataFrame(rows, columns=list(Demonstrations.to_schema().columns), dtype=str)
 
 
 def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
@@ -85,9 +86,15 @@ def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
     return rows
 
 
-def from_hub(config: ProblemsConfig, name: str) -> list[Record]:
+def one_file(raw: Path, name: str) -> Path:
+    """The file of a split, of whatever type it is."""
+    found = [raw / f"{name}{suffix}" for suffix in SUFFIXES]
+    return next((file for file in found if file.is_file()), found[0])
+
+
+def from_hub(config: ProblemsConfig, name: str) -> Iterator[Row]:
     """One split of the hub data set that params.yaml names."""
-    return gsm8k.read_hub(config.hub_id, config.hub_config, config.hub_revision, name)
+    return read_hub(config.hub_id, config.hub_config, config.hub_revision, name)
 
 
 def split(config: ProblemsConfig, train: Iterable[Record], test: Iterable[Record]) -> dict[str, list[Record]]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
+from tasks.algorithms.common.precision import TrainedWeights, set_precision
 from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.critic import Critic
 from tasks.common.checkpoints import Stateful
@@ -18,19 +19,28 @@ CURVES = METRICS = {**reinforce.METRICS, **policy_training.METRICS}
 
 
 def run(
-    config: ReinforceConfig, policy: Path, mixture: Path, problems: Path, reward_model: Path, out: Path, curves: Path
+    config: ReinforceConfig,
+    policy: Path,
+    mixture: Path,
+    reward_model: Path,
+    reward_files: Path,
+    out: Path,
+    curves: Path,
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
-    with trainee("reinforce", config, Sources(policy, mixture, problems, reward_model)) as learner:
-        optimizer = Optimizer(learner.policy, config.learning_rate, config.steps, clip=config.clip, warmup=0.05)
+    with trainee("reinforce", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
+        settings = settings_of(config.training, OptimizerSettings)
+        optimizer = Optimizer(learner.policy, config.learning_rate, config.steps, config.clip, settings)
         mean = reinforce.RunningMean(config.mean_rate)
         state: dict[str, Stateful] = {"optimizer": optimizer, "mean": mean}
         critic = critic_optimizer = None
         if config.baseline == "critic":
-            state["critic"] = critic = Critic(learner.policy)
+            critic = Critic(learner.policy)
+            set_precision(critic, config.training.precision)
+            state["critic"] = TrainedWeights(critic)
             updates = config.steps * config.critic_updates
             state["critic_optimizer"] = critic_optimizer = Optimizer(
-                critic, config.critic_learning_rate, updates, clip=config.clip, warmup=0.05
+                critic, config.critic_learning_rate, updates, config.clip, settings
             )
         own = settings_of(config, reinforce.ReinforceSettings)
 

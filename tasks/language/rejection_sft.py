@@ -7,19 +7,21 @@ import pandas as pd
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.experience import check_rewards
 from tasks.algorithms.language.rejection import best_of_each
 from tasks.algorithms.language.sequences import batches_per_run, make_batch, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.errors import ConfigError
 from tasks.common.tables import Record
-from tasks.common.tracking import Row, log_table, progress
+from tasks.common.tracking import Row, log, log_table, progress
 from tasks.language.configs.rejection_sft import RejectionSftConfig
-from tasks.language.data import chat
+from tasks.language.data import chat, forms
 from tasks.language.tables.problems import Demonstrations, Prompts
+from tasks.language.training import trained_model
 from tasks.language.training.environment import Environment, judging
 from tasks.stage import Metrics, main
 
@@ -37,22 +39,26 @@ def run(
     policy: Path,
     mixture: Path,
     reward_model: Path,
+    reward_files: Path,
     out: Path,
     curves: Path,
 ) -> Metrics:
     """Write the policy to `out` with the answers it was trained on (selected.parquet), and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    model = trained.model
     table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
-    with judging(config.reward, set(table["reward"]), tokenizer, reward_model) as judge:
+    with judging(config, set(table["reward"]), tokenizer, reward_model, reward_files) as judge:
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:
         raise ConfigError(
             f"params.yaml: rejection_sft.minimum_reward: no answer earned {config.minimum_reward}; lower it"
         )
-    log_table(pd.DataFrame(kept[:40])[["prompt", "response"]], "selected.json")
+    shown = [{"prompt": one["row"]["question"], "response": one["response"]} for one in kept[:40]]
+    log_table(pd.DataFrame(shown), "selected.json")
     steps = batches_per_run(len(kept), config.batch_size, config.epochs)
-    optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, warmup=0.05)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         order = shuffled(len(kept), config.batch_size, config.epochs, torch.Generator().manual_seed(config.seed))
@@ -61,13 +67,13 @@ def run(
             make_batch([row["asked"] for row in part], [row["tokens"] for row in part], tokenizer.pad_token_id)
             for part in parts
         )
-        return sft.fit(model, batches, optimizer)
+        return sft.fit(model, batches, optimizer, config.training.accumulate)
 
-    with resumable("rejection_sft", config, policy, mixture, reward_model) as training:
-        tables.write_curves(training.run(fit, {"model": model, "optimizer": optimizer}, steps), curves)
-        models.save_model(model, tokenizer, out)
-        columns = ["problem_id", "prompt", "response"]
-        tables.write(Demonstrations, pd.DataFrame(kept)[columns], out / "selected.parquet")
+    with resumable("rejection_sft", config, policy, mixture, reward_model, reward_files) as training:
+        tables.write_curves(training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps), curves)
+        trained.save(tokenizer, out)
+        selection = [forms.demonstrated(one["row"], one["response"]) for one in kept]
+        tables.write(Demonstrations, pd.DataFrame(selection), out / "selected.parquet")
     return metrics
 
 
@@ -80,6 +86,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
     for step, start in enumerate(progress(starts, len(starts)), start=1):
         places = range(start, min(start + config.prompts_per_batch, count))
         found = drawn.sample(places, config.samples, start)
+        log(drawn.judge.seconds(), step)
         try:
             check_rewards(found)
         except TrainingError as error:
@@ -97,8 +104,7 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
             place = places[int(batch.owner[row])]
             kept.append(
                 {
-                    "problem_id": drawn.rows[place]["prompt_id"],
-                    "prompt": drawn.rows[place]["question"],
+                    "row": {**drawn.rows[place], "problem_id": drawn.rows[place]["prompt_id"]},
                     "response": texts[row],
                     "asked": drawn.encoded[place],
                     "tokens": tokens[row],

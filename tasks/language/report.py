@@ -48,74 +48,88 @@ HEADLINE = {
     "strict_greedy": f"The share of the problems whose greedy answer {measures.RIGHT['strict']}.",
     "strict_mean_at_K_tbest": f"The share of K answers at the policy's best temperature that {measures.RIGHT['strict']}, a mean over problems.",
     "rubric_greedy": "The mean rubric points of the greedy answers, of 10.",
-    "change": "The difference of strict_greedy to the baseline's.",
+    "reference_loss": "The mean negative log-likelihood a token of the reference responses, in nats, where no right answers are known.",
+    "pair_accuracy": "The share of the held-out preference pairs that the policy tells apart.",
+    "win_rate_greedy": "The share of the problems where the greedy answer has the higher reward than the baseline's; a tie is half a win.",
+    "reward_greedy": "The mean reward of the greedy answers.",
+    "length_greedy": "The mean length of the greedy answers, in tokens.",
+    "change": "The difference of strict_greedy, or where no right answers are known of reference_loss, to the baseline's.",
     "change_low": "The lower bound of that difference's 95 % interval.",
     "change_high": "The upper bound of that difference's 95 % interval.",
 }
 
+UNANSWERED = ("pair_accuracy", "win_rate_greedy", "reward_greedy", "length_greedy")
+CUT_OFF = 0.5  # the share of greedy answers above which a policy that does not end them is told of
 
-def run(
-    config: ReportConfig,
-    evaluations: Path,
-    curves: Path,
-    reward_model: Path,
-    stage_metrics: list[Path],
-    problems: Path,
-    out: Path,
-) -> Metrics:
+
+def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) -> Metrics:
     """Write report.html, report.md and the plots; the metrics are the policies' differences from the baseline, computed here.
 
-    `evaluations` has a folder with generations.parquet and measures.parquet for each policy; `stage_metrics` are the metrics
-    files of the stages in the pipeline's order, those of the evaluations (evaluate@POLICY.json) among them. `reward_model`
-    is the reward model's folder, or one without a model.
+    `evaluations` has a folder for each policy with what the stage `evaluate` wrote; `reward_model` is the reward model's
+    folder, or one without a model. Where the test problems have no answers, the report is about what can be measured without.
     """
-    stages = {path.stem: json.loads(path.read_text()) for path in stage_metrics}
-    answers = {name: tables.read(Generations, evaluations / name / "generations.parquet") for name in config.policies}
-    results = compared(config, evaluations, answers, {name: stages.pop(f"evaluate@{name}") for name in config.policies})
-    drawn = {
-        path.stem: pd.read_csv(path) for path in sorted(curves.glob("*.csv"), key=lambda path: _place(path, stages))
-    }
+    folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
+    answers = {name: tables.read(Generations, folder / "generations.parquet") for name, folder in folders.items()}
+    results = compared(config, evaluations, answers, {name: _evaluation(folder) for name, folder in folders.items()})
+    drawn = curves(config, folders, reward_model)
     figures = _figures(results, drawn, reward_model / "calibration.csv")
-    asked = tables.read(Problems, problems / "test.parquet")
+    asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
     view = {
         "headline": headline.headline(results),
-        "warnings": list(warnings(drawn)),
+        "warnings": [*_cut_off(results), *warnings(drawn)],
+        "answered": results.answered,
         "problems": answers[config.policies[0]]["problem_id"].nunique(),
         "policies": config.policies,
         "baseline": config.baseline,
-        "edges": headline.edges(results),
+        "edges": headline.edges(results) if results.answered else [],
         "hottest": scoreboard.spoken(results.hottest),
         "tables": scoreboard.tables(results),
-        "meaning": scoreboard.MEANING,
+        "meaning": scoreboard.meaning(results),
         "learning": [name for name in drawn if f"curves-{name}" in figures],
         "samples": _samples(answers, asked, config),
         "seed": config.seed,
-        "stages": {name: list(_leaves(metrics)) for name, metrics in stages.items()},
     }
     pages.write(Path(__file__).parent / "reporting/templates", "report", view, figures, out)
     pages.write_metrics({policy: _row(results, policy) for policy in config.policies}, out)
     return _metrics(results)
 
 
+def curves(config: ReportConfig, folders: Mapping[str, Path], reward_model: Path) -> dict[str, pd.DataFrame]:
+    """How each policy learned, and behind the baseline the reward model; a model that existed already has no curve."""
+    places = {**folders, "reward_model": reward_model}
+    after = config.policies.index(config.baseline) + 1
+    order = [*config.policies[:after], "reward_model", *config.policies[after:]]
+    return {name: pd.read_csv(places[name] / "curve.csv") for name in order if (places[name] / "curve.csv").is_file()}
+
+
+def _evaluation(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "evaluation.json").read_text())
+    return found
+
+
 def compared(
     config: ReportConfig, evaluations: Path, answers: Answers, metrics: Mapping[str, Mapping[str, Any]]
 ) -> Results:
     """Every policy's evaluation beside its differences to the baseline, problem by problem."""
-    best = {name: float(numbers["best_temperature"]) for name, numbers in metrics.items()}
+    best = {
+        name: float(numbers["best_temperature"]) for name, numbers in metrics.items() if "best_temperature" in numbers
+    }
     judged = {
-        name: {metric: Estimate(**value) for metric, value in numbers.items() if metric != "best_temperature"}
+        name: {metric: Estimate(**value) for metric, value in numbers.items() if isinstance(value, dict)}
         for name, numbers in metrics.items()
     }
-    hows = [scoreboard.temperature(name) for name in judged[config.baseline] if name.startswith("strict_mean_at_")]
-    for name, numbers in win_rates(answers, best, config.baseline, hows).items():
-        judged[name] |= numbers
     values = {name: read_measures(evaluations / name / "measures.parquet") for name in answers}
     base = values[config.baseline]
+    hows = [scoreboard.temperature(name) for name in judged[config.baseline] if name.startswith("length_sampled_")]
+    for name, numbers in win_rates(answers, best, config.baseline, hows).items():
+        judged[name] |= numbers
     changes = {
         name: differences(table, base, config.seed, config.bootstrap)
         for name, table in values.items()
         if name != config.baseline
     }
+    if len(best) < len(answers):  # no right answers are known
+        return Results(judged, config.baseline, best, changes, {}, {})
     untrained = sorted(
         (name for name in base.columns if _is_control(name, best[config.baseline])),
         key=lambda name: (not name.endswith(BEST), name),
@@ -139,7 +153,7 @@ def owed(
     for name in measures.STRATA:
         for how in hows:
             split = {
-                policy: measures.stratum(frame, name, _temperature(how, best[policy]))
+                policy: measures.stratum(frame, name, _temperature(how, best, policy))
                 for policy, frame in answers.items()
             }
             base = split[config.baseline]
@@ -152,20 +166,21 @@ def owed(
     return found
 
 
-def _temperature(how: str, best: float) -> float:
-    return best if how == BEST else 0.0 if how == "greedy" else float(how.removeprefix("t"))
+def _temperature(how: str, best: Mapping[str, float], name: str) -> float:
+    return best[name] if how == BEST else 0.0 if how == "greedy" else float(how.removeprefix("t"))
 
 
 def win_rates(
     answers: Answers, best: Mapping[str, float], baseline: str, hows: list[str]
 ) -> dict[str, dict[str, Estimate]]:
-    """Each policy against the baseline by rubric points: greedy against greedy, and all pairs of sampled answers.
+    """Each policy against the baseline by rubric points, or else by reward: greedy against greedy, and all pairs of samples.
 
-    All k x k pairs of a problem's samples are compared, and a problem counts once.
+    All k x k pairs of a problem's samples are compared, and a problem counts once. Without points and rewards there are none.
     """
     rates: dict[str, dict[str, Estimate]] = {name: {} for name in answers if name != baseline}
-    for how in ("greedy", *hows):
-        scores = {name: _rubric(frame, _temperature(how, best[name])) for name, frame in answers.items()}
+    judges = [name for name in ("rubric", "reward") if all(name in frame for frame in answers.values())]
+    for how in ("greedy", *hows) if judges else ():
+        scores = {name: _scores(frame, judges[0], _temperature(how, best, name)) for name, frame in answers.items()}
         for name, shares in rates.items():
             pairs = estimates.win_values(scores[name][:, :, None], scores[baseline][:, None, :])
             metric = "win_rate_greedy" if how == "greedy" else f"win_rate_sampled_{how}"
@@ -173,18 +188,21 @@ def win_rates(
     return rates
 
 
-def _rubric(frame: pd.DataFrame, temperature: float) -> np.ndarray:
-    """Rubric points by problem, in the order of their ids: (P, k)."""
+def _scores(frame: pd.DataFrame, judge: str, temperature: float) -> np.ndarray:
+    """Rubric points or rewards by problem, in the order of their ids: (P, k)."""
     drawn = frame[frame["temperature"] == temperature]
-    return drawn.pivot(index="problem_id", columns="sample", values="rubric").sort_index().to_numpy()
+    return drawn.pivot(index="problem_id", columns="sample", values=judge).sort_index().to_numpy()
 
 
 def _row(results: Results, policy: str) -> dict[str, float]:
-    """What a person compares first: greedy accuracy, its difference to the baseline's with its interval, and the rubric's points."""
+    """What a person compares first: greedy accuracy, or else the loss; its difference to the baseline's with its interval, and more."""
     judged, changes = results.judged[policy], results.changes.get(policy, {})
-    row = {metric: judged[metric].mean for metric in ("strict_greedy", results.mean_at(BEST), "rubric_greedy")}
-    if "strict_greedy" in changes:
-        estimate = changes["strict_greedy"].estimate
+    first = "strict_greedy" if results.answered else "reference_loss"
+    best = [results.mean_at(BEST)] if results.answered else []
+    wanted = (first, *best, "rubric_greedy", *([] if results.answered else UNANSWERED))
+    row = {metric: judged[metric].mean for metric in wanted if metric in judged}
+    if first in changes:
+        estimate = changes[first].estimate
         row |= {"change": estimate.mean, "change_low": estimate.low, "change_high": estimate.high}
     return row
 
@@ -194,7 +212,8 @@ def _metrics(results: Results) -> Metrics:
     found: dict[str, Metrics] = {"controls": {metric: gain.numbers() for metric, gain in results.controls.items()}}
     for policy, changes in results.changes.items():
         judged = results.judged[policy]
-        shown = {metric: change for metric, change in changes.items() if metric.startswith(("strict_", "rubric_"))}
+        told = ("strict_", "rubric_") if results.answered else ("reference_", "reward_", "length_", "ended_")
+        shown = {metric: change for metric, change in changes.items() if metric.startswith(told)}
         found[policy] = {
             **{metric: asdict(value) for metric, value in judged.items() if metric.startswith("win_rate_")},
             "change": {metric: change.numbers() for metric, change in shown.items()},
@@ -223,27 +242,28 @@ def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             )
 
 
-def _place(path: Path, stages: Mapping[str, object]) -> tuple[int, str]:
-    order = list(stages)
-    return (order.index(path.stem) if path.stem in order else len(order), path.stem)
+def _cut_off(results: Results) -> Iterator[str]:
+    """One sentence for each policy most of whose greedy answers the length limit cut off."""
+    for name, found in results.judged.items():
+        if (ended := found["ended_greedy"].mean) < 1 - CUT_OFF:
+            yield f"{name}: the length limit cut off {100 * (1 - ended):.0f} % of its greedy answers (evaluate.max_new_tokens)."
 
 
 def _figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Path) -> dict[str, str]:
     """The plots by name; what needs a reward model is left out without one."""
     figures = {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
     shown = [results.baseline, *results.later]  # policies before the baseline did not start from it
-    figures["temperatures"] = plots.levels(
-        {name: _by_temperature(results, name) for name in shown},
-        {
+    if results.answered:
+        untrained = {
             f"{results.baseline}, {scoreboard.means(results, name)}": results.judged[results.baseline][name].mean
             for name in results.controls
-        },
-        "temperature (0: greedy)",
-        "strict accuracy",
-        "temperatures",
-    )
+        }
+        lines = {name: _by_temperature(results, name) for name in shown}
+        figures["temperatures"] = plots.levels(
+            lines, untrained, "temperature (0: greedy)", "strict accuracy", "temperatures"
+        )
     kl, reward = (f"{kind}_sampled_{results.hottest}" for kind in ("kl", "reward"))
-    if reward in results.judged[results.baseline]:
+    if {kl, reward} <= results.judged[results.baseline].keys():
         points = {name: (results.judged[name][kl], results.judged[name][reward]) for name in shown}
         figures["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
     if calibration.is_file():
@@ -255,7 +275,7 @@ def _by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate
     """A policy's accuracy at every temperature that it was sampled at, greedy at 0."""
     judged, found = results.judged[policy], {0.0: results.judged[policy]["strict_greedy"]}
     for how in results.temperatures:
-        found[_temperature(how, results.best[policy])] = judged[results.mean_at(how)]
+        found[_temperature(how, results.best, policy)] = judged[results.mean_at(how)]
     return sorted(found.items())
 
 
@@ -273,14 +293,6 @@ def _samples(answers: Answers, asked: pd.DataFrame, config: ReportConfig) -> lis
         }
         for index in drawn
     ]
-
-
-def _leaves(metrics: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in metrics.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key} ")
-        else:
-            yield prefix + key, f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from tasks.common.errors import ConfigError
 from tasks.common.tables import Record
 from tasks.common.tracking import log_table, progress
 from tasks.language.configs.responses import ResponsesConfig
-from tasks.language.data import chat
+from tasks.language.data import chat, prompts
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 from tasks.stage import Metrics, main
@@ -29,7 +29,7 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
     asked = tables.read(Problems, problems / "train.parquet").iloc[config.skip :].head(config.prompts)
     if asked.empty:
         raise ConfigError(f"params.yaml: responses.skip: {config.skip} leaves none of the training problems")
-    encoded = [chat.encode_prompt(tokenizer, question) for question in asked["question"]]
+    encoded = prompts.encode_rows(tokenizer, tables.records(asked))
     chat.check_positions(model, [*map(len, encoded)], "the prompts", config.max_new_tokens, "responses.max_new_tokens")
     batches = rollouts.sample(
         model,
@@ -50,6 +50,7 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
                     "prompt_id": problem["problem_id"],
                     "sample": len(rows) % config.samples,
                     "prompt": problem["question"],
+                    **({"history": problem["history"]} if "history" in problem else {}),
                     "response": chat.decode(tokenizer, tokens[mask], bool(ended)),
                     "tokens": tokens[mask].tolist(),
                     "logps": logps[mask].tolist(),

@@ -1,25 +1,28 @@
 """A reward model on preference pairs (Bradley-Terry), with accuracy and calibration on prompts it has not seen."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import degenerate, reward_model
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.pairs import Pairs
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.reward_model import RewardModelConfig
-from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.ranking_accuracy import STRATA, accuracy, shows_steps
 from tasks.language.tables.preferences import Comparisons
+from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics, main
 
 BINS = 10  # of the calibration curve
@@ -28,13 +31,15 @@ CURVES = {**reward_model.METRICS, **reward_model.CALIBRATION}
 HELD_OUT_METRICS = {
     "accuracy": "The share of the held-out comparisons whose chosen answer scores higher, from 0 to 1; chance is 0.5.",
     "loss": "The mean of -log sigmoid(r_w - r_l) over held-out comparisons; a model that tells nothing apart has log 2.",
-    "against_rubric/STRATUM": "The share of the held-out comparisons with different rubric points that the scores order as the rubric does; a tie counts half.",
+    "against_rubric/STRATUM": "The share of the held-out comparisons with different rubric points (or given scores) that the model orders as these do; a tie counts half.",
 }
 METRICS = {
     **HELD_OUT_METRICS,
     "margin": "The mean of r_w - r_l over held-out comparisons.",
     "pairs/STRATUM": "The number of held-out comparisons.",
     "against_labels/STRATUM": "The share of the held-out comparisons that the scores order as the annotator did; a tie counts half.",
+    "truncated": "The number of training pairs that were cut off at max_length; there where it is set.",
+    "dropped": "The number of training pairs that were left out, since they are longer; there where max_length is set.",
     "beats/cut_off": "The share of the held-out prompts whose best answer scores above its own first half.",
     "beats/unending": "The share of the held-out prompts whose best answer scores above itself repeated without an end.",
     "beats/shuffled": "The share of the held-out prompts whose best answer scores above its own tokens in another order.",
@@ -44,43 +49,51 @@ METRICS = {
 
 
 def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
-    """Start from `policy`; write the model, calibration.csv beside it, and the curve to `curves`."""
+    """Start from `policy`; write the model, calibration.csv and curve.csv beside it, and the curve to `curves`."""
     torch.manual_seed(config.seed)
     tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
-    model = untrained(config, policy, generator)
+    trained = TrainedModel(untrained(config, policy, generator), config.training)
+    model = trained.model
     model.config.pad_token_id = tokenizer.pad_token_id
     table = tables.read(Comparisons, preferences / "test.parquet").sort_values("prompt_id", kind="stable")
-    train = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
-    test = ComparisonSet(table, tokenizer)
+    limit = Limit(config.max_length, config.truncation)
+    train = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer, limit)
+    test = ComparisonSet(table, tokenizer, limit)
+    table = table[test.kept]
+    train.say_cuts("reward_model", limit)
     for compared in (train, test):
-        compared.check_positions(model)
+        compared.check_positions(model, "reward_model.max_length")
 
     def margins() -> Tensor:
         return test.margins(reward_model.scores(model, test.responses(SCORED_AT_ONCE)).double())
 
     before = accuracies(table, margins())
     steps = train.steps(config.prompts_per_batch, config.epochs)
-    optimizer = Optimizer(model, config.learning_rate, steps, clip=config.clip, weight_decay=config.weight_decay)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         batches = train.batches(config.prompts_per_batch, config.epochs, config.seed, start)
         if config.corrupted:
             batches = with_rejected(batches, config, len(tokenizer), start)
         weights = {name: getattr(config, name) for name in ("margin", "centering", "likelihood")}
-        return reward_model.fit(model, batches, optimizer, **weights)
+        return reward_model.fit(model, batches, optimizer, **weights, accumulate=config.training.accumulate)
 
     with resumable("reward_model", config, policy, preferences) as training:
-        rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(rows, curves)
-        models.save_model(model, tokenizer, out)
+        trained.save(tokenizer, out)
+        tables.write_curves(rows, out / "curve.csv")  # for the report, which reads the model's folder
         found = margins()
         tables.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")
         held_out = test.batches(config.prompts_per_batch, 1, config.seed)
         beaten = reward_model.beats_corrupted(model, held_out, len(tokenizer), generator)
+    cuts = {} if config.max_length is None else {"truncated": train.truncated, "dropped": train.dropped}
     return {
         **accuracies(table, found),
+        **cuts,
         "beats": beaten,
-        "untrained": {name: before[name] for name in ("accuracy", "loss", "against_rubric")},
+        "untrained": {name: before[name] for name in ("accuracy", "loss", "against_rubric") if name in before},
     }
 
 
@@ -107,11 +120,12 @@ def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     """Accuracies by stratum from the margins r_w - r_l (P,) of the comparisons of `table` (P rows).
 
     `against_rubric` takes the rubric's order for true even where the noisy annotator said otherwise. A stratum without pairs
-    is left out.
+    is left out, and so are all where nobody gave scores.
     """
     shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}
     steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()
-    order = (table["chosen_score"] - table["rejected_score"]).to_numpy()
+    scored = "chosen_score" in table  # pairs of other people may come without scores
+    order = (table["chosen_score"] - table["rejected_score"]).to_numpy() if scored else np.zeros(len(table))
     found, label = margins.numpy(), np.ones(len(table))
     rows = {"all": np.ones(len(table), dtype=bool), **{name: steps == count for count, name in enumerate(STRATA)}}
     return {
@@ -120,8 +134,12 @@ def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
         "margin": margins.mean().item(),
         "pairs": {name: int(picked.sum()) for name, picked in rows.items()},
         "against_labels": {name: accuracy(found[at], label[at]) for name, at in rows.items() if at.any()},
-        "against_rubric": {name: accuracy(found[at], order[at]) for name, at in rows.items() if order[at].any()},
+        **({"against_rubric": against} if (against := _ordered(found, order, rows)) else {}),
     }
+
+
+def _ordered(found: NDArray[np.float64], order: NDArray[np.float64], rows: Mapping[str, NDArray[np.bool_]]) -> Metrics:
+    return {name: accuracy(found[at], order[at]) for name, at in rows.items() if order[at].any()}
 
 
 if __name__ == "__main__":

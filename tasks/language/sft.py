@@ -1,78 +1,132 @@
-"""Supervised fine-tuning on demonstrations of the training problems; the loss is on the response only."""
+"""Supervised fine-tuning on demonstrations: the loss is on what the assistant says, or on all of a plain text."""
 
-from collections.abc import Iterator
-from itertools import islice
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 import pandas as pd
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import Batch, batches_per_run, make_batch, shuffled
+from tasks.algorithms.language.sequences import Batch, pack, packed, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
+from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.sft import SftConfig
-from tasks.language.data import chat
-from tasks.language.tables.problems import Demonstrations, Problems
+from tasks.language.data import chat, conversations, forms
+from tasks.language.tables.problems import Demonstrations
+from tasks.language.training import architectures, trained_model
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS
-METRICS = sft.HELD_OUT_METRICS
+METRICS = {
+    **sft.HELD_OUT_METRICS,
+    "truncated": "The number of demonstrations that were cut off at max_length.",
+    "dropped": "The number of demonstrations that were left out: too long, or with nothing left to learn.",
+}
 
 
-def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path) -> Metrics:
+def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
-    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
-    train = tables.read(Demonstrations, problems / "demonstrations.parquet").head(config.demonstrations)
-    validation = tables.read(Problems, problems / "validation.parquet").rename(
-        columns={"question": "prompt", "solution": "response"}
-    )
-    learned, held_out = Encoded(train, tokenizer), Encoded(validation, tokenizer)
-    for name, part in (("demonstrations", learned), ("validation solutions", held_out)):
-        chat.check_positions(model, part.lengths, f"the {name} with their prompts")
-    steps = batches_per_run(len(train), config.batch_size, config.epochs)
-    optimizer = Optimizer(
-        model,
-        config.learning_rate,
-        steps,
-        clip=config.clip,
-        kind=config.optimizer,
-        weight_decay=config.weight_decay,
-    )
+    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    model = trained.model
+    train = tables.read(Demonstrations, demonstrations / "train.parquet").head(config.demonstrations)
+    validation = tables.read(Demonstrations, demonstrations / "validation.parquet")
+    learned, held_out = (Encoded(part, tokenizer, config) for part in (train, validation))
+    for name, part in (("demonstrations", learned), ("held-out demonstrations", held_out)):
+        chat.check_positions(model, part.lengths, f"the {name}", limited_by="sft.max_length")
+    if config.packing:
+        architectures.check_packing(str(policy), model, config.max_length)
+    batches = learned.batches(config.batch_size, config.epochs, config.seed)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
-        training = learned.batches(config.batch_size, config.epochs, config.seed, start)
-        return sft.fit(model, training, optimizer)
+        rows = (learned.batch(rows) for rows in islice(batches, start, None))
+        return sft.fit(model, rows, optimizer, config.training.accumulate)
 
-    with resumable("sft", config, policy, problems) as training:
-        rows = training.run(fit, {"model": model, "optimizer": optimizer}, steps)
+    with resumable("sft", config, policy, demonstrations) as training:
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, len(batches))
         tables.write_curves(rows, curves)
-        models.save_model(model, tokenizer, out)
-        return sft.evaluate(model, held_out.batches(config.batch_size, 1, config.seed))
+        trained.save(tokenizer, out)
+        evaluated = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
+        found = sft.evaluate(model, evaluated)
+    return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
 
 
 class Encoded:
-    """Prompts with their responses, as tokens."""
+    """Demonstrations as tokens, each with a mask of those that are learned, no longer than `max_length`."""
 
-    def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer) -> None:
+    def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer, config: SftConfig) -> None:
         self.pad: int = tokenizer.pad_token_id
-        self.asked = [chat.encode_prompt(tokenizer, prompt) for prompt in table["prompt"]]
-        self.answers = [chat.encode_response(tokenizer, response) for response in table["response"]]
+        self.room = config.max_length if config.packing else None
+        self.truncated = self.dropped = 0
+        self.rows: list[tuple[list[int], list[bool]]] = []
+        for number, row in enumerate(tables.records(table)):
+            try:
+                tokens, learned = encode(tokenizer, row["messages"], row["text"])
+            except DataError as error:
+                raise DataError(f"demonstrations: row {number} ({row['demonstration_id']}): {error}") from None
+            self._add(tokens, learned, config)
+        if self.dropped or self.truncated:
+            print(
+                f"sft: of {len(table)} demonstrations {self.truncated} were cut off at sft.max_length = {config.max_length}, "
+                f"and {self.dropped} left out",
+                file=sys.stderr,
+                flush=True,
+            )
+        if not self.rows:
+            raise DataError(
+                f"demonstrations: none of {len(table)} is left; all are longer than sft.max_length = {config.max_length}, "
+                "or have nothing to learn"
+            )
+
+    def _add(self, tokens: list[int], learned: list[bool], config: SftConfig) -> None:
+        long = config.max_length is not None and len(tokens) > config.max_length
+        if long:
+            kept = slice(config.max_length) if config.truncation == "right" else slice(-(config.max_length or 0), None)
+            tokens, learned = tokens[kept], learned[kept]
+        if (long and config.truncation == "drop") or not any(learned[1:]):
+            self.dropped += 1
+        else:
+            self.truncated += long
+            self.rows.append((tokens, learned))
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each prompt with its response."""
-        return [len(asked) + len(answer) for asked, answer in zip(self.asked, self.answers, strict=True)]
+        """Tokens of each demonstration."""
+        return [len(tokens) for tokens, _ in self.rows]
 
-    def batches(self, size: int, epochs: int, seed: int, start: int = 0) -> Iterator[Batch]:
-        """All of them, shuffled each epoch, from batch `start` on."""
-        order = shuffled(len(self.asked), size, epochs, torch.Generator().manual_seed(seed))
-        for rows in islice(order, start, None):
-            yield make_batch([self.asked[row] for row in rows], [self.answers[row] for row in rows], self.pad)
+    def batches(self, size: int, epochs: int, seed: int) -> list[list[list[int]]]:
+        """All demonstrations, shuffled each epoch, as batches of `size` rows; with packing a row holds several of them."""
+        generator, count = torch.Generator().manual_seed(seed), len(self.rows)
+        if self.room is None:
+            return [[[one] for one in batch] for batch in shuffled(count, size, epochs, generator)]
+        found: list[list[list[int]]] = []
+        for _ in range(epochs):
+            order = list(chain.from_iterable(shuffled(count, size, 1, generator)))
+            rows = packed(self.lengths, order, self.room)
+            found += [rows[start : start + size] for start in range(0, len(rows), size)]
+        return found
+
+    def batch(self, rows: Sequence[Sequence[int]]) -> Batch:
+        """Rows of demonstrations, by their numbers."""
+        return pack([[self.rows[one] for one in row] for row in rows], self.pad)
+
+
+def encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], list[bool]]:
+    """A row of Demonstrations as tokens, and which of them are learned: the assistant's, or all of a plain text."""
+    if not text:
+        return conversations.encode_conversation(tokenizer, forms.from_json(messages))
+    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    tokens = [*start, *chat.encode_response(tokenizer, text, ended=False), tokenizer.eos_token_id]
+    return tokens, [True] * len(tokens)
 
 
 if __name__ == "__main__":

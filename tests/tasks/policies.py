@@ -1,5 +1,7 @@
 """The stages that train a policy by reward, each with the tiny settings of tests/conftest.py."""
 
+from pathlib import Path
+
 import torch
 
 from tasks.language import grpo, ppo, reinforce, rejection_sft
@@ -7,6 +9,7 @@ from tasks.language.rewards.rewards import Rewards
 from tasks.language.training.environment import Judge
 from tests.conftest import PARAMS, TINY
 
+NO_FILES = Path("rewards/none")  # of functions in Python
 STAGES = {
     "reinforce": (reinforce.ReinforceConfig, reinforce.run),
     "ppo": (ppo.PpoConfig, ppo.run),
@@ -19,14 +22,17 @@ def configured(stage, **changes):
     """The stage's tiny section with changes, checked as in params.yaml; `reward` names the only reward that counts."""
     if "reward" in changes:
         changes["reward"] = {changes["reward"]: 1.0}
+    if "training" in changes:
+        changes["training"] = {**PARAMS[stage]["training"], **changes["training"]}
     return STAGES[stage][0].model_validate({**PARAMS[stage], **TINY[stage], **changes})
 
 
 def train(stage, home, out, **changes):
     """Run the stage on what `home` holds, into out/model and out/curve.csv; returns its metrics."""
-    sources = ["pretrained", "mixture", *(["problems"] if stage != "rejection_sft" else []), "reward_model"]
+    sources = ("pretrained", "mixture", "reward_model")
     config = configured(stage, **changes)
-    return STAGES[stage][1](config, *(home / name for name in sources), out / "model", out / "curve.csv")
+    read = [*(home / name for name in sources), Path(config.reward_files)]
+    return STAGES[stage][1](config, *read, out / "model", out / "curve.csv")
 
 
 def judge_that_fails_at(call):

@@ -1,4 +1,4 @@
-"""The optimizer of every algorithm: AdamW or Muon, linear warm-up and cosine decay; and one step: clip, update, clear.
+"""The optimizer of every algorithm: AdamW or Muon, on a schedule with linear warm-up; and one step: clip, update, clear.
 
 Muon (Jordan et al. 2024; scaled to AdamW's update size as in arXiv:2502.16982) orthogonalises the update of each hidden
 matrix; embeddings, heads and norms stay with AdamW. For training from scratch it needed half the steps (LOG.md).
@@ -6,6 +6,7 @@ matrix; embeddings, heads and norms stay with AdamW. For training from scratch i
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
@@ -14,11 +15,12 @@ from torch.optim import AdamW
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
+from tasks.algorithms.common.precision import master
 
-BETAS = (0.9, 0.95)
+Schedule = Literal["constant", "linear", "cosine"]
 METRICS = {
     "grad_norm": "The norm of the gradient before it is clipped; where a step has several updates, that of the last.",
-    "learning_rate": "The learning rate: it warms up and then decays along a cosine.",
+    "learning_rate": "The learning rate of the step: it warms up and then follows the schedule.",
 }
 
 
@@ -44,39 +46,46 @@ class Trainable(Protocol):
         ...
 
 
-class Optimizer:
-    """AdamW for all weights, or (`kind` muon) Muon for the hidden matrices and AdamW for the rest, on one schedule.
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """Which optimizer updates the weights, and how its learning rate goes."""
 
-    The learning rate warms up over the first share `warmup` of `steps`, then decays to a tenth along a cosine. Weight decay
-    touches matrices only, not norms and biases. Gradients are clipped to the norm `clip`.
+    optimizer: Literal["adamw", "muon"]  # muon: Muon for the hidden matrices, AdamW for the rest
+    schedule: Schedule
+    warmup: float  # the share of the steps in which the learning rate rises to its peak
+    final_rate: float  # the last learning rate as a share of the peak
+    betas: Sequence[float]  # AdamW's two decay rates
+    weight_decay: float  # of matrices only, not of norms and biases
+
+
+class Optimizer:
+    """AdamW for all weights, or Muon for the hidden matrices and AdamW for the rest, on one schedule of `steps` steps.
+
+    `learning_rate` is its peak. Gradients are clipped to the norm `clip`. Of rounded weights (precision.py) it updates the masters.
     """
 
     def __init__(
-        self,
-        model: Trainable,
-        learning_rate: float,
-        steps: int,
-        *,
-        clip: float,
-        kind: Literal["adamw", "muon"] = "adamw",
-        weight_decay: float = 0.0,
-        warmup: float = 0.03,
+        self, model: Trainable, learning_rate: float, steps: int, clip: float, settings: OptimizerSettings
     ) -> None:
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        weights = [p for p in model.parameters() if p.requires_grad]
+        self.rounded = [(p, master(p)) for p in weights if master(p) is not p]
+        self.parameters = [master(p) for p in weights]
         self.clip = clip
         embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
-        outer = {id(p) for module in (*embeddings, _head(model)) if module for p in module.parameters()}
-        hidden = [p for p in self.parameters if kind == "muon" and p.dim() == 2 and id(p) not in outer]
+        outer = {id(master(p)) for module in (*embeddings, _head(model)) if module for p in module.parameters()}
+        hidden = [p for p in self.parameters if settings.optimizer == "muon" and p.dim() == 2 and id(p) not in outer]
         by_muon = {id(p) for p in hidden}
         rest = [p for p in self.parameters if id(p) not in by_muon]
         groups = [
-            {"params": [p for p in rest if p.dim() > 1], "weight_decay": weight_decay},
+            {"params": [p for p in rest if p.dim() > 1], "weight_decay": settings.weight_decay},
             {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
         ]
-        self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=BETAS, fused=True)]
+        betas = (settings.betas[0], settings.betas[1])
+        self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=betas, fused=True)]
         if hidden:
-            self.parts.append(Muon(hidden, learning_rate, weight_decay))
-        self.peak, self.factor, self.steps_taken = learning_rate, schedule(steps, warmup), 0
+            self.parts.append(Muon(hidden, learning_rate, settings.weight_decay))
+        self.peak, self.steps_taken = learning_rate, 0
+        self.factor = schedule(settings.schedule, steps, settings.warmup, settings.final_rate)
 
     @property
     def learning_rate(self) -> float:
@@ -95,6 +104,9 @@ class Optimizer:
                 group["lr"] = self.learning_rate
             part.step()
             part.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for p, updated in self.rounded:
+                p.copy_(updated)
         self.steps_taken += 1
         return norm
 
@@ -130,15 +142,23 @@ def _updated(parts: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[torch.opt
     return ((part, p) for part in parts for group in part.param_groups for p in group["params"])
 
 
-def schedule(steps: int, warmup: float) -> Callable[[int], float]:
-    """The factor on the learning rate at each step."""
+def schedule(kind: Schedule, steps: int, warmup: float, final_rate: float) -> Callable[[int], float]:
+    """The factor on the learning rate at each step, numbered from 0.
+
+    It rises linearly to 1 over the first share `warmup` of the steps, over one step at least. Then it stays there, or falls to
+    `final_rate` at the end of the last step: linearly, or along half a cosine (arXiv:1608.03983, eq. 5).
+    """
     ramp = max(1, int(warmup * steps))
 
     def factor(step: int) -> float:
         if step < ramp:
             return (step + 1) / ramp
+        if kind == "constant":
+            return 1.0
         progress = min(1.0, (step - ramp) / max(1, steps - ramp))
-        return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
+        if kind == "linear":
+            return 1 - (1 - final_rate) * progress
+        return final_rate + (1 - final_rate) / 2 * (1 + math.cos(math.pi * progress))
 
     return factor
 

@@ -5,7 +5,7 @@ They are for the type checker alone: no model inherits from them, and none is te
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, Self, TypedDict
+from typing import NotRequired, Protocol, Self, TypedDict
 
 from torch import Tensor, nn
 
@@ -29,6 +29,14 @@ class KeyValueCache(Protocol):
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows only, repeated ones too."""
         ...
+
+
+class SequenceInputs(TypedDict):
+    """B rows of T tokens without a cache."""
+
+    input_ids: Tensor  # (B, T) long
+    attention_mask: Tensor  # (B, T) long, 0 on padding; or (B, 1, T, T) bool, True where token t sees token s
+    position_ids: NotRequired[Tensor]  # (B, T) long
 
 
 class Inputs(TypedDict):
@@ -202,8 +210,8 @@ class PretrainedModel(CausalLMWithBody, Protocol):
         """Move it."""
         ...
 
-    def state_dict(self) -> Mapping[str, Tensor]:
-        """All tensors by name."""
+    def state_dict(self, *, keep_vars: bool = ...) -> Mapping[str, Tensor]:
+        """All tensors by name; with `keep_vars` the weights themselves."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> object:

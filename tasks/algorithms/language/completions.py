@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, Inputs, KeyValueCache, Parametrised
+from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,20 @@ def token_logps(model: CausalLM, completions: Completions, temperature: float = 
     `temperature` divides the logits as it did when sampling.
     """
     responses = completions.on(model)
-    first = model(**_prompts(responses), logits_to_keep=1)
-    cache = _continued(first.past_key_values, responses)
-    logits = first.logits[:, -1:][responses.owner]
-    if responses.tokens.shape[1] > 1:
-        rest = model(**_after_prompts(responses, cache, responses.tokens[:, :-1])).logits
-        logits = torch.cat([logits, rest], dim=1)  # (N, L, V): entry t predicts token t
+    with deferred_head(model, responses.mask.numel()) as head:
+        first = model(**_prompts(responses), logits_to_keep=1)
+        cache = _continued(first.past_key_values, responses)
+        logits = first.logits[:, -1:][responses.owner]
+        if responses.tokens.shape[1] > 1:
+            rest = model(**_after_prompts(responses, cache, responses.tokens[:, :-1])).logits
+            logits = torch.cat([logits, rest], dim=1)  # (N, L, V): entry t predicts token t; or states (N, L, D)
     # The softmax over the vocabulary is taken at response tokens only.
-    picked = torch.log_softmax(logits[responses.mask].float() / temperature, dim=-1)
-    values = picked.gather(1, responses.tokens[responses.mask].unsqueeze(1)).squeeze(1)
+    picked, tokens = logits[responses.mask], responses.tokens[responses.mask]
+    if head is None:
+        distribution = torch.log_softmax(picked.float() / temperature, dim=-1)
+        values = distribution.gather(1, tokens.unsqueeze(1)).squeeze(1)
+    else:
+        values, _ = chunked_logps(head, picked, tokens, temperature)
     return values.new_zeros(responses.mask.shape).masked_scatter(responses.mask, values)
 
 
@@ -104,6 +110,12 @@ def states(body: Body, completions: Completions) -> Tensor:
     cache = _continued(first.past_key_values, responses)
     rest = body(**_after_prompts(responses, cache, responses.tokens)).last_hidden_state
     return torch.cat([first.last_hidden_state[:, -1:][responses.owner], rest], dim=1)
+
+
+def in_fp32(head: nn.Linear, read: Tensor) -> Tensor:
+    """What a head makes of states (.., D), in fp32 whatever its weights are: eight bits are too few for a score."""
+    bias = None if head.bias is None else head.bias.float()
+    return nn.functional.linear(read.float(), head.weight.float(), bias)
 
 
 def _prompts(responses: Completions) -> Inputs:

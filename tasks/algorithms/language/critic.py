@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.language.causal_lm import CausalLMWithBody
-from tasks.algorithms.language.completions import Completions, states
+from tasks.algorithms.language.completions import Completions, in_fp32, states
 
 METRICS = {
     "val/explained_variance": "The share of the variance of the reward-to-go that the critic's values explain: 1 is perfect, 0 no better than the mean, below 0 worse.",
@@ -27,7 +27,7 @@ class Critic(torch.nn.Module):
 
     def forward(self, responses: Completions) -> Tensor:
         """V(s_t), s_t being the prompt and the tokens before t: (N, L), zero where masked out."""
-        values: Tensor = self.head(states(self.body, responses)[:, :-1].float()).squeeze(-1)
+        values = in_fp32(self.head, states(self.body, responses)[:, :-1]).squeeze(-1)
         return values * responses.mask.to(values.device)
 
     def get_output_embeddings(self) -> torch.nn.Linear:

@@ -27,8 +27,8 @@ METRICS = {
     "rewards/accuracies": "The share of the pairs whose chosen response has the higher implicit reward, from 0 to 1.",
     "logps/chosen": "The mean log-probability of a chosen response, summed over its tokens, in nats.",
     "logps/rejected": "The mean log-probability of a rejected response, summed over its tokens, in nats.",
-    "logps/chosen_change": "The mean of log pi - log pi_ref of the chosen responses, in nats; below 0 they have become less likely. SimPO has no reference and does not log it.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
+    "logps/chosen_change": "The mean of log pi - log pi_ref of the chosen responses, in nats; below 0 they have become less likely. SimPO has no reference and does not log it.",
 }
 
 
@@ -76,33 +76,51 @@ def reference_logps(model: CausalLM, batches: Iterable[Completions]) -> Tensor:
 
 
 def fit(
-    model: CausalLM, batches: Iterable[Pairs], optimizer: Optimizer, *, reference: Tensor | None, objective: Objective
+    model: CausalLM,
+    batches: Iterable[Pairs],
+    optimizer: Optimizer,
+    *,
+    reference: Tensor | None,
+    objective: Objective,
+    accumulate: int = 1,
 ) -> Iterator[dict[str, float]]:
-    """Train `model` in place, dropout off.
+    """Train `model` in place, dropout off; a batch is passed through it in `accumulate` parts.
 
     `reference` (M,) has log pi_ref of every response of the whole set; None where the objective needs none. Yields a step's
     metrics (METRICS).
     """
     model.eval()
     for pairs in batches:
-        logps = response_logps(model, pairs.responses)
-        known = None if reference is None else reference[pairs.index]
-        scores = objective.scores(logps, known, pairs.responses.mask.sum(dim=1).to(logps.device))
-        loss = objective.losses(scores[pairs.chosen] - scores[pairs.rejected]).mean()
-        loss.backward()
+        loss, found = 0.0, []
+        for part in pairs.parts(accumulate):
+            share, values = _add_gradient(model, part, len(part.chosen) / len(pairs.chosen), reference, objective)
+            loss += share
+            found.append(values)
         norm = optimizer.step()
-        rewards = objective.beta * scores.detach()
-        chosen, rejected = rewards[pairs.chosen], rewards[pairs.rejected]
-        row = {
-            "loss": loss.item(),
-            "rewards/chosen": chosen.mean().item(),
-            "rewards/rejected": rejected.mean().item(),
-            "rewards/margins": (chosen - rejected).mean().item(),
-            "rewards/accuracies": (chosen > rejected).float().mean().item(),
-            "logps/chosen": logps[pairs.chosen].mean().item(),
-            "logps/rejected": logps[pairs.rejected].mean().item(),
-            "grad_norm": norm,
-        }
-        if known is not None:
-            row["logps/chosen_change"] = (logps.detach() - known)[pairs.chosen].mean().item()
-        yield row
+        values = {name: torch.cat([part[name] for part in found]) for name in found[0]}
+        row = {"loss": loss, **{name: column.mean().item() for name, column in values.items()}, "grad_norm": norm}
+        yield {name: row[name] for name in METRICS if name in row}
+
+
+def _add_gradient(
+    model: CausalLM, pairs: Pairs, share: float, reference: Tensor | None, objective: Objective
+) -> tuple[float, dict[str, Tensor]]:
+    """Add the gradient of a part of a batch with this share of its pairs; its share of the loss, and metrics by pair (P,)."""
+    logps = response_logps(model, pairs.responses)
+    known = None if reference is None else reference[pairs.index]
+    scores = objective.scores(logps, known, pairs.responses.mask.sum(dim=1).to(logps.device))
+    loss = objective.losses(scores[pairs.chosen] - scores[pairs.rejected]).mean() * share
+    loss.backward()
+    rewards, logps = objective.beta * scores.detach(), logps.detach()
+    chosen, rejected = rewards[pairs.chosen], rewards[pairs.rejected]
+    columns = {
+        "rewards/chosen": chosen,
+        "rewards/rejected": rejected,
+        "rewards/margins": chosen - rejected,
+        "rewards/accuracies": (chosen > rejected).float(),
+        "logps/chosen": logps[pairs.chosen],
+        "logps/rejected": logps[pairs.rejected],
+    }
+    if known is not None:
+        columns["logps/chosen_change"] = (logps - known)[pairs.chosen]
+    return loss.item(), columns

@@ -4,8 +4,10 @@ K ranked responses give up to K (K - 1) / 2 pairs; passing K responses through t
 same loss at a fraction of the cost, and keeps all pairs of a prompt together (arXiv:2203.02155, section 3.5).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tasks.algorithms.language.completions import Completions
@@ -21,3 +23,29 @@ class Pairs:
     rejected: Tensor  # (P,) long
     weight: Tensor  # (P,) 1 / (pairs of the same prompt)
     strong: Tensor  # (P,) bool, better rather than slightly better
+
+    def parts(self, count: int) -> Iterator["Pairs"]:
+        """The pairs in `count` parts of nearly equal numbers of prompts, each with its own responses only.
+
+        There are fewer parts where there are fewer prompts.
+        """
+        if count == 1:
+            yield self
+            return
+        prompt = self.responses.owner[self.chosen]
+        for prompts in prompt.unique().tensor_split(count):
+            taken = torch.isin(prompt, prompts)
+            if taken.any():
+                yield self._only(taken)
+
+    def _only(self, taken: Tensor) -> "Pairs":
+        chosen, rejected = self.chosen[taken], self.rejected[taken]
+        rows, place = torch.cat([chosen, rejected]).unique(return_inverse=True)
+        return Pairs(
+            self.responses.rows(rows),
+            self.index[rows],
+            place[: len(chosen)],
+            place[len(chosen) :],
+            self.weight[taken],
+            self.strong[taken],
+        )

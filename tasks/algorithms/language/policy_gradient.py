@@ -24,7 +24,7 @@ def gradient_variance(
     """
     weights = [p for p in policy.parameters() if p.requires_grad]
     prompts = torch.arange(len(batch.prompts)).tensor_split(parts)
-    sums = {name: [torch.zeros_like(weight) for weight in weights] for name in advantages}
+    sums = {name: [torch.zeros_like(weight, dtype=torch.float32) for weight in weights] for name in advantages}
     squares, used = dict.fromkeys(advantages, 0.0), 0
     for some in prompts:
         rows = torch.isin(batch.owner, some).nonzero().squeeze(1)

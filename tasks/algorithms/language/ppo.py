@@ -4,7 +4,7 @@ The reward of a token is -beta k1 to the reference; the last real token also get
 GAE, are whitened over the whole batch, and serve several epochs of minibatches with clipped ratio and clipped value.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +14,11 @@ from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.completions import Completions, token_logps
 from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
-from tasks.algorithms.language.experience import Collect, Experience, check_rewards, summary
+from tasks.algorithms.language.experience import Collect, Experience, check_rewards, micro_batches, summary
 from tasks.algorithms.language.kl import AdaptiveKl, k1
 from tasks.algorithms.language.surrogate import policy_loss
 
@@ -53,6 +53,7 @@ class PpoSettings:
     missing_end_penalty: float  # subtracted from the score of a response that the length limit cut off
     whiten: bool  # whether advantages are whitened over the batch
     temperature: float  # of the sampling
+    micro_batch: int  # responses in one pass; changes memory, not the gradient
     seed: int
 
 
@@ -113,9 +114,10 @@ def fit(
         experience = collect(step)
         check_rewards(experience)
         batch = experience.completions
-        with torch.no_grad():
-            reference_logps = token_logps(reference, batch, settings.temperature).cpu()
-            values = critic(batch).cpu()
+        reference_logps, values = (
+            _in_parts(passed, batch, settings.micro_batch)
+            for passed in (lambda part: token_logps(reference, part, settings.temperature), critic)
+        )
         coefficient = kl.coefficient
         prepared = prepare(experience, reference_logps, values, settings, coefficient)
         measured = (k1(experience.logps, reference_logps) * batch.mask).sum(1).mean().item()
@@ -150,10 +152,15 @@ def _epochs(
     for _ in range(settings.epochs):
         order = torch.randperm(len(experience.rewards), generator=shuffle)
         for rows in order.tensor_split(settings.minibatches):
-            losses, metrics = _losses(policy, critic, experience, prepared, settings, rows)
-            check_finite("loss", (losses[0] + losses[1]).item())
-            for loss in losses:
-                loss.backward()
+            tokens = int(experience.completions.mask[rows].sum())
+            metrics: dict[str, float] = {}
+            for part in _parts(experience.completions, rows, settings.micro_batch):
+                share = int(experience.completions.mask[part].sum()) / tokens
+                losses, values = _losses(policy, critic, experience, prepared, settings, part)
+                check_finite("loss", (losses[0] + losses[1]).item())
+                for loss in losses:
+                    (loss * share).backward()
+                metrics = {name: metrics.get(name, 0.0) + value * share for name, value in values.items()}
             norms = [optimizer.step() for optimizer in optimizers]
             found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
     return {name: sum(row[name] for row in found) / len(found) for name in found[0]}
@@ -162,7 +169,7 @@ def _epochs(
 def _losses(
     policy: CausalLM, critic: Critic, experience: Experience, prepared: Prepared, settings: PpoSettings, rows: Tensor
 ) -> tuple[tuple[Tensor, Tensor], dict[str, float]]:
-    """The policy's and the critic's loss on one minibatch, each a mean over its tokens."""
+    """The policy's and the critic's loss on a minibatch or a part of one, each a mean over its tokens."""
     minibatch = experience.completions.rows(rows).on(policy)
     mask, width = minibatch.mask, minibatch.mask.shape[1]
     old_logps, old_values, advantages, returns = (
@@ -181,3 +188,18 @@ def _losses(
         "policy/clipfrac": masked_mean(acts.float(), mask).item(),
         "val/ratio": masked_mean(log_ratio.exp(), mask).item(),
     }
+
+
+def _parts(batch: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
+    """The responses `rows` in parts of at most `size`."""
+    return (rows,) if len(rows) <= size else micro_batches(batch, rows, size)
+
+
+@torch.no_grad()
+def _in_parts(passed: Callable[[Completions], Tensor], batch: Completions, size: int) -> Tensor:
+    """What `passed` gives for each token of the batch, on the CPU: (N, L), from parts of at most `size` responses."""
+    values = torch.zeros(batch.mask.shape)
+    for rows in _parts(batch, torch.arange(len(batch)), size):
+        part = passed(batch.rows(rows) if len(rows) < len(batch) else batch).cpu()
+        values[rows, : part.shape[1]] = part
+    return values

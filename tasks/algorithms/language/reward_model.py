@@ -20,7 +20,7 @@ from torch.nn.functional import logsigmoid
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
-from tasks.algorithms.language.completions import Completions, states, token_logps
+from tasks.algorithms.language.completions import Completions, in_fp32, states, token_logps
 from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.language.pairs import Pairs
 
@@ -51,8 +51,7 @@ def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
     if _has_head(model):
         hidden = states(model.base_model, responses)
         ends = length.to(hidden.device)
-        read: Tensor = model.score(hidden[torch.arange(len(ends), device=ends.device), ends])
-        return read.squeeze(-1).float()
+        return in_fp32(model.score, hidden[torch.arange(len(ends), device=ends.device), ends]).squeeze(-1)
     logps = token_logps(model, responses)
     return _beta(model) * logps.sum(dim=1) / length.to(logps.device)
 
@@ -67,13 +66,21 @@ def _beta(model: CausalLMWithBody) -> float:
     return beta
 
 
-def pair_loss(chosen: Tensor, rejected: Tensor, weight: Tensor, margin: Tensor, centering: float) -> Tensor:
+def pair_loss(
+    chosen: Tensor,
+    rejected: Tensor,
+    weight: Tensor,
+    margin: Tensor,
+    centering: float,
+    shares: tuple[float, float] = (1.0, 1.0),
+) -> Tensor:
     """-log sigmoid(r_w - r_l - m), a weighted mean over P pairs, plus `centering` * mean((r_w + r_l)^2).
 
-    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) is the difference asked of clear preferences; 0 asks for none.
+    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) is the difference asked of clear preferences; 0 asks for none. For a
+    part of a batch, `shares` are its shares of the batch's weight and of its pairs: the parts' losses add up to the batch's.
     """
     likelihood = -(weight * logsigmoid(chosen - rejected - margin)).sum() / weight.sum()
-    return likelihood + centering * (chosen + rejected).square().mean()
+    return shares[0] * likelihood + shares[1] * centering * (chosen + rejected).square().mean()
 
 
 def fit(
@@ -84,8 +91,9 @@ def fit(
     margin: float,
     centering: float,
     likelihood: float,
+    accumulate: int = 1,
 ) -> Iterator[dict[str, float]]:
-    """Train `model` in place; `margin` is asked of strong preferences only.
+    """Train `model` in place; `margin` is asked of strong preferences only. A batch is passed through in `accumulate` parts.
 
     `likelihood` is the weight of the chosen responses' mean negative log-likelihood a token, for a model that scores by
     log-probability. Preferences fix only the difference between two answers; without this term both become unlikely. Yang et
@@ -95,18 +103,23 @@ def fit(
     """
     model.train()
     for pairs in batches:
-        scores = score(model, pairs.responses)
-        chosen, rejected = scores[pairs.chosen], scores[pairs.rejected]
-        weight, asked = pairs.weight.to(scores.device), margin * pairs.strong.to(scores.device)
-        loss = pair_loss(chosen, rejected, weight, asked, centering)
-        if likelihood:
-            loss = loss - likelihood * (weight * chosen).sum() / weight.sum() / _beta(model)
-        loss.backward()
-        norm = optimizer.step()
+        total, differences = 0.0, []
+        for part in pairs.parts(accumulate):
+            scores = score(model, part.responses)
+            chosen, rejected = scores[part.chosen], scores[part.rejected]
+            weight, asked = part.weight.to(scores.device), margin * part.strong.to(scores.device)
+            shares = (part.weight.sum() / pairs.weight.sum()).item(), len(part.chosen) / len(pairs.chosen)
+            loss = pair_loss(chosen, rejected, weight, asked, centering, shares)
+            if likelihood:
+                loss = loss - shares[0] * likelihood * (weight * chosen).sum() / weight.sum() / _beta(model)
+            loss.backward()
+            total += loss.item()
+            differences.append((chosen - rejected).detach())
+        norm, difference = optimizer.step(), torch.cat(differences)
         yield {
-            "loss": loss.item(),
-            "accuracy": (chosen > rejected).float().mean().item(),
-            "margin": (chosen - rejected).mean().item(),
+            "loss": total,
+            "accuracy": (difference > 0).float().mean().item(),
+            "margin": difference.mean().item(),
             "grad_norm": norm,
         }
     model.eval()

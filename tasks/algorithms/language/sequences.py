@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.algorithms.language.causal_lm import Parametrised
+from tasks.algorithms.language.causal_lm import Parametrised, SequenceInputs
+
+OPEN = 64  # rows that a document may still join, in packing
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,79 @@ class Batch:
 
     tokens: Tensor  # (B, T) long
     attention: Tensor  # (B, T) bool, True on real tokens
-    response: Tensor  # (B, T) bool, True on response tokens, the end token included
+    response: Tensor  # (B, T) bool, True on the tokens that are learned: the response's, its end token included
+    document: Tensor | None = None  # (B, T) long, the number of each token's document, where a row holds several
 
     def on(self, model: Parametrised) -> "Batch":
         """The same batch on the model's device."""
         device = next(model.parameters()).device
-        return Batch(self.tokens.to(device), self.attention.to(device), self.response.to(device))
+        parts = (self.tokens, self.attention, self.response, self.document)
+        return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+
+    def parts(self, count: int) -> Iterator["Batch"]:
+        """The rows in `count` parts of nearly equal numbers, padded no further than needed; fewer parts than rows at most."""
+        if count == 1:
+            yield self
+            return
+        for rows in torch.arange(len(self.tokens)).tensor_split(min(count, len(self.tokens))):
+            longest = int(self.attention[rows].sum(1).max())
+            tokens, attention, response = (
+                part[rows, :longest] for part in (self.tokens, self.attention, self.response)
+            )
+            yield Batch(tokens, attention, response, None if self.document is None else self.document[rows, :longest])
+
+    def inputs(self) -> SequenceInputs:
+        """What the model is called with: where rows hold several documents, each token sees its own document only."""
+        if self.document is None:
+            return {"input_ids": self.tokens, "attention_mask": self.attention.long()}
+        own = self.document.unsqueeze(2) == self.document.unsqueeze(1)  # (B, T, T)
+        seen = own & self.attention.unsqueeze(1) & torch.ones_like(own).tril()
+        seen |= torch.eye(own.shape[1], dtype=torch.bool, device=own.device)  # padding sees itself: no row of nan
+        return {"input_ids": self.tokens, "attention_mask": seen.unsqueeze(1), "position_ids": self._positions()}
+
+    def _positions(self) -> Tensor:
+        """Positions that begin with 0 in each document: (B, T)."""
+        assert self.document is not None
+        place = torch.arange(self.document.shape[1], device=self.document.device).expand_as(self.document)
+        first = self.document.diff(dim=1, prepend=self.document[:, :1] - 1) != 0
+        return place - torch.where(first, place, 0).cummax(dim=1).values
+
+
+def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: int) -> Batch:
+    """Several documents a row, one behind the other; a document is its tokens, and whether each is learned.
+
+    A document's first token is predicted from nothing, and never learned.
+    """
+    shape = (len(rows), max(sum(len(tokens) for tokens, _ in row) for row in rows))
+    tokens = torch.full(shape, pad)
+    attention, learned = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
+    document = torch.full(shape, -1)
+    for number, row in enumerate(rows):
+        start = 0
+        for place, (ids, mask) in enumerate(row):
+            end = start + len(ids)
+            tokens[number, start:end], learned[number, start:end] = torch.tensor(ids), torch.tensor(mask)
+            learned[number, start], attention[number, start:end], document[number, start:end] = False, True, place
+            start = end
+    return Batch(tokens, attention, learned, document if any(len(row) > 1 for row in rows) else None)
+
+
+def packed(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list[int]]:
+    """The documents of `order` in rows of at most `room` tokens: each goes into the first open row that has room for it.
+
+    First fit, with as many rows open as bring the search no further than `OPEN` rows back, so that order stays random.
+    """
+    rows: list[list[int]] = []
+    left: list[int] = []
+    for document in order:
+        near = range(max(0, len(rows) - OPEN), len(rows))
+        row = next((row for row in near if left[row] >= lengths[document]), len(rows))
+        if row == len(rows):
+            rows.append([])
+            left.append(room)
+        rows[row].append(document)
+        left[row] -= lengths[document]
+    return rows
 
 
 def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad: int) -> Batch:

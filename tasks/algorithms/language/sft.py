@@ -12,6 +12,7 @@ from torch import Tensor
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
+from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 from tasks.algorithms.language.sequences import Batch
 
 METRICS = {
@@ -31,28 +32,52 @@ def cross_entropy(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     Token t + 1 is predicted at position t: logits (B, T - 1, V) against tokens (B, T - 1).
     """
     batch = batch.on(model)
-    logits = model(input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False).logits
+    with deferred_head(model, batch.tokens.numel()) as head:
+        logits = model(**batch.inputs(), use_cache=False).logits
     wanted = batch.response[:, 1:]
-    picked, targets = logits[:, :-1][wanted].float(), batch.tokens[:, 1:][wanted]
-    loss = torch.nn.functional.cross_entropy(picked, targets)
-    return loss, (picked.argmax(dim=-1) == targets).float().mean()
+    picked, targets = logits[:, :-1][wanted], batch.tokens[:, 1:][wanted]
+    if head is None:
+        picked = picked.float()
+        loss, first = torch.nn.functional.cross_entropy(picked, targets), picked.argmax(dim=-1)
+    else:  # `logits` are states (B, T, D)
+        logps, first = chunked_logps(head, picked, targets)
+        loss = -logps.mean()
+    return loss, (first == targets).float().mean()
 
 
-def fit(model: CausalLM, batches: Iterable[Batch], optimizer: Optimizer) -> Iterator[dict[str, float]]:
-    """Train `model` in place, one step a batch. Yields a step's metrics (METRICS)."""
+def fit(
+    model: CausalLM, batches: Iterable[Batch], optimizer: Optimizer, accumulate: int = 1
+) -> Iterator[dict[str, float]]:
+    """Train `model` in place, one step a batch, which is passed through it in `accumulate` parts. Yields a step's METRICS."""
     model.train()
     for batch in batches:
         rate = optimizer.learning_rate
-        loss, accuracy = cross_entropy(model, batch)
-        loss.backward()
+        loss, accuracy = add_gradient(model, batch, accumulate)
         norm = optimizer.step()
         yield {
-            "loss": loss.item(),
-            "mean_token_accuracy": accuracy.item(),
+            "loss": loss,
+            "mean_token_accuracy": accuracy,
             "grad_norm": norm,
             "learning_rate": rate,
         }
     model.eval()
+
+
+def add_gradient(model: CausalLM, batch: Batch, parts: int) -> tuple[float, float]:
+    """Add the gradient of the batch's loss, part by part; returns the loss and the accuracy of the whole batch.
+
+    A part counts by its share of the batch's trained tokens, so that the sum is the gradient of one pass, not a mean of means.
+    """
+    tokens = int(batch.response[:, 1:].sum())
+    loss = accuracy = 0.0
+    for part in batch.parts(parts):
+        share = int(part.response[:, 1:].sum()) / max(1, tokens) if parts > 1 else 1.0
+        if not share:
+            continue  # a mean over no tokens is nan
+        mean, hits = cross_entropy(model, part)
+        (mean * share).backward()
+        loss, accuracy = loss + mean.item() * share, accuracy + hits.item() * share
+    return loss, accuracy
 
 
 @torch.no_grad()

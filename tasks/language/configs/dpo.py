@@ -5,15 +5,18 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Seed
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 
 class DpoConfig(Config):
     """Which loss, how strongly the policy is pulled to its reference, and how it is trained."""
 
     idle = (
+        *UNUSED,
         Idle(("label_smoothing",), {"loss": ("ipo", "simpo")}, neutral=0),
         Idle(("length_normalised",), {"loss": ("simpo",)}, neutral=True),
         Idle(("gamma",), {"loss": ("sigmoid", "ipo")}, neutral=0),
+        Idle(("truncation",), {"max_length": (None,)}),
     )
 
     seed: Seed  # all random draws of the stage follow from it
@@ -25,5 +28,11 @@ class DpoConfig(Config):
     gamma: float = Field(ge=0)  # the margin that SimPO asks for, in rewards
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs
+    max_length: int | None = Field(
+        ge=8, le=10**7
+    )  # tokens of a prompt with a response, at most; null: the model's own limit
+    # of longer ones: right cuts off the response's end, left the prompt's beginning, drop leaves the pair out
+    truncation: Literal["right", "left", "drop"]
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
+    training: AccumulatingConfig  # optimizer, schedule, memory

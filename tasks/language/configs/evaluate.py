@@ -1,16 +1,27 @@
 """The section `evaluate` of params.yaml."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Distinct, Seed
+from tasks.common.config import Config, Distinct, Idle, Seed
 
 
 class EvaluateConfig(Config):
-    """How much is sampled, and how."""
+    """Which test problems are asked, how much is sampled, and how."""
+
+    idle = (
+        Idle(("path",), {"source": ("problems", "hub")}),
+        Idle(("hub_id", "hub_config", "hub_revision", "hub_split"), {"source": ("problems", "files")}),
+    )
 
     seed: Seed  # all random draws of the stage follow from it
+    source: Literal["problems", "files", "hub"]  # where test problems come from: the stage problems | files | hub
+    path: str  # files: a .jsonl, .json or .parquet file, or a folder of them; a dep of the stage
+    hub_id: str  # a repository of the Hugging Face hub
+    hub_config: str | None  # configuration of the data set; null: its only one
+    hub_revision: str  # revision of the repository: a branch, a tag or a commit
+    hub_split: str  # split of the data set
     problems: int = Field(ge=1, le=10**7)  # test problems, the first of the table
     samples: int = Field(ge=1, le=10**5)  # samples of each problem at each temperature
     # temperatures that are sampled at, besides the greedy answer
@@ -24,6 +35,8 @@ class EvaluateConfig(Config):
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
     reward_model_path: str  # folder of the reward model, a dep; without a model there are no rewards and no best-of-k
+    pairs_path: str  # preference pairs that are judged, a dep: data/preferences (its test part), a file or a folder; an empty one: none
+    strip_thinking: bool  # whether answers are judged without `<think>...</think>`; an unclosed block is no answer
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for an interval
 
     @field_validator("pass_at")

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed, stays_below
-from tasks.language.configs.policies import RewardName
+from tasks.language.configs.python_rewards import RewardOrPolicy
 
 HUB = ("hub_config", "hub_revision", "hub_split")
 
@@ -17,12 +17,13 @@ class Dataset(Config):
 
     name: str = Field(min_length=1)  # name of the data set, with which its prompts' ids begin
     source: Literal["problems", "file", "hub"]  # problems: the training problems of the stage `problems` | file | hub
-    location: str  # file: a .jsonl below mixture.path, rows {"question": .., "answer": ".. #### N"}; hub: an id
+    location: str  # file: a file, or a folder of files, below mixture.path; hub: an id
     hub_config: str | None  # configuration of a hub set; null: its only one
     hub_revision: str | None  # revision of a hub set: a branch, a tag or a commit
     hub_split: str | None  # split of a hub set
     weight: float = Field(gt=0)  # weight of the data set; its share of the prompts is its weight over the sum of all
-    reward: Literal["policy", RewardName]  # reward for answers to its prompts; policy: that of the stage that trains
+    # reward for answers to its prompts; policy: that of the stage that trains
+    reward: RewardOrPolicy
 
     @field_validator("location")
     @classmethod
@@ -47,6 +48,7 @@ class MixtureConfig(Config):
 
     idle = (
         Idle(("skip",), {"datasets.*.source": ("file", "hub")}),
+        Idle(("validation_share",), {"datasets.*.source": ("problems",)}),
         Idle(("path",), {"datasets.*.source": ("problems", "hub")}),
         Idle(("hub_config", "hub_revision"), {"datasets.*.source": ("problems", "file")}),
     )
@@ -54,6 +56,7 @@ class MixtureConfig(Config):
     seed: Seed  # all random draws of the stage follow from it
     prompts: int = Field(ge=1, le=10**7)  # largest number of prompts that are drawn
     skip: int = Field(ge=0, le=10**7)  # training problems passed over, since SFT has seen them
+    validation_share: float = Field(ge=0, lt=1)  # share of the prompts of a file or a hub set that is held out
     path: str  # the folder of files; a dep of the stage
     datasets: list[Dataset] = Field(min_length=1)  # data sets that are mixed
 

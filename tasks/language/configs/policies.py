@@ -5,9 +5,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
+from tasks.language.configs.python_rewards import Reward, holds, is_python
+from tasks.language.configs.training import UNUSED, TrainingConfig
 
-# What a response can be paid for; tasks/language/rewards/rewards.py explains each.
-RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
+# The stages whose models are evaluated and reported.
+PolicyName = Literal["pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo"]
 
 
 def _one_counts(weights: dict[str, float]) -> dict[str, float]:
@@ -16,25 +18,39 @@ def _one_counts(weights: dict[str, float]) -> dict[str, float]:
     return weights
 
 
-RewardWeights = Annotated[dict[RewardName, Annotated[float, Field(ge=0)]], AfterValidator(_one_counts)]
+RewardWeights = Annotated[dict[Reward, Annotated[float, Field(ge=0)]], AfterValidator(_one_counts)]
 
 
 class SamplingConfig(Config):
     """What every stage that samples from its policy and judges the samples has in its section."""
 
     seed: Seed  # all random draws of the stage follow from it
+    training: TrainingConfig  # optimizer, schedule, memory
     samples: int = Field(ge=1, le=10**5)  # responses to a prompt
     temperature: float = Field(gt=0, le=100)  # temperature of sampling; 1 is the model's own distribution
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
-    # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format
+    # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format, functions of your own
     reward: RewardWeights
     reward_model_path: str  # folder of the reward model, a dep; read only where a reward asks for it
+    # file or folder of the functions in Python that the reward uses, a dep of the stage; rewards/none where it uses none
+    reward_files: str
+    reward_seconds: float = Field(gt=0, le=10**6)  # longest time that one call of a function in Python may take
+    # whether rewards read answers without `<think>...</think>` (the reward model reads all); an unclosed block is no answer
+    strip_thinking: bool
+
+    @field_validator("reward_files")
+    @classmethod
+    def _changes_are_noticed(cls, value: str, info: ValidationInfo) -> str:
+        for name, weight in info.data.get("reward", {}).items():
+            if weight and is_python(name) and not holds(value, name):
+                raise ValueError(f"expected {name.partition(':')[0]} or a folder that holds it, since reward counts it")
+        return value
 
 
 class PolicyConfig(SamplingConfig):
     """What the sections of all policies trained by reward have in common."""
 
-    idle: ClassVar[tuple[Idle, ...]] = (Idle(("evaluate_prompts",), {"evaluate_every": (0,)}),)
+    idle: ClassVar[tuple[Idle, ...]] = (*UNUSED, Idle(("evaluate_prompts",), {"evaluate_every": (0,)}))
 
     steps: int = Field(ge=1, le=10**9)  # batches of prompts that are answered and learned from
     prompts_per_step: int = Field(ge=1, le=10**6)  # prompts of a step, each with `samples` responses

@@ -32,6 +32,7 @@ class PpoConfig(PolicyConfig):
     kl_target: Annotated[float, Field(gt=0)] | None
     kl_rate: float = Field(gt=0)  # how fast the coefficient is adapted
     critic_learning_rate: float = Field(gt=0)  # learning rate of the critic
+    micro_batch: int = Field(ge=1, le=10**6)  # responses in one pass
 
     @field_validator("minibatches")
     @classmethod

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 # Model types that transformers marks as stateful (`_is_stateful`); the command line does not import transformers.
 RECURRENT = (
@@ -19,13 +20,11 @@ class PretrainedConfig(Config):
     """Which model, its sizes, and how it is trained where it starts from scratch."""
 
     idle = (
+        *UNUSED,
         Idle(("path",), {"init": ("scratch", "hub")}),
         Idle(("hub_id", "hub_revision"), {"init": ("scratch", "directory")}),
         Idle(("width", "layers", "heads", "context", "initializer_range"), {"init": ("directory", "hub")}),
-        Idle(
-            ("batch_size", "steps", "optimizer", "learning_rate", "weight_decay", "clip"),
-            {"init": ("directory", "hub")},
-        ),
+        Idle(("batch_size", "steps", "learning_rate", "clip", "training"), {"init": ("directory", "hub")}),
     )
 
     seed: Seed  # all random draws of the stage follow from it
@@ -40,11 +39,9 @@ class PretrainedConfig(Config):
     initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
     batch_size: int = Field(ge=1, le=10**6)  # rows of `context` tokens in a batch
     steps: int = Field(ge=1, le=10**9)  # optimizer steps
-    # adamw | muon: Muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
-    optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
-    weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
+    training: AccumulatingConfig  # optimizer, schedule, memory
 
     @field_validator("heads")
     @classmethod

@@ -5,14 +5,17 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Distinct, Seed
+from tasks.language.configs.policies import PolicyName
 
 
 class ReportConfig(Config):
     """Which policies are shown, in the pipeline's order, and against which one they are judged."""
 
     seed: Seed  # all random draws of the stage follow from it
-    policies: Annotated[list[str], Field(min_length=1), Distinct]  # policies in the order in which they are shown
-    baseline: str  # the policy that the others are compared with, problem by problem
+    policies: Annotated[
+        list[PolicyName], Field(min_length=1), Distinct
+    ]  # policies in the order in which they are shown; only these are trained
+    baseline: PolicyName  # the policy that the others are compared with, problem by problem
     samples: int = Field(ge=0, le=10**5)  # problems shown with every policy's answer
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for the interval of a difference
 

@@ -2,20 +2,32 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Seed
+from tasks.common.config import Config, Idle, Seed
+from tasks.language.configs.training import UNUSED, AccumulatingConfig
 
 
 class SftConfig(Config):
     """How the policy is trained, and on how many demonstrations."""
 
+    idle = (*UNUSED, Idle(("truncation",), {"max_length": (None,)}))
+
     seed: Seed  # all random draws of the stage follow from it
-    demonstrations: int = Field(ge=1, le=10**7)  # demonstrations, at most one for each training problem
+    demonstrations: int = Field(ge=1, le=10**7)  # largest number of demonstrations, taken from the start of the table
+    max_length: int | None = Field(ge=8, le=10**7)  # tokens of a row, at most; null: no limit but the model's own
+    # of a longer demonstration: right cuts off its end, left its beginning, drop leaves it out
+    truncation: Literal["right", "left", "drop"]
+    packing: bool  # put several demonstrations into a row of max_length tokens, none of which sees another
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
-    batch_size: int = Field(ge=1, le=10**6)  # demonstrations a gradient step
-    # adamw | muon: Muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
-    optimizer: Literal["adamw", "muon"]
+    batch_size: int = Field(ge=1, le=10**6)  # rows a gradient step: demonstrations, or with packing rows full of them
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
-    weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
+    training: AccumulatingConfig  # optimizer, schedule, memory
+
+    @field_validator("packing")
+    @classmethod
+    def _rows_have_a_length(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("max_length", 0) is None:
+            raise ValueError("expected a number as max_length with packing")
+        return value

@@ -62,19 +62,28 @@ def end_token(tokenizer: Tokenizer) -> int:
     return _end_token(tokenizer, tokenizer.chat_template, tokenizer.eos_token_id)
 
 
-def check_positions(model: PretrainedModel, lengths: Sequence[int], what: str, more: int = 0, why: str = "") -> None:
+def positions(model: PretrainedModel) -> int | None:
+    """How many tokens the model can read; None where its config names no limit."""
+    limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return limit
+
+
+def check_positions(
+    model: PretrainedModel, lengths: Sequence[int], what: str, more: int = 0, why: str = "", limited_by: str = ""
+) -> None:
     """DataError with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's positions.
 
     Otherwise learned positions would be read past their end, and rotary ones would go beyond what the model was trained on
     without any error.
     """
-    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    limit = positions(model)
     longest = max(lengths, default=0)
     if limit is not None and longest + more > limit:
         then = f" and {why} = {more} make {longest + more}" if more else ""
         raise DataError(
             f"{model.name_or_path}: the model has {limit} positions (config.json: max_position_embeddings), but the longest of "
             f"{what} has {longest} tokens{then}; expected at most {limit}"
+            + (f": set {limited_by}" if limited_by else "")
         )
 
 

@@ -1,7 +1,9 @@
 """A table of comparisons as batches of tokens: the one way in which stages that learn from pairs read it."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Literal, NamedTuple
 
 import pandas as pd
 import torch
@@ -11,43 +13,108 @@ from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.pairs import Pairs
 from tasks.algorithms.language.sequences import batches_per_run, shuffled
 from tasks.common import tables
+from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.data import chat
+from tasks.language.data import chat, prompts
 from tasks.language.tables.preferences import STRENGTHS
 
 STRONG = (STRENGTHS[0], STRENGTHS[-1])
+Tokens = tuple[int, ...]
+
+
+class Limit(NamedTuple):
+    """How long a prompt with a response may be, and what becomes of longer ones."""
+
+    tokens: int | None
+    truncation: Literal["right", "left", "drop"]
+
+
+UNLIMITED = Limit(None, "drop")
 
 
 class ComparisonSet:
-    """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: the sampled ones where they are known."""
+    """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: the sampled ones where they are known.
 
-    def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer) -> None:
+    `truncated` and `dropped` count the pairs that are above the limit, and were cut or left out.
+    """
+
+    def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer, limit: Limit = UNLIMITED) -> None:
         self.pad: int = tokenizer.pad_token_id
         self.asked: list[list[int]] = []  # of each prompt
         self.answers: list[list[int]] = []
         self.owner: list[int] = []  # of each answer: the prompt
         self.groups: list[list[tuple[int, int, bool]]] = []  # of each prompt: chosen, rejected, strong
+        self.truncated = self.dropped = 0
+        self.kept: list[bool] = []  # whether each row of the table, sorted by prompt, is a pair of the set
         for _, group in table.groupby("prompt_id", sort=True):
-            self.asked.append(chat.encode_prompt(tokenizer, group["prompt"].iloc[0]))
-            known: dict[tuple[int, ...], int] = {}
-            pairs = []
-            for row in tables.records(group):
-                sides = []
-                for side in ("chosen", "rejected"):
-                    response = _tokens(row, side, tokenizer)
-                    if response not in known:
-                        known[response] = len(self.answers)
-                        self.owner.append(len(self.asked) - 1)
-                        self.answers.append(list(response))
-                    sides.append(known[response])
-                pairs.append((sides[0], sides[1], row["strength"] in STRONG))
-            self.groups.append(pairs)
+            rows = tables.records(group)
+            asked = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
+            sides = [(_tokens(row, "chosen", tokenizer), _tokens(row, "rejected", tokenizer)) for row in rows]
+            asked, fitting = self._fitted(asked, sides, limit)
+            self._add(
+                asked, [pair and (*pair, row["strength"] in STRONG) for pair, row in zip(fitting, rows, strict=True)]
+            )
+        if not self.groups:
+            raise DataError(f"no pair is left: all {len(table)} have more tokens than max_length = {limit.tokens}")
 
-    def check_positions(self, model: PretrainedModel) -> None:
+    def _fitted(
+        self, asked: list[int], sides: list[tuple[Tokens, Tokens]], limit: Limit
+    ) -> tuple[list[int], list[tuple[Tokens, Tokens] | None]]:
+        """The prompt and the pairs of its responses within the limit; None for a pair that is left out."""
+        if limit.tokens is None:
+            return asked, [*sides]
+        long = [len(asked) + max(map(len, pair)) > limit.tokens for pair in sides]
+        fitting: list[tuple[Tokens, Tokens] | None] = [*sides]
+        if limit.truncation == "right":
+            room = limit.tokens - len(asked)
+            fitting = (
+                [(chosen[:room], rejected[:room]) for chosen, rejected in sides] if room > 0 else [None] * len(sides)
+            )
+            fitting = [pair if pair and pair[0] != pair[1] else None for pair in fitting]
+        elif limit.truncation == "left":
+            fitting = [pair if max(map(len, pair)) < limit.tokens else None for pair in sides]
+            longest = max((len(side) for pair in fitting if pair for side in pair), default=0)
+            asked = asked[-(limit.tokens - longest) :]
+        else:
+            fitting = [None if over else pair for over, pair in zip(long, sides, strict=True)]
+        self.dropped += fitting.count(None)
+        self.truncated += sum(over and pair is not None for over, pair in zip(long, fitting, strict=True))
+        return asked, fitting
+
+    def _add(self, asked: list[int], rows: Sequence[tuple[Tokens, Tokens, bool] | None]) -> None:
+        self.kept += [row is not None for row in rows]
+        if not any(self.kept[len(self.kept) - len(rows) :]):
+            return
+        self.asked.append(asked)
+        known: dict[Tokens, int] = {}
+        pairs = []
+        for row in rows:
+            if row is None:
+                continue
+            *sides, strong = row
+            for response in sides:
+                if response not in known:
+                    known[response] = len(self.answers)
+                    self.owner.append(len(self.asked) - 1)
+                    self.answers.append(list(response))
+            pairs.append((known[row[0]], known[row[1]], strong))
+        self.groups.append(pairs)
+
+    def check_positions(self, model: PretrainedModel, limited_by: str = "") -> None:
         """DataError with one line where a prompt with one of its responses is longer than the model can read."""
         lengths = [len(self.asked[owner]) + len(answer) for owner, answer in zip(self.owner, self.answers, strict=True)]
-        chat.check_positions(model, lengths, "the prompts with their responses")
+        chat.check_positions(model, lengths, "the prompts with their responses", limited_by=limited_by)
+
+    def say_cuts(self, stage: str, limit: Limit) -> None:
+        """One line on standard error where pairs were above the limit."""
+        if self.truncated or self.dropped:
+            print(
+                f"{stage}: of {len(self.kept)} pairs {self.truncated} were cut off at {stage}.max_length = {limit.tokens}, and "
+                f"{self.dropped} left out",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def steps(self, prompts_per_batch: int, epochs: int) -> int:
         """How many batches `batches` gives."""
@@ -89,6 +156,6 @@ class ComparisonSet:
         )
 
 
-def _tokens(row: Record, side: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+def _tokens(row: Record, side: str, tokenizer: Tokenizer) -> Tokens:
     sampled = row.get(f"{side}_tokens")
     return tuple(chat.encode_response(tokenizer, row[side], row[f"{side}_ended"]) if sampled is None else sampled)

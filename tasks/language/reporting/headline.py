@@ -6,13 +6,15 @@ Greedy accuracy has no temperature; the other accuracy is taken at each policy's
 from collections.abc import Callable, Iterator
 
 from tasks.language.reporting.differences import Difference
-from tasks.language.reporting.scoreboard import BEST, Results, at, gain, means, spoken, text
+from tasks.language.reporting.scoreboard import BEST, Results, at, gain, interval, means, spoken, text
 
 VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired 95 % interval: above 0, around it, below
 
 
 def headline(results: Results) -> list[str]:
     """Whole sentences, the most important first."""
+    if not results.answered:
+        return list(_unanswered(results))
     return [*_start(results), *_later(results), *_untrained(results), *_owed(results)]
 
 
@@ -29,6 +31,40 @@ def edges(results: Results) -> list[str]:
         if len(set(candidates)) > 1 and temperature in ends:
             named.setdefault(f"{ends[temperature]}, {temperature:g}", []).append(policy)
     return [f"the {end}, for {', '.join(policies)}" for end, policies in named.items()]
+
+
+def _unanswered(results: Results) -> Iterator[str]:
+    """What changed where no right answers are known: likelihoods, preferences, lengths."""
+    base = results.judged[results.baseline]
+    if "reference_loss" in base:
+        yield (
+            f"The reference responses cost {results.baseline} {text('reference_loss', base['reference_loss'])} nats a token"
+            + _then(results, "reference_loss", "+.2f")
+        )
+    for policy in results.later:
+        found = results.judged[policy]
+        parts = []
+        if won := found.get("win_rate_greedy"):
+            parts.append(
+                f"its greedy answers win {text('win_rate', won)} ({interval('win_rate', won)}) of the comparisons with {results.baseline}'s"
+            )
+        if told := found.get("pair_accuracy"):
+            parts.append(
+                f"it tells {text('pair_accuracy', told)} ({interval('pair_accuracy', told)}) of the held-out pairs apart"
+            )
+        if parts:
+            yield f"{policy}: {', and '.join(parts)}."
+    yield (
+        f"{results.baseline}'s greedy answers have {text('length', base['length_greedy'])} tokens"
+        + _then(results, "length_greedy", "+.1f")
+    )
+
+
+def _then(results: Results, metric: str, form: str) -> str:
+    """The rest of a sentence on the baseline: what later policies did to the metric."""
+    if not results.later:
+        return "."
+    return f"; this was {_groups(results, metric, lambda policy, change: f'{policy} ({change.estimate.mean:{form}})')}."
 
 
 def _start(results: Results) -> Iterator[str]:
@@ -67,6 +103,8 @@ def _later(results: Results) -> Iterator[str]:
         )
     else:
         yield "Sampled at a temperature, none of them has a higher accuracy on validation problems than greedily."
+    if "rubric_greedy" not in base:
+        return
     points = text("rubric", base["rubric_greedy"])
     yield f"Over its {points} of 10 points, the rubric score of greedy answers was {_groups(results, 'rubric_greedy', plain)}."
 

@@ -25,8 +25,9 @@ STRATA: dict[str, Callable[[str], bool]] = {"steps": shows_steps}
 SHARES = (*ANSWERS, "ended", *STRATA)  # of answers; the others are means of numbers
 NUMBERS = ("rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
 BEST = "tbest"
+RIGHT_ANSWER = object()  # whatever its form
 RIGHT = {  # of an answer
-    "strict": "is right by the line `#### N` at its end",
+    "strict": "is right by the line `#### N` at its end (or, if the reference is no number, is marked and right)",
     "lenient": "is right, whatever its form",
 }
 MEANS = {  # of answers
@@ -54,6 +55,7 @@ METRICS = {
     },
     **{f"{name}_sampled_T": f"Of the sampled answers, the {mean}." for name, mean in MEANS.items()},
     "kl_sampled_T": "The mean log-ratio of a sampled answer to the reference, both at T: an estimate of the KL divergence in nats (k1).",
+    "reference_loss": "The mean negative log-likelihood a token of the problems' reference responses, in nats; lower is better. Measured where no answers are known.",
     "strict_with_steps_T": f"Of the sampled answers that show a worked step, the share that {RIGHT['strict']}.",
     "strict_without_steps_T": f"Of the sampled answers that show no worked step, the share that {RIGHT['strict']}.",
     "ranking_sampled_T": "The share of the pairs of a problem's answers with different rubric points that the reward model orders as the rubric does.",
@@ -82,7 +84,7 @@ def per_problem(
         sampled = generations[generations["temperature"] == temperature]
         if temperature == 0:
             draws = range(generations["sample"].max() + 1)
-            sampled = pd.concat([sampled.assign(sample=draw) for draw in draws]).drop(columns="kl")
+            sampled = pd.concat([sampled.assign(sample=draw) for draw in draws]).drop(columns="kl", errors="ignore")
         values |= {f"{name}_{how}": column for name, column in _sampled(sampled, references, pass_at)}
     return pd.DataFrame(values).sort_index()
 
@@ -95,27 +97,37 @@ def _sampled(
     k = int(problems.size().iloc[0])
     means = problems[[name for name in (*SHARES, *NUMBERS) if name in sampled]].mean()
     for name, find in ANSWERS.items():
+        if name not in sampled:
+            continue
         correct = problems[name].sum()
         yield f"{name}_mean_at_{k}", means[name]
         for at in pass_at:
             yield f"{name}_pass_at_{at}", pd.Series(estimates.pass_at_k(correct, k, at), correct.index)
-        yield f"{name}_majority_at_{k}", _majorities(problems["response"], references, find)
+        yield f"{name}_majority_at_{k}", _majorities(problems[["response", name]], references, find)
         if "reward" in sampled:
             yield f"{name}_best_of_{k}", _best_of(sampled, name)
-    for name in means.columns.drop(list(ANSWERS)):
+    for name in means.columns.drop(list(ANSWERS), errors="ignore"):
         yield f"{name}_sampled", means[name]
 
 
 def _majorities(
-    responses: Iterable[tuple[object, Iterable[str]]], references: Mapping[str, str], find: Callable[[str], str | None]
+    answered: Iterable[tuple[object, pd.DataFrame]], references: Mapping[str, str], find: Callable[[str], str | None]
 ) -> pd.Series:
+    """Whether the commonest answer is right, for each problem: numbers are one answer if they are equal, others if their texts are."""
+
     def value(answer: str | None) -> Fraction | None:
         return None if answer is None else parse_number(answer.rstrip("%"))
 
-    found = {
-        str(problem_id): estimates.majority([value(find(text)) for text in texts], value(references[str(problem_id)]))
-        for problem_id, texts in responses
-    }
+    found = {}
+    for problem_id, drawn in answered:
+        reference, texts = references[str(problem_id)], drawn["response"]
+        if answers.same_number(reference, reference):
+            found[str(problem_id)] = estimates.majority([value(find(text)) for text in texts], value(reference))
+        else:
+            marked = [mark.text if (mark := answers.marked(text)) else None for text in texts]
+            right = {text for text, correct in zip(marked, drawn.iloc[:, 1], strict=True) if correct and text}
+            votes = [RIGHT_ANSWER if text in right else text for text in marked]
+            found[str(problem_id)] = estimates.majority(votes, RIGHT_ANSWER)
     return pd.Series(found)
 
 
@@ -168,7 +180,7 @@ def ranking(
     Pairs of equal points and of equal texts are left out.
     """
     result, columns = {}, ("reward", "rubric", "response")
-    for how, temperature in temperatures.items() if "reward" in generations else ():
+    for how, temperature in temperatures.items() if {"reward", "rubric"} <= {*generations} else ():
         problems = generations[generations["temperature"] == temperature].groupby("problem_id")
         found = [pairs_ordered_rightly(*(one[name].tolist() for name in columns)) for _, one in problems]
         for kind, pairs in (("ranking", "all"), ("ranking_with_steps", "both_show_steps")):

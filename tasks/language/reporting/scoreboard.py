@@ -35,9 +35,14 @@ MEANING = {
     "kl": "nats an answer by which the policy has moved from the reference, both at that temperature (k1 estimate)",
     "length": "tokens of an answer, the end token included",
     "ended": "answers closed by the end token within the length limit",
+    "reference_loss": "nats a token that the reference responses cost the policy, a mean over problems; lower is better",
+    "pair_accuracy": "held-out pairs whose preferred response gained more log-probability over the reference policy than the other; 50 % for the reference itself",
+    "pair_likelihood": "held-out pairs whose preferred response has the higher log-probability a token",
 }
 ACCURACIES = ("strict", "lenient")
-SHARES = (*ACCURACIES, "ended", "steps", "win_rate", "ranking", "ranking_with_steps")  # shown in percent
+OF_PAIRS = ("pair_accuracy", "pair_likelihood")
+SHARES = (*ACCURACIES, "ended", "steps", "win_rate", "ranking", "ranking_with_steps", *OF_PAIRS)  # shown in percent
+KINDS = ("steps",)  # of answers; told only where answers are right or wrong
 OTHERS = (
     "rubric",
     "correctness",
@@ -86,10 +91,15 @@ class Results:
         """Every metric of any policy."""
         return list(dict.fromkeys(name for metrics in self.judged.values() for name in metrics))
 
+    @property
+    def answered(self) -> bool:
+        """Whether right answers are known, to the test problems and to those by which each policy's best temperature was chosen."""
+        return all("strict_greedy" in found and name in self.best for name, found in self.judged.items())
+
     @cached_property
     def temperatures(self) -> list[str]:
         """The temperatures that were sampled at, as metrics name them; the policies' best ones last."""
-        return [temperature(name) for name in self.metrics if name.startswith("strict_mean_at_")]
+        return [temperature(name) for name in self.metrics if name.startswith("length_sampled_")]
 
     @property
     def hottest(self) -> str:
@@ -128,6 +138,8 @@ def at(temperature: float) -> str:
 def label(metric: str) -> str:
     """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric, greedy`."""
     how, brief = temperature(metric), short(metric)
+    if metric in MEANING:
+        return brief
     if how == "greedy":
         return brief if brief == "greedy" else f"{brief}, greedy"
     return f"{brief} at {spoken(how)}"
@@ -144,7 +156,7 @@ def short(metric: str) -> str:
 
 def kind_of(metric: str) -> str:
     """The key of MEANING that explains a metric."""
-    return next(kind for kind in MEANING if metric.startswith(f"{kind}_"))
+    return metric if metric in MEANING else next(kind for kind in MEANING if metric.startswith(f"{kind}_"))
 
 
 def tables(results: Results) -> list[Table]:
@@ -160,9 +172,28 @@ def tables(results: Results) -> list[Table]:
     for how in ("greedy", *results.temperatures):
         wanted = [f"{kind}_{how}" if how == "greedy" else f"{kind}_sampled_{how}" for kind in OTHERS]
         title = "Greedy answers" if how == "greedy" else f"Answers sampled at {_of(how)}"
-        plain[title] = [name for name in wanted if name in names]
+        plain[title] = [name for name in wanted if name in names and (results.answered or kind_of(name) not in KINDS)]
     found = [_table(title, metrics, results) for title, metrics in plain.items() if metrics]
-    return [glance(results), *by_strata(results), *found]
+    return [glance(results) if results.answered else unanswered(results), *by_strata(results), *found]
+
+
+def meaning(results: Results) -> dict[str, str]:
+    """What the words of the tables mean, without those of numbers that were not measured."""
+    of_accuracy = ("best temperature", "change", "gained, lost", "pass", "majority", "best of")
+    by = "the rubric" if any(name.startswith("rubric_") for name in results.metrics) else "the reward model"
+    shown = {kind_of(name) for name in results.metrics} | {"greedy", "sampled"}
+    shown -= set() if results.answered else {*KINDS}
+    shown |= {*of_accuracy} if results.answered else {"change"}
+    return {name: text.replace("the rubric;", f"{by};") for name, text in MEANING.items() if name in shown}
+
+
+def unanswered(results: Results) -> Table:
+    """What can be said where no right answers are known, each number marked where its change is beyond chance."""
+    kinds = [f"{kind}_sampled_{results.hottest}" for kind in ("win_rate", "reward", "kl", "length")]
+    wanted = ["reference_loss", *OF_PAIRS, "win_rate_greedy", "reward_greedy", "length_greedy", "ended_greedy", *kinds]
+    shown = [name for name in wanted if name in results.metrics]
+    rows = [(policy, [_marked(results, policy, name) for name in shown]) for policy in results.judged]
+    return Table("At a glance", [label(name) for name in shown], rows)
 
 
 def _of(how: str) -> str:

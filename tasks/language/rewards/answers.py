@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tasks.language.rewards.equations import numbers, parse_number
 
+THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 ANSWER_LINE = re.compile(r"^####[ \t]*(.*)$", re.MULTILINE)
 BOX = "\\boxed{"
 
@@ -75,3 +76,15 @@ def strict_answer(response: str) -> str | None:
     if last is None or numbers(last[1].strip()) != [last[1].strip()]:
         return None
     return last[1].strip()
+
+
+def without_thinking(response: str) -> str:
+    """The response without its blocks `<think>...</think>`; empty where one is not closed, for then there is no answer yet.
+
+    Where the chat template has opened the block in the prompt, the response begins within it, and ends it by `</think>`.
+    """
+    before, closed, after = response.partition("</think>")
+    if closed and "<think>" not in before:
+        response = after
+    left = THINKING.sub("", response)
+    return "" if "<think>" in left else left.strip()

@@ -60,6 +60,11 @@ def parse_number(text: str) -> Fraction:
     return Fraction(plain[:-1]) / 100 if plain.endswith("%") else Fraction(plain)
 
 
+def number_of(text: str) -> Fraction | None:
+    """The number that the whole text is; None where it is anything else, as LaTeX, a letter or an empty text are."""
+    return parse_number(text) if numbers(text.strip()) == [text.strip()] else None
+
+
 def numbers(text: str) -> list[str]:
     """Every number in `text` as written, in order."""
     return NUMBER.findall(text)

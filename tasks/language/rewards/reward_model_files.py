@@ -14,24 +14,24 @@ from tasks.common import model_files, models
 from tasks.common.errors import DataError
 
 
-def load(path: Path) -> PretrainedModel:
-    """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; fp32, evaluation mode."""
+def load(path: Path, dtype: str = "float32") -> PretrainedModel:
+    """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; in evaluation mode."""
     config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     beta = getattr(config, BETA, None)
     if beta is None:
-        return load_classifier(path)
+        return load_classifier(path, dtype=dtype)
     if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
         raise DataError(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
-    model: PretrainedModel = model_files.load(AutoModelForCausalLM, path)
+    model: PretrainedModel = model_files.load(AutoModelForCausalLM, path, dtype=dtype)
     return models.placed(model)
 
 
-def load_classifier(path: Path, new: Collection[str] = ()) -> PretrainedClassifier:
-    """A sequence classifier with one output, in fp32, in evaluation mode; DataError with one line if it has no head `score`.
+def load_classifier(path: Path, new: Collection[str] = (), dtype: str = "float32") -> PretrainedClassifier:
+    """A sequence classifier with one output, in evaluation mode; DataError with one line if it has no head `score`.
 
     `new` are weights that the folder's model may lack.
     """
-    model: PretrainedClassifier = model_files.load(_classifier(path), path, new, num_labels=1)
+    model: PretrainedClassifier = model_files.load(_classifier(path), path, new, num_labels=1, dtype=dtype)
     if not hasattr(model, "score"):
         raise DataError(
             f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head `score` on its last "

@@ -1,26 +1,32 @@
 """Rewards of a response, and their weighted sum: what a policy is trained for.
 
-`verifiable` (1 where the final answer is the reference's) and `reward_model` (the trained one's score) are found for many
-responses at once; each of the others is a function of one response, named in REWARDS.
+`verifiable` (1 where the final answer is the reference's), `reward_model` (the trained one's score) and functions of the user's
+(`rewards/FILE.py:NAME`) are found for many responses at once; each of the others is a function of one response, named in
+REWARDS.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-from tasks.language.configs.policies import RewardName
-from tasks.language.rewards import answers, rubric
+from tasks.common.errors import DataError
+from tasks.language.configs.python_rewards import RewardName, is_python
+from tasks.language.rewards import answers, python_functions, rubric
+from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.verifier import Verifier
 
 METRICS = {  # of a step's samples
-    "verifiable": "The share of the samples whose final answer is the reference's, from 0 to 1.",
+    "verifiable": "The share of the samples whose final answer is the reference's, from 0 to 1; where no reference is known, none is.",
     "format": "The share of the samples that end with a `#### N` line, whatever N is, from 0 to 1.",
     "rubric": "The mean rubric points of the samples over ten, from 0 to 1; computed where the rubric counts.",
     "reward_model": "The reward model's mean score of the samples; computed where it counts.",
+    **python_functions.METRICS,
 }
+NONE, FAILED = "/none", "/failed"  # what is logged of a function besides its mean
+TAKEN = ("prompts", "responses", "completions")  # names under which a function gets something else than a column
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class Answered:
     answer: str  # the reference's final answer
     response: str
     ended: bool  # it closed itself, rather than being cut off
+    columns: Mapping[str, Any] = field(default_factory=dict)  # what else the data set says of the problem
 
 
 def rubric_reward(one: Answered) -> float:
@@ -45,23 +52,31 @@ def format_reward(one: Answered) -> float:
 
 
 REWARDS: Mapping[RewardName, Callable[[Answered], float]] = {"format": format_reward, "rubric": rubric_reward}
-Weights = Mapping[RewardName, float]  # how much each reward counts in the sum; one without a weight is at most logged
+Weights = Mapping[str, float]  # by name, how much each reward counts in the sum; one without a weight is at most logged
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """The weighted sums (N,) and, by name, the values (N,) of each part that was computed."""
+    """The weighted sums (N,) and, by name, the values (N,) of each part that was computed.
+
+    A function of the user's has two parts: its values, nan where it has none, and, after its name and FAILED, 1 where it failed.
+    """
 
     total: Tensor
     parts: dict[str, Tensor]
 
 
 def rewards(
-    answered: Sequence[Answered], weights: Weights, verifier: Verifier, model_scores: Tensor | None = None
+    answered: Sequence[Answered],
+    weights: Weights,
+    verifier: Verifier,
+    model_scores: Tensor | None = None,
+    functions: Mapping[str, PythonFunction] | None = None,
 ) -> Rewards:
-    """Judge N responses; `model_scores` (N,) are the reward model's, needed where it has a weight.
+    """Judge N responses; `model_scores` (N,) are the reward model's, needed where it has a weight, as is each of `functions`.
 
-    A sum is nan where a part that counts is nan: a reference answer that cannot be read is neither right nor wrong.
+    A sum is nan where a part that counts is nan: a reference answer that cannot be read is neither right nor wrong. A function
+    that has no reward for a response adds nothing to its sum.
     """
     golds, responses = [one.answer for one in answered], [one.response for one in answered]
     parts: dict[str, Tensor] = {
@@ -82,4 +97,38 @@ def rewards(
     for name in get_args(RewardName):  # in one order, whatever the order of the weights
         if weights.get(name):  # 0 * nan is nan
             total = total + weights[name] * parts[name]
+    for name in sorted(name for name in weights if is_python(name) and weights[name]):
+        found = (functions or {})[name](*_given(answered))
+        parts[name], parts[name + FAILED] = torch.tensor(found.values), torch.tensor(found.failed).float()
+        total = total + weights[name] * parts[name].nan_to_num(0.0)
     return Rewards(total, parts)
+
+
+def _given(answered: Sequence[Answered]) -> tuple[list[str], list[str], dict[str, list[Any]]]:
+    """Prompts, responses and columns as a function of the user's gets them; a column that a prompt lacks is None."""
+    names = sorted({name for one in answered for name in one.columns} - {"question", "solution", "answer"})
+    if taken := [name for name in names if name in TAKEN]:
+        raise DataError(
+            f"prompts: a column is called {taken[0]}; expected another name, since rewards get the {taken[0]} so"
+        )
+    columns: dict[str, list[Any]] = {
+        "solution": [one.solution for one in answered],
+        "answer": [one.answer for one in answered],
+        **{name: [one.columns.get(name) for one in answered] for name in names},
+    }
+    return [one.question for one in answered], [one.response for one in answered], columns
+
+
+def means(parts: Mapping[str, Tensor]) -> dict[str, float]:
+    """What is logged of each part (METRICS, after `rewards/`), all of them numbers."""
+    found = {}
+    for name, values in parts.items():
+        if is_python(name):
+            known = values[~values.isnan()]
+            found[name] = known.mean().item() if len(known) else 0.0
+            found[name + NONE] = values.isnan().float().mean().item()
+        elif name.endswith(FAILED):
+            found[name] = values.nan_to_num(0.0).mean().item()
+        else:
+            found[f"rewards/{name}"] = values.mean().item()
+    return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tasks.language.rewards import worked_steps
 from tasks.language.rewards.answers import final_answer, same_number, strict_answer
-from tasks.language.rewards.equations import NOTE, Equation, equations, numbers, parse_number
+from tasks.language.rewards.equations import NOTE, Equation, equations, number_of, numbers, parse_number
 from tasks.language.rewards.worked_steps import Work
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -57,7 +57,7 @@ def _correctness(final: str | None, right: bool, answer: str, work: Work) -> tup
     if right:
         return 5, f"final answer {final} is right"
     given = f"final answer {final} instead of {answer}" if final is not None else "no final answer"
-    if parse_number(answer) in work.reached and work.right * 2 >= 1:
+    if number_of(answer) in work.reached and work.right * 2 >= 1:
         return 3, f"{given}, though a step reaches {answer}"
     if work.right * 2 >= 1:
         return 2, f"{given}; at least half of the steps are right"

@@ -114,11 +114,11 @@ class Verifier:
                 worker.close()
 
     def __call__(self, golds: Sequence[str], responses: Sequence[str]) -> list[float]:
-        """For each response 1.0 where its answer is the reference's, else 0.0; nan where the reference cannot be read."""
+        """For each response 1.0 where its answer is the reference's, else 0.0; nan where the reference is absent or cannot be read."""
         found: dict[tuple[str, str], float] = {}
         hard = []
         for pair in dict.fromkeys(zip(golds, responses, strict=True)):  # a group's responses often agree
-            quick = verify_number(*pair)
+            quick = verify_number(*pair) if pair[0] else math.nan
             if quick is None:
                 hard.append(pair)
             else:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from tasks.language.rewards.equations import Equation, distinct, equations, numbers, parse_number
+from tasks.language.rewards.equations import Equation, distinct, equations, number_of, numbers, parse_number
 
 Shape = tuple[tuple[str, ...], tuple[Fraction | None, ...]]
 
@@ -64,7 +64,7 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> W
     steps = distinct(steps)
     reached = frozenset(step.result for step in right)
     used = {operand for step in right for operand in step.operands}
-    if parse_number(answer) in reached and known.leaves <= used:
+    if number_of(answer) in reached and known.leaves <= used:
         share = Fraction(len(right), len(steps))
         return Work(len(steps), share, share, reached)
     found = sum(step.result in reached for step in known.steps)

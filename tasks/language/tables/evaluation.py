@@ -10,7 +10,9 @@ from tasks.common.tables import Table
 class Generations(Table):
     """A policy's answers to test problems with every score: one greedy answer (temperature 0), samples at the others.
 
-    `steps` is a stratum, a kind of answer (tasks/language/reporting/measures.py). Without a reward model there is no `reward`.
+    `steps` is a stratum, a kind of answer (tasks/language/reporting/measures.py). What cannot be measured has no column:
+    without right answers `strict` and `lenient`, without GSM8K's form the rubric's points, without a reward model `reward`, and
+    without a reference `kl`.
     """
 
     problem_id: Series[str]
@@ -20,14 +22,14 @@ class Generations(Table):
     length: Series[int] = pa.Field(ge=1)
     ended: Series[bool]
     steps: Series[bool]
-    strict: Series[bool]
-    lenient: Series[bool]
-    correctness: Series[int] = pa.Field(ge=0, le=5)
-    reasoning: Series[int] = pa.Field(ge=0, le=3)
-    clarity: Series[int] = pa.Field(ge=0, le=2)
-    rubric: Series[int] = pa.Field(ge=0, le=10)
+    strict: Series[bool] | None
+    lenient: Series[bool] | None
+    correctness: Series[int] | None = pa.Field(ge=0, le=5)
+    reasoning: Series[int] | None = pa.Field(ge=0, le=3)
+    clarity: Series[int] | None = pa.Field(ge=0, le=2)
+    rubric: Series[int] | None = pa.Field(ge=0, le=10)
     reward: Series[float] | None
-    kl: Series[float]
+    kl: Series[float] | None
 
     @pa.dataframe_check(error="a problem's samples at a temperature are numbered once each")
     def samples_unique(cls, frame: pd.DataFrame) -> pd.Series:

@@ -39,7 +39,8 @@ class Comparisons(Table):
     """Pairs of responses to one prompt, with the preferred one named: what reward models and DPO learn from.
 
     Responses that a model sampled have their tokens too, the end token included where it was sampled. These are trained on,
-    since their text is not always tokenized back to them. Texts that people wrote have none.
+    since their text is not always tokenized back to them. Texts that people wrote have none. `history` has the turns before the
+    prompt as JSON, and is there where some prompt has any; the scores are there where somebody gave them.
     """
 
     comparison_id: Series[str] = pa.Field(unique=True)
@@ -49,11 +50,17 @@ class Comparisons(Table):
     rejected: Series[str]
     chosen_ended: Series[bool]
     rejected_ended: Series[bool]
-    chosen_score: Series[int] = pa.Field(ge=0, le=10)
-    rejected_score: Series[int] = pa.Field(ge=0, le=10)
+    history: Series[str] | None
+    chosen_score: Series[float] | None
+    rejected_score: Series[float] | None
     strength: Series[str] = pa.Field(isin=STRENGTHS)
     chosen_tokens: Series[object] | None
     rejected_tokens: Series[object] | None
+
+    @pa.dataframe_check(error="scores of both responses, or of neither")
+    def scores_of_both(cls, frame: pd.DataFrame) -> bool:
+        """Both columns or none."""
+        return ("chosen_score" in frame) == ("rejected_score" in frame)
 
     @pa.dataframe_check(error="a list of token ids for both responses, or for neither")
     def tokens_of_both(cls, frame: pd.DataFrame) -> pd.Series:

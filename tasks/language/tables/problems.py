@@ -1,4 +1,6 @@
-"""Problems that are asked, demonstrations of their solutions, and prompts with the way they are judged."""
+"""Problems that are asked, demonstrations that SFT imitates, and prompts with the way they are judged."""
+
+import json
 
 import pandas as pd
 import pandera.pandas as pa
@@ -6,39 +8,82 @@ from pandera.typing import Series
 
 from tasks.common.tables import Table
 
-NUMBER = r"^-?\d+(\.\d+)?$"
+TURN = {"role", "content"}
 
 
-class Problems(Table):
-    """Word problems in GSM8K's form: worked steps, then a last line `#### N`."""
+def _object(text: object) -> bool:
+    try:
+        return text == "" or isinstance(json.loads(str(text)), dict)
+    except ValueError:
+        return False
+
+
+def _messages(text: object) -> bool:
+    """Whether a text is JSON of messages with role and content, or empty."""
+    try:
+        found = json.loads(str(text)) if text else []
+    except ValueError:
+        return False
+    return isinstance(found, list) and all(isinstance(one, dict) and one.keys() >= TURN for one in found)
+
+
+class Asked(Table):
+    """What is asked, and what is known of the right answer.
+
+    `history` has the turns before the question as JSON, a system prompt first; `columns` the other columns of the row that it
+    was read from, a JSON object. Both are there only where some row has something in them.
+    """
+
+    question: Series[str] = pa.Field(str_length={"min_value": 1})
+    solution: Series[str]  # a reference response; empty: none is known
+    answer: Series[str]  # its final answer: a number, LaTeX, a letter; empty: none is known
+    history: Series[str] | None
+    columns: Series[str] | None
+
+    @pa.dataframe_check(error="a solution's last line '#### ..' names the answer")
+    def answer_ends_solution(cls, frame: pd.DataFrame) -> pd.Series:
+        """In GSM8K's form the answer column and the solution's last line agree."""
+        last = frame["solution"].str.rsplit("\n", n=1).str[-1]
+        return ~last.str.startswith("#### ") | (last == "#### " + frame["answer"])
+
+    @pa.dataframe_check(error="history is JSON of messages, columns a JSON object, each or empty")
+    def json_is_read(cls, frame: pd.DataFrame) -> pd.Series:
+        """Both can be read."""
+        good = pd.Series(True, index=frame.index)
+        for name, check in (("history", _messages), ("columns", _object)):
+            if name in frame:
+                good &= frame[name].map(check).astype(bool)
+        return good
+
+
+class Problems(Asked):
+    """Problems: GSM8K's form has worked steps, then a last line `#### N`."""
 
     problem_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
-    question: Series[str] = pa.Field(str_length={"min_value": 1})
-    solution: Series[str] = pa.Field(str_length={"min_value": 1})
-    answer: Series[str] = pa.Field(str_matches=NUMBER)
     steps: Series[int] = pa.Field(ge=0)
-
-    @pa.dataframe_check(error="the solution ends with '#### ' and the answer")
-    def answer_ends_solution(cls, frame: pd.DataFrame) -> pd.Series:
-        """The answer column and the solution's last line agree."""
-        last = frame["solution"].str.rsplit("\n", n=1).str[-1]
-        return last == "#### " + frame["answer"]
 
 
 class Demonstrations(Table):
-    """What SFT imitates: a prompt and the response someone gave to it, good or not."""
+    """What SFT imitates: conversations, of which the assistant's turns are learned, or plain texts, of which every token is.
 
-    problem_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
-    prompt: Series[str] = pa.Field(str_length={"min_value": 1})
-    response: Series[str] = pa.Field(str_length={"min_value": 1})
+    `messages` is JSON of messages with role and content; one of `messages` and `text` is empty.
+    """
+
+    demonstration_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
+    messages: Series[str]
+    text: Series[str]
+
+    @pa.dataframe_check(error="messages with a turn of the assistant, or a text, and not both")
+    def one_of_both(cls, frame: pd.DataFrame) -> pd.Series:
+        """Each row has something to learn from."""
+        read = frame["messages"].map(_messages).astype(bool)
+        answered = frame["messages"].str.contains('"role": "assistant"', regex=False)
+        return read & (answered ^ (frame["text"] != "")) & ((frame["messages"] == "") ^ (frame["text"] == ""))
 
 
-class Prompts(Table):
-    """What policies are trained on by reward: problems of one or more data sets, each with how it is judged."""
+class Prompts(Asked):
+    """What policies are trained on by reward: prompts of one or more data sets, each with how it is judged."""
 
     prompt_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
-    dataset: Series[str] = pa.Field(str_length={"min_value": 1})
-    question: Series[str] = pa.Field(str_length={"min_value": 1})
-    solution: Series[str] = pa.Field(str_length={"min_value": 1})
-    answer: Series[str] = pa.Field(str_matches=NUMBER)
+    dataset: Series[str]  # empty for validation problems
     reward: Series[str] = pa.Field(str_length={"min_value": 1})  # policy: the reward of the stage that trains

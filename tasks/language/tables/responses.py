@@ -13,6 +13,7 @@ class Responses(Table):
     prompt_id: Series[str]
     sample: Series[int] = pa.Field(ge=0)
     prompt: Series[str]
+    history: Series[str] | None  # the turns before the prompt as JSON, where some prompt has any
     response: Series[str]
     tokens: Series[object]
     logps: Series[object]

@@ -13,6 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.rollouts import sample
+from tasks.algorithms.language.sequences import pack
 from tasks.common.errors import DataError
 
 WANTED = "expected an attention model, whose key-value cache has a place for each token of a row"
@@ -59,3 +60,22 @@ def check_model(name: str, model: PretrainedModel) -> None:
                 f"{name}: model type {model.config.model_type}: an answer has other probabilities behind a prompt that it "
                 f"shares than alone; {WANTED}"
             )
+
+
+@torch.no_grad()
+def check_packing(name: str, model: PretrainedModel, room: int | None) -> None:
+    """DataError with one line where a document behind another one in a row has other logits than alone."""
+    window = getattr(model.config.get_text_config(), "sliding_window", None)
+    if isinstance(window, int) and room is not None and window < room:
+        raise DataError(
+            f"{name}: the model attends to {window} tokens at most (config.json: sliding_window), which rows of {room} packed "
+            f"tokens would not keep to; expected sft.packing false, or sft.max_length at most {window}"
+        )
+    first, second = ([5, 6, 7], [True] * 3), ([8, 9, 5, 6], [True] * 4)
+    both = model(**pack([[first, second]], pad=0).on(model).inputs(), use_cache=False).logits[0, len(first[0]) :]
+    alone = model(**pack([[second]], pad=0).on(model).inputs(), use_cache=False).logits[0]
+    if (both.log_softmax(-1) - alone.log_softmax(-1)).abs().max() > NEAR:
+        raise DataError(
+            f"{name}: model type {model.config.model_type}: a document has other probabilities behind another one in a row than "
+            "alone; expected sft.packing false"
+        )

@@ -3,8 +3,9 @@
 Every draw follows from the seed and the step's number alone, so that a training that was killed goes on with the same ones.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -21,10 +22,14 @@ from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.policies import RewardName, SamplingConfig
-from tasks.language.data import chat
+from tasks.language.configs.policies import SamplingConfig
+from tasks.language.configs.python_rewards import RewardName, is_python
+from tasks.language.data import chat, prompts
 from tasks.language.rewards import reward_model_files, rewards
+from tasks.language.rewards.answers import without_thinking
+from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.verifier import Verifier
+from tasks.language.training.trained_model import frozen_dtype
 
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
 SEEDS = 2**43  # with what sampling adds, a larger number might be no seed for torch
@@ -41,19 +46,38 @@ class Judge:
         scorer: PretrainedModel | None,
         tokenizer: Tokenizer,
         verifier: Verifier,
+        functions: Mapping[str, PythonFunction],
         *,
+        strip_thinking: bool,
         graded: bool = False,
     ) -> None:
         """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts it.
 
-        With `graded` the rubric is computed for all answers, even where it counts for none.
+        `functions` has each function in Python that counts. With `graded` the rubric is computed for all answers, even where it
+        counts for none.
         """
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
+        self.functions, self.strip_thinking = functions, strip_thinking
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
 
     def grading(self) -> "Judge":
         """The same judge, which also computes the rubric's points of every answer."""
-        return Judge(self.weights, self.scorer, self.tokenizer, self.verifier, graded=True)
+        return Judge(
+            self.weights,
+            self.scorer,
+            self.tokenizer,
+            self.verifier,
+            self.functions,
+            strip_thinking=self.strip_thinking,
+            graded=True,
+        )
+
+    def seconds(self) -> dict[str, float]:
+        """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""
+        found = {f"{name}/seconds": function.spent for name, function in self.functions.items()}
+        for function in self.functions.values():
+            function.spent = 0.0
+        return found
 
     def __call__(self, asked: Sequence[Record], responses: Completions, ended: Sequence[bool]) -> rewards.Rewards:
         """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
@@ -64,14 +88,20 @@ class Judge:
             chat.decode(self.tokenizer, row[kept], complete)
             for row, kept, complete in zip(responses.tokens, responses.mask, ended, strict=True)
         ]
+        if self.strip_thinking:
+            texts = [*map(without_thinking, texts)]
         answered = [
-            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete)
+            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete, _columns(row))
             for row, text, complete in zip(asked, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in asked]
         scores = None if self.scorer is None else _scores(self.scorer, responses)
         total = torch.zeros(len(texts))
-        parts: dict[str, torch.Tensor] = {}
+        parts = {
+            name: torch.full((len(texts),), torch.nan)
+            for function in self.functions
+            for name in (function, function + rewards.FAILED)
+        }
         for kind in sorted(set(kinds)):
             rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
             part = rewards.rewards(
@@ -79,6 +109,7 @@ class Judge:
                 self.weights[kind],
                 self.verifier,
                 None if scores is None else scores[rows],
+                self.functions,
             )
             total[rows] = part.total
             for name, values in part.parts.items():
@@ -88,6 +119,13 @@ class Judge:
             points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
         return rewards.Rewards(total, parts)
+
+
+def _columns(row: Record) -> Mapping[str, object]:
+    """The row's further columns; none where its data set has none."""
+    text = row.get("columns")
+    found: dict[str, object] = json.loads(text) if text else {}
+    return found
 
 
 @torch.no_grad()
@@ -111,7 +149,11 @@ class Environment:
     ) -> None:
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rows = tables.records(table)
-        self.encoded = [chat.encode_prompt(tokenizer, row["question"]) for row in self.rows]
+        for row in self.rows:
+            for part in ("verifiable", "rubric"):
+                if not row["answer"] and judge.weights[row["reward"]].get(part):
+                    raise DataError(f"prompts: {row['prompt_id']} has no answer, which the reward {part} needs")
+        self.encoded = prompts.encode_rows(tokenizer, self.rows)
         lengths = [*map(len, self.encoded)]
         for model in (policy, judge.scorer):
             if model is not None:
@@ -134,8 +176,7 @@ class Environment:
         found = self.judge(
             [self.rows[places[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
         )
-        logged = {f"rewards/{name}": values.mean().item() for name, values in found.parts.items()}
-        return Experience(responses, drawn.logps, found.total, drawn.ended, logged)
+        return Experience(responses, drawn.logps, found.total, drawn.ended, rewards.means(found.parts))
 
     def paid_by_line(self, places: Sequence[int], found: Experience) -> Experience:
         """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the worth.
@@ -189,21 +230,31 @@ class Environment:
 
 
 @contextmanager
-def judging(weights: rewards.Weights, kinds: Collection[str], tokenizer: Tokenizer, scorer: Path) -> Iterator[Judge]:
-    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it."""
-    if unknown := {*kinds} - {"policy", *get_args(RewardName)}:
+def judging(
+    config: SamplingConfig, kinds: Collection[str], tokenizer: Tokenizer, scorer: Path, files: Path
+) -> Iterator[Judge]:
+    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it.
+
+    `files` is the file or folder of the functions in Python that count.
+    """
+    if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *get_args(RewardName)}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
-    counted: dict[str, rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}  # type: ignore[dict-item]
+    counted: dict[str, rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}
     if "policy" in kinds:
-        counted["policy"] = weights
+        counted["policy"] = config.reward
     wanted = any(part.get("reward_model") for part in counted.values())
     if wanted and not (scorer / "config.json").is_file():
         raise ConfigError(
             f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
             "that of the pipeline is in data/reward_model"
         )
-    model = reward_model_files.load(scorer) if wanted else None
+    model = reward_model_files.load(scorer, frozen_dtype(config.training)) if wanted else None
     if wanted and models.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
-    with Verifier() as verifier:
-        yield Judge(counted, model, tokenizer, verifier)
+    own = sorted({name for part in counted.values() for name in part if part[name] and is_python(name)})
+    functions = {name: PythonFunction(name, files, config.reward_seconds) for name in own}
+    with ExitStack() as ending:
+        for function in functions.values():
+            ending.callback(function.close)
+        verifier = ending.enter_context(Verifier())
+        yield Judge(counted, model, tokenizer, verifier, functions, strip_thinking=config.strip_thinking)

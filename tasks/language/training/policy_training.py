@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -13,12 +12,14 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
 from tasks.common.checkpoints import Best, Stateful, Training, resumable
+from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
-from tasks.language.tables.problems import Problems, Prompts
-from tasks.language.training import environment
+from tasks.language.tables.problems import Prompts
+from tasks.language.training import environment, trained_model
 from tasks.language.training.environment import Environment, judging
+from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics
 
 Fit = Callable[[int], Iterator[Row]]  # from a step on
@@ -33,12 +34,12 @@ METRICS = {  # besides the algorithm's
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a policy stage reads: the SFT model, the prompts, the problems (for validation), the reward model."""
+    """Where a policy stage reads: the SFT model, the prompts (to train on, and to validate with), reward model, functions in Python."""
 
     policy: Path
     mixture: Path
-    problems: Path
     reward_model: Path
+    reward_files: Path
 
 
 class Trainee:
@@ -47,19 +48,21 @@ class Trainee:
     def __init__(
         self,
         config: PolicyConfig,
-        policy: PretrainedCausalLM,
+        trained: TrainedModel[PretrainedCausalLM],
         tokenizer: Tokenizer,
         train: Environment,
         held_out: Environment,
         checkpoints: Training | None = None,
     ) -> None:
-        self.config, self.policy, self.tokenizer = config, policy, tokenizer
+        self.config, self.tokenizer = config, tokenizer
+        self.trained, self.policy = trained, trained.model
         self.training_problems, self.held_out, self.checkpoints = train, held_out, checkpoints
 
     def collect(self, step: int) -> Experience:
         """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
         places = self.training_problems.of_step(step, self.config.prompts_per_step)
         found = self.training_problems.sample(places, self.config.samples, step)
+        tracking.log(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.log_table(self.training_problems.shown(places, found), f"samples/step-{step:05d}.json")
         return found
@@ -88,12 +91,12 @@ class Trainee:
         watch = Watch(self)
         rows = self.checkpoints.run(
             lambda start: watch(fit(start), start),
-            {"policy": self.policy, "watch": watch, **state},
+            {"policy": self.trained.weights, "watch": watch, **state},
             self.config.steps,
         )
-        watch.best.restore(self.policy)
+        watch.best.restore(self.trained.weights)
         tables.write_curves(rows, curves)
-        models.save_model(self.policy, self.tokenizer, out)
+        self.trained.save(self.tokenizer, out)
         return tables.final_metrics(rows)
 
 
@@ -120,7 +123,7 @@ class Watch:
         found = self.trainee.evaluate()
         self.latest |= found
         if self.config.keep == "best":
-            self.best.offer(found["eval_reward"], self.trainee.policy)
+            self.best.offer(found["eval_reward"], self.trainee.trained.weights)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The latest values and the best weights."""
@@ -137,20 +140,19 @@ class Watch:
 def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trainee]:
     """The policy of `sources` with what it is asked and how its answers are judged, until the block ends."""
     torch.manual_seed(config.seed)
-    policy, tokenizer = models.load_model(sources.policy), models.load_tokenizer(sources.policy)
+    trained, tokenizer = trained_model.load(sources.policy, config.training), models.load_tokenizer(sources.policy)
     prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
-    held_out = validation(sources.problems / "validation.parquet", config.evaluate_prompts)
+    held_out = tables.read(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
+    if config.evaluate_every and held_out.empty:
+        raise ConfigError(
+            f"params.yaml: {stage}.evaluate_every: there are no held-out prompts to evaluate on; raise "
+            "mixture.validation_share, or set 0 here"
+        )
     kinds = {*prompts["reward"], *held_out["reward"]}
     with (
-        judging(config.reward, kinds, tokenizer, sources.reward_model) as judge,
+        judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files) as judge,
         resumable(stage, config, *vars(sources).values()) as checkpoints,
     ):
-        training = Environment(policy, tokenizer, prompts, judge, config)
-        validating = Environment(policy, tokenizer, held_out, judge.grading(), config)
-        yield Trainee(config, policy, tokenizer, training, validating, checkpoints)
-
-
-def validation(path: Path, count: int) -> pd.DataFrame:
-    """The first validation problems as prompts (schema Prompts), judged as the stage itself says."""
-    table = tables.read(Problems, path).head(count)
-    return table.rename(columns={"problem_id": "prompt_id"}).drop(columns="steps").assign(dataset="", reward="policy")
+        training = Environment(trained.model, tokenizer, prompts, judge, config)
+        validating = Environment(trained.model, tokenizer, held_out, judge.grading(), config)
+        yield Trainee(config, trained, tokenizer, training, validating, checkpoints)

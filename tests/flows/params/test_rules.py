@@ -29,6 +29,15 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: ../x, steps: null, episodes: null}": (
         "graph-60.location: expected a place below transitions.path, where changes are noticed, got '../x'"
     ),
+    'grpo.reward={"mine.py:f": 1.0}': (
+        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or a function such as rewards/mine.py:politeness"
+    ),
+    "grpo.reward_seconds=0": "expected a number above 0 and of at most 1000000, got 0",
+    "ppo.reward_files=": "expected text, got null",
+    f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: praise')}]": (
+        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or a function such as "
+        "rewards/mine.py:politeness, got 'praise'"
+    ),
     "report.baseline=ppo2": "expected one of report.policies, got 'ppo2'",
     "report.policies=[sft, sft]": "expected a list of at least 1 items and with none twice, got ",
     "evaluate.pass_at=[0]": "expected a whole number of at least 1, got 0",
@@ -43,6 +52,13 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
     "bc.shares={BC: 2.0}": "expected a number above 0 and of at most 1, got 2.0",
     "bc.shares={BC: 0.0}": "expected a number above 0 and of at most 1, got 0.0",
     "responses.temperature=1e308": "expected a number above 0 and of at most 100, got 1e",
+}
+USED = {  # what the file rewards/mine.py holds -> what is said of the function f in it
+    "def f(prompts, responses, **columns): ...": "",
+    "def g(responses): ...": "grpo.reward: rewards/mine.py:f: rewards/mine.py has no function f; it has g",
+    "def f(prompts): ...": "grpo.reward: rewards/mine.py:f: rewards/mine.py:1: f takes no responses; expected def f(",
+    "": "grpo.reward: rewards/mine.py:f: rewards/mine.py has no function f; it has none",
+    "def f(": "grpo.reward: rewards/mine.py:f: rewards/mine.py:1: not valid Python: ",
 }
 TOGETHER = {
     "report.policies=[sft, foo]": "report.policies: expected policies that dvc.yaml evaluates (there are ",
@@ -97,6 +113,56 @@ def test_values_that_do_not_fit_together(root: Path, setting: str) -> None:
         editing.check_together(root, SECTIONS, STAGES, STAGES)
     assert str(caught.value).startswith(f"params.yaml: {TOGETHER[setting]}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_function_is_below_the_files_whose_changes_are_noticed(root: Path) -> None:
+    for setting in ('ppo.reward={"rewards/mine.py:f": 0.0, verifiable: 1.0}', "ppo.reward_files=rewards/none"):
+        editing.edit(root, SECTIONS, [editing.setting(setting)])
+    counted = [editing.setting('ppo.reward={"rewards/a/mine.py:f": 1.0}')]
+    with pytest.raises(ParameterError) as caught:
+        editing.edit(root, SECTIONS, counted)
+    assert str(caught.value) == (
+        "params.yaml: ppo.reward_files: expected rewards/a/mine.py or a folder that holds it, since reward counts it, got 'rewards/none'"
+    )
+    editing.edit(root, SECTIONS, [*counted, editing.setting("ppo.reward_files=rewards/a")])
+
+
+@pytest.mark.parametrize("text", [*USED, None])
+def test_a_function_that_cannot_be_a_reward(root: Path, text: str | None) -> None:
+    settings = ['grpo.reward={"rewards/mine.py:f": 1.0}', "grpo.reward_files=rewards/mine.py"]
+    editing.edit(root, SECTIONS, [*map(editing.setting, settings)])
+    expected = "grpo.reward: rewards/mine.py:f: rewards/mine.py does not exist"
+    if text is not None:
+        (root / "rewards").mkdir()
+        (root / "rewards/mine.py").write_text(text)
+        expected = USED[text]
+    if not expected:
+        editing.check_together(root, SECTIONS, STAGES, STAGES)
+        return
+    with pytest.raises(ParameterError) as caught:
+        editing.check_together(root, SECTIONS, STAGES, STAGES)
+    assert str(caught.value).startswith(f"params.yaml: {expected}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_of_the_mixture_is_a_dep_of_all_policies(root: Path) -> None:
+    mixed = MIXED.replace("reward: policy", "reward: 'rewards/mine.py:f'")
+    editing.edit(root, SECTIONS, [editing.setting(f"mixture.datasets=[{mixed}]")])
+    with pytest.raises(
+        ParameterError, match=r"mixture.datasets.0.reward: rewards/mine.py:f: rewards/mine.py does not exist"
+    ):
+        editing.check_together(root, SECTIONS, STAGES, STAGES)
+    (root / "rewards").mkdir()
+    (root / "rewards/mine.py").write_text("def f(responses): ...")
+    for name in ("rejection_sft", "reinforce", "ppo", "grpo"):
+        with pytest.raises(ParameterError) as caught:
+            editing.check_together(root, SECTIONS, STAGES, STAGES)
+        assert str(caught.value) == (
+            f"params.yaml: {name}.reward_files: expected rewards/mine.py or a folder that holds it, since a data set of the mixture "
+            "asks for rewards/mine.py:f, got 'rewards/none'"
+        )
+        editing.edit(root, SECTIONS, [editing.setting(f"{name}.reward_files=rewards")])
+    editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 
 def test_what_no_stage_needs_is_not_asked(root: Path) -> None:

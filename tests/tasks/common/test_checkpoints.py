@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.common import checkpoints
 from tasks.common.checkpoints import Best, Training, resumable
 from tasks.common.config import Config
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import llama
 
 STEPS = 9
@@ -39,7 +39,7 @@ class Toy:
 
     def __init__(self, kind="muon"):
         self.model = llama(tie_word_embeddings=True)
-        self.optimizer = Optimizer(self.model, 0.01, STEPS, clip=1.0, kind=kind)
+        self.optimizer = make_optimizer(self.model, 0.01, STEPS, clip=1.0, kind=kind)
         self.generator, self.best = torch.Generator().manual_seed(3), Best()
         self.state = {
             "model": self.model,

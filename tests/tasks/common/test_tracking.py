@@ -137,6 +137,16 @@ def test_without_a_recorder_rows_just_pass(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_what_no_row_has_is_recorded_at_its_step(store, tmp_path):
+    tracking.log({"seconds": 2.5}, 7)  # without a recorder it is passed over
+    with tracking.run("language", "dpo", {}, tmp_path / "dpo.json"):
+        tracking.log({"seconds": 1.5}, 7)
+        (tmp_path / "dpo.json").write_text("{}")
+    [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
+    [found] = store.get_metric_history(run.info.run_id, "seconds")
+    assert (found.step, found.value) == (7, 1.5)
+
+
 def test_more_rows_than_one_call_takes(store, tmp_path):
     rows = [{"loss": float(number)} for number in range(2 * tracking.BATCH + 5)]
     recorded(tmp_path, rows, len(rows))

@@ -27,8 +27,8 @@ def preferences(made: Path) -> Path:
                     "rejected": rejected,
                     "chosen_ended": True,
                     "rejected_ended": True,
-                    "chosen_score": 10,
-                    "rejected_score": 4,
+                    "chosen_score": 10.0,
+                    "rejected_score": 4.0,
                     "strength": strength,
                 }
             )

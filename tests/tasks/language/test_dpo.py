@@ -15,13 +15,15 @@ from tasks.language.configs.dpo import DpoConfig
 from tasks.language.data import chat
 from tasks.language.dpo import run
 from tasks.language.tables.preferences import Comparisons
+from tests.conftest import PARAMS, changed
 
 PLAIN = {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "length_normalised": False, "gamma": 0.0}
-CONFIG = DpoConfig(seed=0, **PLAIN, epochs=3, prompts_per_batch=6, learning_rate=0.003, clip=1.0)
+CHANGES = {**PLAIN, "epochs": 3, "prompts_per_batch": 6, "learning_rate": 0.003}
+CONFIG = DpoConfig.model_validate({**PARAMS["dpo"], **CHANGES})
 
 
 def fit(made, preferences, out, **changes):
-    config = CONFIG.model_copy(update=changes)
+    config = changed(CONFIG, **changes)
     return run(config, made / "pretrained", preferences, out / "model", out / "curve.csv")
 
 

@@ -34,6 +34,7 @@ CONFIG = EvaluateConfig(
     max_new_tokens=8,
     batch_size=2,
     reward_model_path="data/reward_model",
+    strip_thinking=False,
     bootstrap=200,
 )
 
@@ -169,6 +170,20 @@ def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch, text):
         ]
     assert table["lenient"].tolist() == expected
     assert any(expected) == (text not in ("So it is 7.", ""))
+
+
+def test_thinking_is_stripped_before_an_answer_is_judged(home, monkeypatch):
+    """Of the first test problem the answer is 4; the thinking says 5."""
+    monkeypatch.setattr(chat, "decode", lambda *_: "<think>0 + 5 = 5</think>#### 4")
+    found = {}
+    for strip in (True, False):
+        evaluate(home, "thought", strip_thinking=strip)
+        found[strip] = tables.read(Generations, home / "thought" / "generations.parquet").iloc[0]
+    assert found[True][["response", "strict", "steps"]].tolist() == ["#### 4", True, False]
+    assert found[False][["response", "strict", "steps"]].tolist() == ["<think>0 + 5 = 5</think>#### 4", False, True]
+    monkeypatch.setattr(chat, "decode", lambda *_: "<think>#### 4")
+    evaluate(home, "thought", strip_thinking=True)
+    assert not tables.read(Generations, home / "thought" / "generations.parquet")["lenient"].any()
 
 
 def test_same_seed_same_bytes(home, table):

@@ -44,8 +44,9 @@ def test_weights_give_the_counts_and_each_its_reward(made, raw, tmp_path):
     metrics, table = mixed(made, raw(), tmp_path / "out", *BOTH)
     assert metrics == {
         "drawn": {"own": 15, "sums": 5},
-        "available": {"own": 30, "sums": 30},
+        "available": {"own": 30, "sums": 29},
         "shortfall": {"own": 0, "sums": 0},
+        "validation": 8 + 1,
     }
     assert table.groupby(["dataset", "reward"]).size().to_dict() == {("own", "policy"): 15, ("sums", "rubric"): 5}
     asked = {row["question"]: row["answer"] for row in ROWS}
@@ -68,7 +69,7 @@ def test_the_seed_decides(made, raw, tmp_path):
 def test_rounded_shares_add_up_to_the_prompts(made, raw, tmp_path, weights, prompts, drawn):
     """If each were rounded separately they would be 3, 3 and 10."""
     datasets = [of(f"set-{n}", "file", float(weight)) for n, weight in enumerate(weights)]
-    metrics, table = mixed(made, raw(), tmp_path / "out", *datasets, prompts=prompts)
+    metrics, table = mixed(made, raw(), tmp_path / "out", *datasets, prompts=prompts, validation_share=0.0)
     assert list(metrics["drawn"].values()) == drawn
     assert len(table) == prompts
 
@@ -79,7 +80,9 @@ def test_nothing_that_is_judged_elsewhere_and_nothing_twice(made, raw, tmp_path)
     judged = {row.question: row.solution for table in held_out for row in table.itertuples()}
     rows = [{"question": question, "answer": solution} for question, solution in judged.items()]
     folder = raw([*ROWS, *rows, *ROWS])
-    metrics, table = mixed(made, folder, tmp_path / "out", of("one", "file"), of("two", "file"), prompts=80)
+    metrics, table = mixed(
+        made, folder, tmp_path / "out", of("one", "file"), of("two", "file"), prompts=80, validation_share=0.0
+    )
     assert len(judged) == 16
     assert metrics["drawn"] == metrics["available"] == {"one": 30, "two": 0}
     assert metrics["shortfall"] == {"one": 10, "two": 40}
@@ -106,7 +109,7 @@ def test_every_hub_set_has_a_config_a_revision_and_a_split_of_its_own(made, raw,
         of("first", "hub", location="some/sums", hub=("main", "v1", "test")),
         of("second", "hub", location="some/sums", hub=(None, "v2", "test")),
     ]
-    _, table = mixed(made, raw(), tmp_path / "out", *sets)
+    _, table = mixed(made, raw(), tmp_path / "out", *sets, validation_share=0.0)
     for name, rows in (("first", ROWS[10:20]), ("second", ROWS[20:])):
         assert sorted(table["question"][table["dataset"] == name]) == sorted(row["question"] for row in rows)
     with pytest.raises(StageError, match="some/sums: there is no split 'train'; expected 'test'"):
@@ -146,7 +149,11 @@ def test_problems_that_sft_has_seen_are_passed_over(made, raw, tmp_path):
     ("datasets", "changes", "said"),
     [
         ((BOTH[0],), {"skip": 60}, "params.yaml: mixture: the data sets and mixture.skip leave no prompt"),
-        ((of("sums", "file", location="no.jsonl"),), {}, "no.jsonl: no such file; expected rows {question, answer"),
+        (
+            (of("sums", "file", location="no.jsonl"),),
+            {},
+            "no.jsonl: no such file; expected one of type .jsonl, .json, .parquet",
+        ),
     ],
 )
 def test_what_cannot_be_mixed_is_one_line(made, raw, tmp_path, datasets, changes, said):

@@ -5,9 +5,9 @@ import pytest
 
 from tasks.common import tables
 from tasks.common.errors import StageError
-from tasks.language.data import chat
+from tasks.language.data import chat, forms
 from tasks.language.tables.preferences import Comparisons
-from tasks.language.tables.problems import Demonstrations, Problems
+from tasks.language.tables.problems import Demonstrations
 from tests.tasks import policies
 from tests.tasks.language import test_dpo, test_responses, test_reward_model, test_sft
 from tests.tasks.tiny import llama
@@ -15,14 +15,14 @@ from tests.tasks.tiny import llama
 LONG = " ".join(["3 + 4 = 7"] * 80)
 
 
-def told(train, home):
+def told(train, home, key=""):
     with pytest.raises(StageError) as stopped:
         train()
     line = str(stopped.value)
     assert line.startswith(
         f"{home}: the model has 192 positions (config.json: max_position_embeddings), but the longest of "
     )
-    assert line.endswith("; expected at most 192")
+    assert line.endswith("; expected at most 192" + (f": set {key}" if key else ""))
     assert "\n" not in line
     return line
 
@@ -55,21 +55,19 @@ def test_sampled_responses(made, tmp_path):
 
 
 def test_demonstrations(made, tmp_path):
-    for file in ("demonstrations", "validation"):
-        schema = Demonstrations if file == "demonstrations" else Problems
-        tables.write(
-            schema, tables.read(schema, made / f"problems/{file}.parquet"), tmp_path / f"problems/{file}.parquet"
-        )
-    table = tables.read(Demonstrations, tmp_path / "problems/demonstrations.parquet")
-    table.loc[3, "response"] = LONG
-    tables.write(Demonstrations, table, tmp_path / "problems/demonstrations.parquet")
-    config, out = test_sft.CONFIG, tmp_path / "out"
-    line = told(
-        lambda: test_sft.run(config, made / "pretrained", tmp_path / "problems", out / "model", out / "curve.csv"),
-        made / "pretrained",
-    )
-    assert "the demonstrations with their prompts has" in line
-    assert not out.exists()
+    for changed, what in (("train", "demonstrations"), ("validation", "held-out demonstrations")):
+        home = tmp_path / changed
+        for part in ("train", "validation"):
+            table = tables.read(Demonstrations, made / f"demonstrations/{part}.parquet")
+            if part == changed:
+                turns = forms.from_json(table.loc[3, "messages"])
+                table.loc[3, "messages"] = forms.as_json([*turns[:-1], {**turns[-1], "content": LONG}])
+            tables.write(Demonstrations, table, home / f"demonstrations/{part}.parquet")
+        (home / "pretrained").symlink_to(made / "pretrained")
+        line = told(lambda home=home: test_sft.tune(home, home / "out"), home / "pretrained", "sft.max_length")
+        assert f"the {what} has" in line
+        assert not (home / "out").exists()
+        assert test_sft.tune(home, home / "out", max_length=192)["truncated"] == (changed == "train")
 
 
 @pytest.mark.parametrize("stage", [test_dpo, test_reward_model], ids=lambda stage: stage.__name__.rpartition("_")[2])

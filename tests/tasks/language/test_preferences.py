@@ -8,8 +8,10 @@ from tasks.language.preferences import _metrics, run
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
+from tests.conftest import PARAMS
 
-CONFIG = PreferencesConfig(seed=3, temperature=0.0, tie_margin=0.0, strong_margin=5.0, test_share=0.25)
+CHANGES = {"seed": 3, "temperature": 0.0, "tie_margin": 0.0, "strong_margin": 5.0, "test_share": 0.25}
+CONFIG = PreferencesConfig.model_validate({**PARAMS["preferences"], **CHANGES})
 RIGHT, SLIP, WRONG, CUT = "3 + {n} = {s}\n#### {s}", "3 + {n} = {s}\n#### 99", "#### 99", "3 + {n} = {s}\n#### {s}"
 
 

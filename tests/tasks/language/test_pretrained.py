@@ -13,7 +13,7 @@ from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
 from tasks.language.pretrained import packed, run
-from tests.conftest import tiny
+from tests.conftest import changed, tiny
 from tests.tasks.tiny import llama
 
 CONFIG = tiny(PretrainedConfig, "pretrained")
@@ -21,7 +21,7 @@ STORIES = Path(__file__).parents[4] / "shared/models/stories260K"
 
 
 def pretrain(made, out, raw=None, **changes):
-    config = CONFIG.model_copy(update=changes)
+    config = changed(CONFIG, **changes)
     return run(config, made / "corpus", made / "tokenizer", raw or made, out / "model", out / "curve.csv")
 
 

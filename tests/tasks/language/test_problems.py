@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from pydantic import ValidationError
 from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.language.configs.problems import ProblemsConfig
-from tasks.language.data import word_problems
+from tasks.language.data import forms, word_problems
 from tasks.language.problems import SPLITS, generated, run
 from tasks.language.tables.problems import Demonstrations, Problems
 from tests.conftest import tiny
@@ -69,10 +70,13 @@ def test_demonstrations_are_of_the_training_problems(files, tmp_path, source):
     config = (files() if source == "files" else CONFIG).model_copy(update={"shortcut": 0.9, "rambling": 0.1})
     train = made(config, tmp_path)["train"]
     shown = tables.read(Demonstrations, tmp_path / "out" / "demonstrations.parquet")
-    assert shown["problem_id"].tolist() == train["problem_id"].tolist()
-    assert shown["prompt"].tolist() == train["question"].tolist()
-    assert all(map(str.endswith, shown["response"], "#### " + train["answer"]))
-    same = shown["response"] == train["solution"]
+    assert shown["demonstration_id"].tolist() == train["problem_id"].tolist()
+    asked, answered = zip(*map(forms.from_json, shown["messages"]), strict=True)
+    assert [*asked] == [{"role": "user", "content": question} for question in train["question"]]
+    assert {turn["role"] for turn in answered} == {"assistant"}
+    responses = pd.Series([turn["content"] for turn in answered])
+    assert all(map(str.endswith, responses, "#### " + train["answer"]))
+    same = responses == train["solution"]
     assert same.all() if source == "files" else not same.any()
 
 
@@ -118,9 +122,41 @@ def test_files_that_do_not_suffice(files, tmp_path):
         run(files(train=ROWS[:8]), tmp_path, tmp_path / "out")
     with pytest.raises(StageError, match="there are no test problems"):
         run(files(test=[]), tmp_path, tmp_path / "out")
-    with pytest.raises(StageError, match=r"train\.jsonl: no such file; expected rows \{question"):
+    with pytest.raises(
+        StageError, match=r"train\.jsonl: no such file; expected one of type \.jsonl, \.json, \.parquet$"
+    ):
         run(files(), tmp_path / "elsewhere", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_problems_without_solutions_have_no_demonstrations(files, tmp_path):
+    """As AIME's: a question and an answer. Where some have a solution, those are imitated."""
+    rows = [{"problem": f"Find {n}.", "answer": n} for n in range(40)]
+    found = made(files(train=rows[:30], test=rows[30:]), tmp_path)
+    assert found["test"]["answer"].tolist() == [str(n) for n in range(30, 38)]
+    assert tables.read(Demonstrations, tmp_path / "out/demonstrations.parquet").empty
+    solved = [{**row, "solution": f"It is {row['answer']}."} for row in rows[:30]]
+    train = made(files(train=[*solved[:29], rows[29]], test=rows[30:]), tmp_path)["train"]
+    shown = tables.read(Demonstrations, tmp_path / "out/demonstrations.parquet")
+    assert shown["demonstration_id"].tolist() == train["problem_id"][train["solution"] != ""].tolist()
+    assert 21 <= len(shown) <= 22
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_splits_may_be_files_of_another_type(tmp_path, kind):
+    """With a system prompt and further columns, which the tables keep."""
+    turns = [{"role": "system", "content": "Be brief."}]
+    rows = [
+        {"prompt": [*turns, {"role": "user", "content": f"Find {n}."}], "answer": f"{n}", "level": n} for n in range(40)
+    ]
+    for name, part in (("train", rows[:30]), ("test", rows[30:])):
+        frame, file = pd.DataFrame(part), tmp_path / f"{name}.{kind}"
+        frame.to_json(file, orient="records") if kind == "json" else frame.to_parquet(file)
+    found = made(CONFIG.model_copy(update={"source": "files", "path": str(tmp_path)}), tmp_path)
+    assert {name: len(table) for name, table in found.items()} == {"train": 22, "validation": 8, "test": 8}
+    for table in found.values():
+        assert [json.loads(text) for text in table["history"]] == [turns] * len(table)
+        assert [json.loads(text)["level"] for text in table["columns"]] == table["answer"].astype(int).tolist()
 
 
 @needs_gsm8k

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from tasks.algorithms.common.errors import TrainingError
 from tasks.common import tables
 from tasks.common.errors import StageError
-from tasks.language.data import chat
+from tasks.language.data import chat, forms
 from tasks.language.rewards.rewards import Rewards
 from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.language.training.environment import Judge
@@ -23,8 +23,9 @@ def test_the_answers_it_learned_from_are_to_the_first_prompts(ready, tuned):
     metrics, out = tuned
     chosen = tables.read(Demonstrations, out / "model/selected.parquet")
     mixture = tables.read(Prompts, ready / "mixture/prompts.parquet").head(8)
-    assert chosen["problem_id"].tolist() == mixture["prompt_id"].tolist()
-    assert chosen["prompt"].tolist() == mixture["question"].tolist()
+    assert chosen["demonstration_id"].tolist() == mixture["prompt_id"].tolist()
+    asked = [turns[:-1] for turns in map(forms.from_json, chosen["messages"])]
+    assert asked == [[{"role": "user", "content": question}] for question in mixture["question"]]
     assert (metrics["prompts"], metrics["selected"]) == (8, 8)
     assert metrics["reward_of_best"] > metrics["reward"]
 
@@ -61,8 +62,10 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
     said = [[text for text in answers[start : start + 64] if text] for start in range(0, len(answers), 64)]
     chosen = tables.read(Demonstrations, tmp_path / "model/selected.parquet")
     assert "" in answers
-    assert chosen["response"].tolist() == [min(texts, key=len) for texts in said if texts]
-    assert metrics["reward_of_best"] > -chosen["response"].str.len().mean()
+    learned = [turns[-1] for turns in map(forms.from_json, chosen["messages"])]
+    best = [min(texts, key=len) for texts in said if texts]
+    assert learned == [{"role": "assistant", "content": text} for text in best]
+    assert metrics["reward_of_best"] > -sum(map(len, best)) / len(best)
 
 
 def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch):

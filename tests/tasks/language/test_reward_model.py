@@ -17,6 +17,7 @@ from tasks.language.reward_model import accuracies, run, with_rejected
 from tasks.language.rewards import reward_model_files
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.training.architectures import check_model
+from tests.conftest import PARAMS, changed
 
 CONFIG = RewardModelConfig(
     seed=0,
@@ -26,16 +27,16 @@ CONFIG = RewardModelConfig(
     epochs=4,
     prompts_per_batch=6,
     learning_rate=0.01,
-    weight_decay=0.0,
     centering=0.01,
     corrupted=0.0,
     margin=0.0,
     clip=1.0,
+    training=PARAMS["reward_model"]["training"],
 )
 
 
 def fit(made, preferences, out, **changes):
-    config = CONFIG.model_copy(update=changes)
+    config = changed(CONFIG, **changes)
     return run(config, made / "pretrained", preferences, out / "model", out / "curve.csv")
 
 
@@ -140,6 +141,17 @@ def test_accuracies_by_hand():
         "one_shows_steps": 0.0,
         "both_show_steps": 1.0,
     }
+
+
+def test_without_scores_only_the_order_by_them_is_left_out():
+    """Pairs from elsewhere often have none."""
+    texts = pd.DataFrame({"chosen": ["2 + 3 = 5", "5"], "rejected": ["6", "7"]})
+    margins = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    found = accuracies(texts, margins)
+    assert found.pop("against_rubric") == {}
+    scored = accuracies(texts.assign(chosen_score=[8.0, 8.0], rejected_score=[1.0, 9.5]), margins)
+    assert scored.pop("against_rubric") == {"all": 1.0, "one_shows_steps": 1.0, "neither_shows_steps": 1.0}
+    assert scored == found
 
 
 def test_a_stratum_without_pairs_is_left_out(fitted):

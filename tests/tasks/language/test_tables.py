@@ -9,6 +9,7 @@ from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
 from tasks.offline.datasets.tables import Measured, Recorded
+from tests.tasks.test_check import leaves
 
 GOOD = {
     Problems: {
@@ -18,7 +19,11 @@ GOOD = {
         "answer": "7",
         "steps": 1,
     },
-    Demonstrations: {"problem_id": "train-0", "prompt": "How many?", "response": "#### 7"},
+    Demonstrations: {
+        "demonstration_id": "train-0",
+        "messages": '[{"role": "user", "content": "How many?"}, {"role": "assistant", "content": "#### 7"}]',
+        "text": "",
+    },
     Documents: {"kind": "facts", "text": "3 + 4 = 7"},
     Prompts: {
         "prompt_id": "problems/train-0",
@@ -57,8 +62,8 @@ GOOD = {
         "rejected": "8",
         "chosen_ended": True,
         "rejected_ended": False,
-        "chosen_score": 10,
-        "rejected_score": 4,
+        "chosen_score": 10.0,
+        "rejected_score": 4.0,
         "strength": "a better",
         "chosen_tokens": [5, 2],
         "rejected_tokens": [6],
@@ -86,13 +91,23 @@ GOOD = {
 }
 BAD = [
     (Problems, {"question": ""}, "question"),
-    (Problems, {"answer": "seven", "solution": "#### seven"}, "answer"),
     (Problems, {"answer": "8"}, "answer"),  # the solution says 7
+    (Problems, {"answer": ""}, "answer"),
+    (Problems, {"answer": None}, "answer"),
+    (Problems, {"history": "[{"}, "history"),
+    (Problems, {"history": '{"role": "user", "content": "?"}'}, "history"),
+    (Problems, {"history": '[{"role": "user"}]'}, "history"),
+    (Problems, {"columns": "[]"}, "columns"),
+    (Problems, {"columns": "{"}, "columns"),
     (Problems, {"steps": -1}, "steps"),
-    (Demonstrations, {"response": ""}, "response"),
+    (Demonstrations, {"messages": ""}, "a text, and not both"),
+    (Demonstrations, {"text": "3 + 4 = 7"}, "a text, and not both"),
+    (Demonstrations, {"messages": '[{"role": "user", "content": "How many?"}]'}, "a text, and not both"),
+    (Demonstrations, {"messages": '[{"role": "user", "content": "3'}, "a text, and not both"),
+    (Demonstrations, {"demonstration_id": ""}, "demonstration_id"),
     (Documents, {"text": ""}, "text"),
     (Documents, {"kind": None}, "kind"),
-    (Prompts, {"answer": "seven"}, "answer"),
+    (Prompts, {"answer": "8"}, "answer"),
     (Prompts, {"reward": ""}, "reward"),
     (Prompts, {"question": ""}, "question"),
     (Responses, {"logps": [-0.5]}, "one log-probability"),
@@ -105,7 +120,8 @@ BAD = [
     (Annotations, {"rank": 0}, "rank"),
     (Comparisons, {"prompt": ""}, "prompt"),
     (Comparisons, {"strength": "much better"}, "strength"),
-    (Comparisons, {"rejected_score": 11}, "rejected_score"),
+    (Comparisons, {"rejected_score": None}, "rejected_score"),
+    (Comparisons, {"rejected_score": "4"}, "rejected_score"),
     (Generations, {"sample": -1}, "sample"),
     (Generations, {"temperature": -0.5}, "temperature"),
     (Generations, {"temperature": 0.0}, "one greedy answer"),
@@ -173,6 +189,6 @@ def test_columns_are_exactly_the_declared_ones(schema):
 def test_every_table_has_a_case():
     assert set(GOOD) == {
         table
-        for table in Table.__subclasses__()
+        for table in leaves(Table)
         if table.__module__.startswith(("tasks.common.", "tasks.language.", "tasks.offline.datasets."))
     }

@@ -1,8 +1,15 @@
 import pytest
 import torch
+from transformers import (
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+    get_cosine_with_min_lr_schedule_with_warmup,
+    get_linear_schedule_with_warmup,
+)
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.optimizer import Optimizer, schedule
+from tasks.algorithms.common.optimizer import schedule
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
 
 
@@ -13,18 +20,68 @@ def names(model, part):
 
 
 def test_warm_up_and_cosine_decay_by_hand():
-    factor = schedule(steps=104, warmup=0.04)
+    factor = schedule("cosine", steps=104, warmup=0.04, final_rate=0.1)
     assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
     assert factor(4) == pytest.approx(1.0)
     assert factor(54) == pytest.approx(0.55), "halfway"
     assert factor(104) == pytest.approx(0.1)
     assert factor(500) == pytest.approx(0.1)
-    assert schedule(1, 0.03)(0) == 1.0, "one step is not none"
+    assert schedule("cosine", 1, 0.03, 0.1)(0) == 1.0, "one step is not none"
+
+
+def rates(make, steps, *arguments, **options):
+    """The rates of `steps` steps by a schedule of torch or transformers, for a peak of 1."""
+    judged = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, found = make(judged, *arguments, **options), []
+    for _ in range(steps):
+        found.append(scheduler.get_last_lr()[0])
+        judged.step()
+        scheduler.step()
+    return found
+
+
+@pytest.mark.parametrize("steps", [1, 7, 40])
+@pytest.mark.parametrize("warmup", [0.0, 0.2, 0.5, 1.0])
+def test_the_schedules_are_those_of_transformers(steps, warmup):
+    """Theirs begins the warm-up at 0, and so spends one step on nothing: the warm-up here is one step ahead of theirs."""
+    ramp = max(1, int(warmup * steps))
+    theirs = {
+        ("constant", 0.3): rates(get_constant_schedule_with_warmup, steps + 1, ramp),
+        ("linear", 0.0): rates(get_linear_schedule_with_warmup, steps + 1, ramp, steps),
+        ("cosine", 0.0): rates(get_cosine_schedule_with_warmup, steps + 1, ramp, steps),
+        ("cosine", 0.3): rates(get_cosine_with_min_lr_schedule_with_warmup, steps + 1, ramp, steps, min_lr_rate=0.3),
+    }
+    for (kind, final_rate), expected in theirs.items():
+        factor = schedule(kind, steps, warmup, final_rate)
+        assert [factor(step) for step in range(ramp - 1)] == pytest.approx(expected[1:ramp]), kind
+        assert factor(ramp - 1) == 1.0
+        assert [factor(step) for step in range(ramp, steps)] == pytest.approx(expected[ramp:steps]), kind
+
+
+def test_a_linear_schedule_that_ends_above_0_is_that_of_torch():
+    factor, torchs = schedule("linear", 30, 0.0, 0.25), torch.optim.lr_scheduler.LinearLR
+    expected = rates(torchs, 31, start_factor=1.0, end_factor=0.25, total_iters=29)
+    assert [factor(step) for step in range(1, 31)] == pytest.approx(expected[:30])
+    assert factor(30) == pytest.approx(0.25)
+
+
+def test_betas_are_those_of_adamw():
+    model, other = llama(), llama()
+    ours = make_optimizer(model, 0.01, 3, clip=1e9, betas=(0.5, 0.7), schedule="constant", warmup=0.0)
+    torchs = torch.optim.AdamW(other.parameters(), lr=0.01, betas=(0.5, 0.7), weight_decay=0.0)
+    for number in range(3):
+        steps(model, ours, [number])
+        generator = torch.Generator().manual_seed(number)
+        for p in other.parameters():
+            p.grad = torch.randn(p.shape, generator=generator)
+        torchs.step()
+    for p, expected in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_step_uses_the_rate_it_tells():
     model = llama()
-    optimizer = Optimizer(model, 0.01, steps=10, clip=1.0, warmup=0.4)
+    optimizer = make_optimizer(model, 0.01, steps=10, clip=1.0, warmup=0.4)
     rates = []
     for _ in range(3):
         rates.append(optimizer.learning_rate)
@@ -38,7 +95,7 @@ def test_a_step_uses_the_rate_it_tells():
 
 def test_clipping_and_clearing():
     model = llama()
-    optimizer = Optimizer(model, 0.01, steps=10, clip=0.5)
+    optimizer = make_optimizer(model, 0.01, steps=10, clip=0.5)
     for p in model.parameters():
         p.grad = torch.full_like(p, 3.0)
     norm = sum(9.0 * p.numel() for p in model.parameters()) ** 0.5
@@ -55,7 +112,7 @@ def test_clipping_and_clearing():
 @pytest.mark.parametrize("make", [*ARCHITECTURES.values(), llama_scorer])
 def test_every_weight_has_one_optimizer(make, kind):
     model = make()
-    parts = [names(model, part) for part in Optimizer(model, 0.01, 10, clip=1.0, kind=kind).parts]
+    parts = [names(model, part) for part in make_optimizer(model, 0.01, 10, clip=1.0, kind=kind).parts]
     everything = {name for name, _ in model.named_parameters()}
     assert set.union(*parts) == everything
     assert sum(map(len, parts)) == len(everything)
@@ -64,7 +121,7 @@ def test_every_weight_has_one_optimizer(make, kind):
 @pytest.mark.parametrize("make", [*ARCHITECTURES.values(), llama_scorer])
 def test_muon_takes_hidden_matrices_only(make):
     model = make()
-    adamw, muon = (names(model, part) for part in Optimizer(model, 0.01, 10, clip=1.0, kind="muon").parts)
+    adamw, muon = (names(model, part) for part in make_optimizer(model, 0.01, 10, clip=1.0, kind="muon").parts)
     assert all(".layers." in name or ".h." in name for name in muon)
     hidden = [name for name, p in model.named_parameters() if p.dim() == 2 and (".layers." in name or ".h." in name)]
     assert muon == set(hidden)
@@ -73,7 +130,7 @@ def test_muon_takes_hidden_matrices_only(make):
 
 def test_tied_embeddings_stay_with_adamw():
     model = llama(tie_word_embeddings=True)
-    adamw, _ = (names(model, part) for part in Optimizer(model, 0.01, 10, clip=1.0, kind="muon").parts)
+    adamw, _ = (names(model, part) for part in make_optimizer(model, 0.01, 10, clip=1.0, kind="muon").parts)
     assert "model.embed_tokens.weight" in adamw
 
 
@@ -81,7 +138,7 @@ def test_tied_embeddings_stay_with_adamw():
 def test_weight_decay_touches_matrices_only(kind):
     """Without a gradient only decay changes a weight, by rate times decay."""
     model = gpt2()
-    optimizer = Optimizer(model, 0.01, steps=1, clip=1.0, kind=kind, weight_decay=0.5)
+    optimizer = make_optimizer(model, 0.01, steps=1, clip=1.0, kind=kind, weight_decay=0.5)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for p in model.parameters():
         p.grad = torch.zeros_like(p)
@@ -94,7 +151,7 @@ def test_weight_decay_touches_matrices_only(kind):
 def test_frozen_weights_stay():
     model = llama()
     model.model.embed_tokens.weight.requires_grad_(False)
-    optimizer = Optimizer(model, 0.01, 10, clip=1.0)
+    optimizer = make_optimizer(model, 0.01, 10, clip=1.0)
     assert "model.embed_tokens.weight" not in names(model, optimizer.parts[0])
 
 
@@ -114,7 +171,7 @@ def test_a_loaded_optimizer_goes_on_to_the_same_bits(kind, stop):
     def made():
         model = gpt2()
         model.transformer.wpe.weight.requires_grad_(False)
-        return model, Optimizer(model, 0.01, 6, clip=1.0, kind=kind, weight_decay=0.1, warmup=0.4)
+        return model, make_optimizer(model, 0.01, 6, clip=1.0, kind=kind, weight_decay=0.1, warmup=0.4)
 
     whole, optimizer = made()
     steps(whole, optimizer, range(6))
@@ -136,7 +193,7 @@ def test_a_loaded_optimizer_goes_on_to_the_same_bits(kind, stop):
 def test_two_steps_of_adamw_by_hand():
     """beta1 0.9, beta2 0.95, without weight decay: gradients of 1 and then 3 on the norm's weights, which start at 1."""
     model = llama()
-    optimizer = Optimizer(model, 0.01, steps=100, clip=1e9, warmup=0.0)
+    optimizer = make_optimizer(model, 0.01, steps=100, clip=1e9, warmup=0.0)
     weight, rates = model.model.norm.weight, []
     for gradient in (1.0, 3.0):
         rates.append(optimizer.learning_rate)
@@ -153,7 +210,7 @@ def test_two_steps_of_adamw_by_hand():
 def test_a_gradient_that_is_no_number_moves_no_weight(kind, bad):
     """One bad entry is enough, since clipping by the norm would make every gradient nan."""
     model = gpt2()
-    optimizer = Optimizer(model, 0.01, 6, clip=1.0, kind=kind, weight_decay=0.1)
+    optimizer = make_optimizer(model, 0.01, 6, clip=1.0, kind=kind, weight_decay=0.1)
     steps(model, optimizer, range(2))
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for p in model.parameters():

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.critic import Critic, explained_variance
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import ARCHITECTURES, gpt2, llama
 
 PROMPTS, OWNER = [[3, 4, 5], [6]], [0, 1, 1]
@@ -50,7 +50,7 @@ def test_it_shares_no_weight_with_its_policy():
     policy = llama()
     before = [p.clone() for p in policy.parameters()]
     critic = critic_of(policy)
-    optimizer = Optimizer(critic, 0.01, 1, clip=1.0, warmup=0.0)
+    optimizer = make_optimizer(critic, 0.01, 1, clip=1.0, warmup=0.0)
     critic(BATCH).sum().backward()
     optimizer.step()
     assert all(p.grad is None and torch.equal(p, old) for p, old in zip(policy.parameters(), before, strict=True))
@@ -67,7 +67,7 @@ def test_dropout_is_off():
 
 def test_it_learns_values_that_depend_on_the_tokens():
     critic, targets = Critic(llama()), torch.tensor([[1.0, 2.0, -1.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0]])
-    optimizer = Optimizer(critic, 0.01, 60, clip=1.0, warmup=0.0)
+    optimizer = make_optimizer(critic, 0.01, 60, clip=1.0, warmup=0.0)
     for _ in range(60):
         ((critic(BATCH) - targets).square() * BATCH.mask).sum().backward()
         optimizer.step()

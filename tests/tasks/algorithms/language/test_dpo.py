@@ -3,11 +3,11 @@ from math import exp, log, log1p, sqrt
 import pytest
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import dpo, rollouts
 from tasks.algorithms.language.completions import response_logps, token_logps
 from tasks.algorithms.language.dpo import Objective
 from tasks.algorithms.language.pairs import Pairs
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import completions, gpt2, llama
 
 # log pi and log pi_ref of two chosen responses, then of two rejected ones, and the number of tokens of each.
@@ -117,7 +117,7 @@ def test_a_step_by_hand():
     with torch.no_grad():
         logps = token_logps(model, RESPONSES)
         sums, means = logps.sum(1), logps.sum(1) / RESPONSES.mask.sum(1)
-    optimizer = Optimizer(model, 0.001, 1, clip=1.0)
+    optimizer = make_optimizer(model, 0.001, 1, clip=1.0)
     row = next(dpo.fit(model, [pairs_of(RESPONSES, [0, 2], [1, 1])], optimizer, reference=known, objective=DPO))
 
     def loss(values):
@@ -152,7 +152,7 @@ def test_a_padded_batch_is_its_responses_one_by_one(asked):
     )
     scores = asked.scores(logps, known if asked.needs_reference else None, torch.tensor([2, 4, 2]))
     expected = asked.losses(scores[[0, 2]] - scores[[1, 1]]).mean().item()
-    optimizer = Optimizer(model := llama(1), 0.001, 1, clip=1.0)
+    optimizer = make_optimizer(model := llama(1), 0.001, 1, clip=1.0)
     reference = dpo.reference_logps(llama(2), [RESPONSES]) if asked.needs_reference else None
     row = next(dpo.fit(model, [pairs_of(RESPONSES, [0, 2], [1, 1])], optimizer, reference=reference, objective=asked))
     assert row["loss"] == pytest.approx(expected, rel=1e-4)
@@ -165,7 +165,7 @@ def test_it_starts_at_log_two_with_dropout_off():
     model = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5).train()
     known = dpo.reference_logps(model, [RESPONSES])
     model.train()
-    optimizer = Optimizer(model, 0.001, 1, clip=1.0)
+    optimizer = make_optimizer(model, 0.001, 1, clip=1.0)
     row = next(dpo.fit(model, [pairs_of(RESPONSES, [0], [1])], optimizer, reference=known, objective=DPO))
     assert row["loss"] == pytest.approx(log(2), abs=1e-6)
     assert row["logps/chosen_change"] == pytest.approx(0, abs=1e-5)
@@ -179,7 +179,7 @@ def test_references_are_found_by_their_place_in_the_whole_set():
     part = completions([[5], [3, 4]], [[6, 2], [8, 9, 10, 2]], pad=2)
     strong = torch.zeros(1, dtype=torch.bool)
     pairs = Pairs(part, torch.tensor([2, 1]), torch.tensor([0]), torch.tensor([1]), torch.ones(1), strong)
-    row = next(dpo.fit(model, [pairs], Optimizer(model, 0.001, 1, clip=1.0), reference=known, objective=DPO))
+    row = next(dpo.fit(model, [pairs], make_optimizer(model, 0.001, 1, clip=1.0), reference=known, objective=DPO))
     assert row["loss"] == pytest.approx(log(2), abs=1e-5), "every ratio is one only with each response's own reference"
 
 
@@ -216,7 +216,7 @@ def bandit(asked, preferred, other, steps=150):
     model = llama(vocab_size=4, initializer_range=0.1)
     answers = completions([[0], [0]], [[A], other], pad=3)
     known = dpo.reference_logps(model, [answers])
-    before, optimizer = share_of_a(model), Optimizer(model, 0.003, steps, clip=1.0)
+    before, optimizer = share_of_a(model), make_optimizer(model, 0.003, steps, clip=1.0)
     reference = known if asked.needs_reference else None
     batches = [pairs_of(answers, *preferred)] * steps
     rows = list(dpo.fit(model, batches, optimizer, reference=reference, objective=asked))
@@ -266,7 +266,9 @@ def test_the_margin_grows():
     model = llama(1)
     known = dpo.reference_logps(model, [RESPONSES])
     pairs = pairs_of(RESPONSES, [0, 2], [1, 1])
-    rows = list(dpo.fit(model, [pairs] * 20, Optimizer(model, 0.002, 20, clip=1.0), reference=known, objective=DPO))
+    rows = list(
+        dpo.fit(model, [pairs] * 20, make_optimizer(model, 0.002, 20, clip=1.0), reference=known, objective=DPO)
+    )
     assert rows[0]["rewards/margins"] == pytest.approx(0, abs=1e-5)
     assert rows[-1]["rewards/margins"] > 0.5
     assert rows[-1]["rewards/accuracies"] == 1

@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.critic import Critic
@@ -9,6 +8,7 @@ from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.policy_gradient import gradient_variance
 from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean
 from tests.tasks.bandits import PROMPTS, Still, Table, collector, graded
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import llama
 
 BASELINES = ["none", "running_mean", "critic"]
@@ -133,7 +133,7 @@ def test_a_baseline_lowers_the_variance_and_a_critic_lowers_it_most():
     policy = Table(1, spread=0.5)
     critic = Critic(policy)
     collect = collector(policy, graded, prompts=PROMPTS * 16, samples=2)
-    optimizers = Cleared(policy), Optimizer(critic, 0.3, 40, clip=10.0)
+    optimizers = Cleared(policy), make_optimizer(critic, 0.3, 40, clip=10.0)
     rows = list(fit(policy, critic, collect, optimizers, asked(48, every=40), 0, 40))
     none, mean, fitted = (rows[-1][f"grad_variance/{name}"] for name in BASELINES)
     assert none > 1.5 * mean > 1.5 * 5 * fitted

@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import grpo
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.experience import Experience
@@ -20,6 +19,7 @@ from tests.tasks.bandits import (
     rewards,
     with_end,
 )
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import gpt2, llama
 
 AGGREGATIONS = ["grpo", "bnpo", "dr_grpo", "dapo"]
@@ -49,7 +49,7 @@ def experience(policy, earned=(1.0, 0.0, 0.7, 0.7, 0.0, 2.0), seed=None):
 
 def trained(policy, what, learning_rate=0.003, reference=None, steps=1, **changes):
     """The rows of `fit` on the same experience at every step."""
-    optimizer = Optimizer(policy, learning_rate, 10, clip=1.0, warmup=0.0)
+    optimizer = make_optimizer(policy, learning_rate, 10, clip=1.0, warmup=0.0)
     fit = grpo.fit(policy, lambda _: what, optimizer, asked(**changes), start=0, steps=steps, reference=reference)
     return list(fit)
 
@@ -224,7 +224,7 @@ def test_truncated_responses_can_be_left_out():
 
 
 def learn(policy, reward, *, steps, learning_rate, samples=16, length=1, reference=None, **changes):
-    optimizer = Optimizer(policy, learning_rate, steps, clip=1.0, warmup=0.0)
+    optimizer = make_optimizer(policy, learning_rate, steps, clip=1.0, warmup=0.0)
     settings = asked(max_new_tokens=length, **changes)
     collect = collector(policy, reward, samples=samples, length=length)
     return list(grpo.fit(policy, collect, optimizer, settings, start=0, steps=steps, reference=reference))
@@ -294,7 +294,7 @@ def test_with_k3_in_the_loss_it_ends_at_the_optimum_of_the_forward_kl():
 def test_it_resumes(forget):
     def make():
         policy = Table()
-        optimizer = Optimizer(policy, 0.1, 12, clip=1.0)
+        optimizer = make_optimizer(policy, 0.1, 12, clip=1.0)
         collect = collector(policy, with_end, length=2)
 
         def fit(start, steps):

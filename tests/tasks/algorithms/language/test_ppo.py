@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import ppo
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.critic import Critic, explained_variance
@@ -21,12 +20,13 @@ from tests.tasks.bandits import (
     rewards,
     with_end,
 )
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import gpt2, llama
 
 
 def asked(**changes):
     plain = {"gamma": 1.0, "lam": 1.0, "clip_ratio": 0.2, "clip_value": 0.0, "epochs": 2, "minibatches": 2}
-    plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "seed": 0}
+    plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "micro_batch": 100, "seed": 0}
     return PpoSettings(**{**plain, **changes})
 
 
@@ -125,7 +125,7 @@ def test_values_are_held_near_those_sampled_with(monkeypatch):
     what = sampled(policy, (1.0, -1.0, 0.5, 0.0))
     with torch.no_grad():
         first = critic(what.completions)
-    optimizers = Still(), Optimizer(critic, 0.01, 10, clip=1.0, warmup=0.0)
+    optimizers = Still(), make_optimizer(critic, 0.01, 10, clip=1.0, warmup=0.0)
     changes = {"epochs": 2, "minibatches": 1, "clip_value": 0.2}
     next(fit(policy, critic, lambda _: what, reference=llama(1), optimizers=optimizers, **changes))
     for _, old, returns, clip in seen:
@@ -138,7 +138,7 @@ def test_values_are_held_near_those_sampled_with(monkeypatch):
 def test_updates_leave_the_sampling_policy_behind():
     policy, critic = llama(1), Critic(llama(1))
     what = sampled(policy, (1.0, -1.0, 0.5, 0.0))
-    optimizers = tuple(Optimizer(model, 0.01, 10, clip=1.0, warmup=0.0) for model in (policy, critic))
+    optimizers = tuple(make_optimizer(model, 0.01, 10, clip=1.0, warmup=0.0) for model in (policy, critic))
     once = next(fit(llama(1), critic, lambda _: what, reference=llama(1), epochs=1, minibatches=1))
     assert once["val/ratio"] == pytest.approx(1, abs=1e-5)
     row = next(fit(policy, critic, lambda _: what, reference=llama(1), optimizers=optimizers, epochs=4, minibatches=2))
@@ -174,7 +174,7 @@ def test_the_kl_coefficient_is_used_before_it_moves():
 
 
 def norms(policy, critic):
-    return tuple(Optimizer(model, 0.001, 10, clip=1.0) for model in (policy, critic))
+    return tuple(make_optimizer(model, 0.001, 10, clip=1.0) for model in (policy, critic))
 
 
 def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
@@ -204,8 +204,8 @@ def learn(policy, reward, *, steps, learning_rate, critic_rate, coefficient=0.01
     settings = asked(**changes)
     updates = steps * settings.epochs * settings.minibatches
     optimizers = (
-        Optimizer(policy, learning_rate, updates, clip=1.0, warmup=0.0),
-        Optimizer(critic, critic_rate, updates, clip=1.0, warmup=0.0),
+        make_optimizer(policy, learning_rate, updates, clip=1.0, warmup=0.0),
+        make_optimizer(critic, critic_rate, updates, clip=1.0, warmup=0.0),
     )
     collect, kl = collector(policy, reward, samples=samples, length=length), AdaptiveKl(coefficient, None, 0.1)
     rows = list(ppo.fit(policy, critic, reference, collect, optimizers, settings, kl, start=0, steps=steps))
@@ -257,7 +257,7 @@ def test_it_resumes(forget):
     def make():
         policy = Table()
         critic, kl = Critic(policy), AdaptiveKl(0.1, target=0.01, rate=0.5)
-        optimizers = tuple(Optimizer(model, 0.1, 24, clip=1.0) for model in (policy, critic))
+        optimizers = tuple(make_optimizer(model, 0.1, 24, clip=1.0) for model in (policy, critic))
         collect = collector(policy, graded, length=1)
 
         def again(start, steps):
@@ -293,3 +293,41 @@ def test_a_critic_that_knows_nothing_explains_nothing():
     assert explained_variance(values, lambda_returns, batch.mask) > 0.9
     row = next(fit(policy, critic, lambda _: what, reference=llama(1), lam=0.5))
     assert row["val/explained_variance"] < 0.0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_micro_batches_have_the_gradients_of_the_whole_minibatch(size):
+    """The four responses have 1 to 3 tokens, so that a mean of the parts' means would differ."""
+
+    def found(micro_batch):
+        policy, critic = llama(), Critic(llama(1))
+        torch.nn.init.normal_(critic.head.weight, generator=torch.Generator().manual_seed(0))
+        gradients = []
+
+        class Noting:
+            learning_rate = 0.0
+
+            def __init__(self, model):
+                self.model = model
+
+            def step(self):
+                gradients.append(torch.cat([p.grad.flatten() for p in self.model.parameters() if p.grad is not None]))
+                for p in self.model.parameters():
+                    p.grad = None
+                return 0.0
+
+        rows = fit(
+            policy,
+            critic,
+            lambda step: sampled(policy, [1.0, 0.5, -1.0, 2.0], seed=3),
+            reference=llama(2),
+            optimizers=(Noting(policy), Noting(critic)),
+            **{"epochs": 1, "minibatches": 1, "clip_value": 0.2, "micro_batch": micro_batch},
+        )
+        return next(rows), gradients
+
+    (row, whole), (cut, parts) = found(100), found(size)
+    assert len(whole) == len(parts) == 2, "the policy's and the critic's"
+    for one, other in zip(whole, parts, strict=True):
+        assert (other - one).norm() < 1e-5 * one.norm()
+    assert cut == pytest.approx(row, rel=1e-4, abs=1e-6)

@@ -61,7 +61,15 @@ def by_hand(whitened):
 
 def prepared(sampled=SAMPLED, known=KNOWN, coefficient=0.1, values=VALUES, **changes):
     plain = {"gamma": 0.9, "lam": 0.5, "missing_end_penalty": 4.0, "whiten": True}
-    unused = {"clip_ratio": 0.2, "clip_value": 0.2, "epochs": 1, "minibatches": 1, "temperature": 1.0, "seed": 0}
+    unused = {
+        "clip_ratio": 0.2,
+        "clip_value": 0.2,
+        "epochs": 1,
+        "minibatches": 1,
+        "temperature": 1.0,
+        "micro_batch": 100,
+        "seed": 0,
+    }
     return prepare(sampled, known, values, PpoSettings(**{**plain, **unused, **changes}), coefficient)
 
 

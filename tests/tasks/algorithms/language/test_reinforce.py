@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import reinforce
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.critic import Critic
@@ -19,6 +18,7 @@ from tests.tasks.bandits import (
     graded,
     probabilities,
 )
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import gpt2, llama
 
 BASELINES = ["none", "running_mean", "critic"]
@@ -117,7 +117,7 @@ def test_the_critic_takes_so_many_steps_towards_a_batch(updates):
     torch.manual_seed(0)
     policy = llama()
     critic, own = (critic_of(policy) for _ in range(2))
-    optimizer, by_hand = (Optimizer(model, 0.01, 10, clip=1.0) for model in (critic, own))
+    optimizer, by_hand = (make_optimizer(model, 0.01, 10, clip=1.0) for model in (critic, own))
     drawn = sampled(policy)
     optimizers = (Still(), optimizer)
     [row] = fit(
@@ -332,7 +332,7 @@ def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
         next(running)
     with pytest.raises(TrainingError, match=r"the loss is -?inf"):
         next(fit(policy, lambda _: sampled(policy, (3e38, 3e38, 3e38, 0.0)), start=3, steps=4))
-    good, optimizers = sampled(policy), (Optimizer(policy, 0.001, 9, clip=1.0), None)
+    good, optimizers = sampled(policy), (make_optimizer(policy, 0.001, 9, clip=1.0), None)
     policy.lm_head.weight.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(TrainingError, match=r"the gradient's norm is (inf|nan)"):
         next(fit(policy, lambda _: good, optimizers=optimizers))

@@ -2,19 +2,19 @@
 
 import pytest
 
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.reinforce import RunningMean
 from tests.tasks.algorithms.language.test_reinforce import BASELINES, fit
 from tests.tasks.bandits import Table, check_resumes, collector, expected_reward, graded, one_token, with_end
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import llama
 
 
 def learn(policy, reward, *, steps, learning_rate, baseline, samples=16, length=1):
     critic = Critic(policy) if baseline == "critic" else None
     optimizers = (
-        Optimizer(policy, learning_rate, steps, clip=1.0, warmup=0.0),
-        Optimizer(critic, 0.1, steps, clip=1.0, warmup=0.0) if critic else None,
+        make_optimizer(policy, learning_rate, steps, clip=1.0, warmup=0.0),
+        make_optimizer(critic, 0.1, steps, clip=1.0, warmup=0.0) if critic else None,
     )
     collect = collector(policy, reward, samples=samples, length=length)
     return list(fit(policy, collect, critic=critic, optimizers=optimizers, steps=steps, baseline=baseline))
@@ -46,7 +46,7 @@ def test_it_resumes(forget):
     def make():
         policy = Table()
         critic, mean = Critic(policy), RunningMean(0.5)
-        optimizers = tuple(Optimizer(model, 0.1, 24, clip=1.0) for model in (policy, critic))
+        optimizers = tuple(make_optimizer(model, 0.1, 24, clip=1.0) for model in (policy, critic))
         collect = collector(policy, graded)
 
         def again(start, steps):

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import reward_model
 from tasks.algorithms.language.completions import Completions, states
 from tasks.algorithms.language.pairs import Pairs
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import BIGRAMS, Bigrams, completions, llama, llama_scorer
 
 # Three pairs of one prompt (C(3, 2) = 3, weight 1/3 each) and one of another.
@@ -138,7 +138,7 @@ def test_fit_asks_a_margin_of_strong_preferences_only():
     a, b, c = reward_model.score(model, pairs.responses).tolist()
     row = next(
         reward_model.fit(
-            model, [pairs], Optimizer(model, 0.001, 1, clip=1.0), margin=2.0, centering=0.0, likelihood=0.0
+            model, [pairs], make_optimizer(model, 0.001, 1, clip=1.0), margin=2.0, centering=0.0, likelihood=0.0
         )
     )
     assert row["loss"] == pytest.approx((cost(a - b - 2.0) + cost(c - b)) / 2, rel=1e-4)
@@ -154,7 +154,7 @@ def test_the_likelihood_of_chosen_answers_by_hand():
         model = llama()
         model.config.reward_beta = 0.5
         found = reward_model.score(model, pairs.responses).tolist()
-        still = Optimizer(model, 0.001, 1, clip=1.0)
+        still = make_optimizer(model, 0.001, 1, clip=1.0)
         return found, next(reward_model.fit(model, [pairs], still, margin=0.0, centering=0.0, likelihood=likelihood))[
             "loss"
         ]
@@ -209,7 +209,7 @@ def test_it_learns_a_preference_and_a_random_head_has_not():
     assert 0.3 < untrained < 0.7
     rows = list(
         reward_model.fit(
-            model, [train] * 80, Optimizer(model, 0.01, 80, clip=1.0), margin=0.0, centering=0.01, likelihood=0.0
+            model, [train] * 80, make_optimizer(model, 0.01, 80, clip=1.0), margin=0.0, centering=0.01, likelihood=0.0
         )
     )
     assert (margins(model, held_out) > 0).float().mean() > 0.9

@@ -1,6 +1,11 @@
+import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tasks.algorithms.language.sequences import batches_per_run, make_batch, shuffled
+from tasks.algorithms.language import sft
+from tasks.algorithms.language.sequences import OPEN, batches_per_run, make_batch, pack, packed, shuffled
+from tests.tasks.tiny import ARCHITECTURES, llama
 
 
 def test_masks_come_from_lengths():
@@ -20,3 +25,156 @@ def test_shuffled_gives_every_index_once_an_epoch():
     assert len({tuple(epoch) for epoch in epochs}) == 3, "a new order each epoch"
     assert batches == list(shuffled(10, 4, 3, torch.Generator().manual_seed(0)))
     assert batches != list(shuffled(10, 4, 3, torch.Generator().manual_seed(1)))
+
+
+# Documents with what is learned of each: an answer, two answers, and all of a text.
+FIRST = ([3, 4, 5, 6], [False, False, True, True])
+SECOND = ([7, 8, 9, 10, 11], [False, True, False, True, True])
+THIRD = ([12, 13, 14], [True, True, True])
+
+
+def test_packed_rows_by_hand():
+    """Padding is 0; the first token of the third document is predicted from nothing."""
+    batch = pack([[FIRST, THIRD], [SECOND]], pad=0)
+    assert batch.tokens.tolist() == [[3, 4, 5, 6, 12, 13, 14], [7, 8, 9, 10, 11, 0, 0]]
+    assert batch.attention.tolist() == [[True] * 7, [True] * 5 + [False] * 2]
+    assert batch.response.tolist() == [
+        [False, False, True, True, False, True, True],
+        [False, True, False, True, True, False, False],
+    ]
+    inputs = batch.inputs()
+    assert inputs["position_ids"].tolist() == [[0, 1, 2, 3, 0, 1, 2], [0, 1, 2, 3, 4, 0, 1]]
+    seen = inputs["attention_mask"]
+    assert seen.shape == (2, 1, 7, 7)
+    first = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    third = [row[:3] for row in first[:3]]
+    assert seen[0, 0].long().tolist() == [[*row, 0, 0, 0] for row in first] + [[0, 0, 0, 0, *row] for row in third]
+    assert seen[1, 0, :5, :5].long().tolist() == torch.ones(5, 5).tril().long().tolist()
+    assert seen[1, 0, 5:].long().tolist() == [[0, 0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0, 1]], "padding sees itself alone"
+
+
+def test_a_document_a_row_is_an_ordinary_batch():
+    batch = pack([[FIRST], [THIRD]], pad=0)
+    assert batch.document is None
+    assert batch.inputs()["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+    assert "position_ids" not in batch.inputs()
+    plain = make_batch([[3, 4], []], [[5, 6], [12, 13, 14]], pad=0)
+    assert torch.equal(plain.tokens, batch.tokens)
+    assert torch.equal(plain.attention, batch.attention)
+    assert torch.equal(plain.response[:, 1:], batch.response[:, 1:])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_packed_documents_teach_what_they_teach_in_rows_of_their_own(name):
+    """Loss, accuracy and every gradient; also where the packed rows have padding."""
+    found = []
+    for rows in ([[FIRST], [SECOND], [THIRD]], [[THIRD, FIRST, SECOND]], [[SECOND, THIRD], [FIRST]]):
+        model = ARCHITECTURES[name]()
+        loss, accuracy = sft.cross_entropy(model, pack(rows, pad=0))
+        loss.backward()
+        found.append((loss.item(), accuracy.item(), [weight.grad.clone() for weight in model.parameters()]))
+    alone, *others = found
+    assert alone[1] < 1
+    for loss, accuracy, gradients in others:
+        assert loss == pytest.approx(alone[0], rel=1e-5)
+        assert accuracy == pytest.approx(alone[1])
+        for mine, wanted in zip(gradients, alone[2], strict=True):
+            torch.testing.assert_close(mine, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("spoilt", ["document", "position_ids"])
+def test_packing_without_its_mask_or_its_positions_teaches_something_else(spoilt, monkeypatch):
+    """The check above would notice."""
+    model = llama()
+    alone = sft.cross_entropy(model, pack([[FIRST], [SECOND]], pad=0))[0].item()
+    batch = pack([[FIRST, SECOND]], pad=0)
+    inputs = {**batch.inputs()}
+    if spoilt == "document":
+        inputs["attention_mask"] = batch.attention.long()
+    else:
+        inputs["position_ids"] = torch.arange(9).unsqueeze(0) * 2  # rotary positions matter by their differences only
+    monkeypatch.setattr(type(batch), "inputs", lambda _: inputs)
+    assert abs(sft.cross_entropy(model, batch)[0].item() - alone) > 0.001
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_no_document_sees_another(name):
+    """Another token in the first document changes its own logits, and not a bit of the second's; nor does the second reach back."""
+    model = ARCHITECTURES[name]()
+    with torch.no_grad():
+        one, other, third = (
+            model(**pack([row], pad=0).inputs(), use_cache=False).logits[0]
+            for row in (
+                [FIRST, SECOND],
+                [([3, 15, 5, 6], FIRST[1]), SECOND],
+                [FIRST, ([7, 8, 9, 10, 2], SECOND[1])],
+            )
+        )
+    assert not torch.equal(one[1:4], other[1:4])
+    assert torch.equal(one[4:], other[4:])
+    assert torch.equal(one[:8], third[:8])
+    assert not torch.equal(one[8], third[8])
+
+
+LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=200)
+
+
+@given(LENGTHS, st.integers(20, 64), st.randoms(use_true_random=False))
+def test_every_document_is_packed_once_and_no_row_is_too_long(lengths, room, random):
+    order = list(range(len(lengths)))
+    random.shuffle(order)
+    rows = packed(lengths, order, room)
+    assert sorted(document for row in rows for document in row) == sorted(order)
+    used = [sum(lengths[document] for document in row) for row in rows]
+    assert all(0 < tokens <= room for tokens in used)
+    if len(rows) <= OPEN:  # first fit: no row's first document had room in an earlier row
+        assert all(used[early] + lengths[rows[late][0]] > room for late in range(len(rows)) for early in range(late))
+
+
+@given(LENGTHS, st.randoms(use_true_random=False))
+def test_rows_keep_the_drawn_order(lengths, random):
+    """Each row's documents, and the rows' first documents, come in the order given."""
+    order = list(range(len(lengths)))
+    random.shuffle(order)
+    place = {document: at for at, document in enumerate(order)}
+    rows = [[place[document] for document in row] for row in packed(lengths, order, 20)]
+    assert all(row == sorted(row) for row in rows)
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+
+
+def test_packing_by_hand():
+    assert packed([5, 4, 3, 2, 6], [0, 1, 2, 3, 4], 8) == [[0, 2], [1, 3], [4]]
+    assert packed([5, 4, 3, 2, 6], [4, 3, 2, 1, 0], 8) == [[4, 3], [2, 1], [0]]
+    assert packed([8, 8], [1, 0], 8) == [[1], [0]]
+
+
+def test_a_row_that_is_far_back_is_left_as_it_is():
+    """Row 0 has room for the last document, but lies too far back."""
+    lengths = [1, *[8] * OPEN, 1]
+    assert packed(lengths, range(len(lengths)), 8)[-1] == [len(lengths) - 1]
+    assert packed(lengths[1:], range(len(lengths) - 1), 8)[-1] == [len(lengths) - 2]
+    near = [1, *[8] * (OPEN - 1), 1]
+    assert packed(near, range(len(near)), 8)[0] == [0, len(near) - 1]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.integers(1, 15), min_size=1, max_size=6), min_size=2, max_size=5), st.data())
+def test_any_packing_gives_each_document_its_own_logits(documents, data):
+    model = llama()
+    rows, row = [], []
+    for ids in documents:
+        row.append((ids, [True] * len(ids)))
+        if data.draw(st.booleans()):
+            rows.append(row)
+            row = []
+    rows += [row] if row else []
+    batch = pack(rows, pad=0)
+    with torch.no_grad():
+        together = model(**batch.inputs(), use_cache=False).logits
+        for number, row in enumerate(rows):
+            start = 0
+            for ids, _ in row:
+                alone = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+                torch.testing.assert_close(together[number, start : start + len(ids)], alone, rtol=1e-4, atol=1e-4)
+                start += len(ids)
+    assert together.isfinite().all()

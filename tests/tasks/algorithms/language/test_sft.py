@@ -3,9 +3,9 @@ from math import log
 import pytest
 import torch
 
-from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import rollouts, sft
 from tasks.algorithms.language.sequences import Batch, make_batch
+from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import BIGRAMS, END, Bigrams, gpt2, llama
 
 # Prompt 0 0 1, response 1 end; prompt 1, response 0 0 end. The padding is the end token.
@@ -36,9 +36,8 @@ def test_a_wrong_mask_gives_another_loss(response):
 def test_no_gradient_comes_from_the_prompt_or_the_padding():
     model = Bigrams(BIGRAMS)
     batch = make_batch([[0, 0, 1]], [[1, END]], pad=END)
-    wider = Batch(
-        *(torch.nn.functional.pad(part, (0, 3), value=END * (part is batch.tokens)) for part in vars(batch).values())
-    )
+    parts = (batch.tokens, batch.attention, batch.response)
+    wider = Batch(*(torch.nn.functional.pad(part, (0, 3), value=END * (part is batch.tokens)) for part in parts))
     loss, _ = sft.cross_entropy(model, wider)
     loss.backward()
     assert model.logits.grad[0].abs().max() == 0, "what follows 0 stands in the prompt only"
@@ -68,7 +67,7 @@ def test_it_learns_an_answer_and_to_stop():
     asked = [[8 + n] for n in range(8)]
     answers = [[(3 * n + 1) % 8, (n + 2) % 8, 15] for n in range(8)]
     batch = make_batch(asked, answers, pad=15)  # the padding is the end token
-    optimizer = Optimizer(model, 0.01, 60, clip=1.0)
+    optimizer = make_optimizer(model, 0.01, 60, clip=1.0)
     rows = list(sft.fit(model, [batch] * 60, optimizer))
     assert len(rows) == 60
     assert set(rows[0]) == {"loss", "mean_token_accuracy", "grad_norm", "learning_rate"}
@@ -85,7 +84,7 @@ def test_it_learns_an_answer_and_to_stop():
 def test_dropout_is_on_in_training_only():
     model = gpt2(resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
     batch = make_batch([[8], [9]], [[1, 2, 15], [2, 1, 15]], pad=15)
-    frozen = Optimizer(model, 1e-12, 4, clip=1.0)
+    frozen = make_optimizer(model, 1e-12, 4, clip=1.0)
     losses = {round(row["loss"], 4) for row in sft.fit(model, [batch] * 4, frozen)}
     assert len(losses) == 4, "each step drops other units"
     assert not model.training
@@ -97,7 +96,7 @@ def test_without_the_end_token_in_the_loss_it_never_stops():
     model = llama(initializer_range=0.1)
     batch = make_batch([[8], [9]], [[1, 2, 15], [2, 1, 15]], pad=15)
     wrong = Batch(batch.tokens, batch.attention, batch.response & (batch.tokens != 15))
-    list(sft.fit(model, [wrong] * 60, Optimizer(model, 0.01, 60, clip=1.0)))
+    list(sft.fit(model, [wrong] * 60, make_optimizer(model, 0.01, 60, clip=1.0)))
     [drawn] = rollouts.sample(
         model, [[8], [9]], samples=1, max_new_tokens=6, temperature=0.0, end_tokens={15}, seed=0, batch_size=2
     )

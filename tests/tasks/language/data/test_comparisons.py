@@ -20,8 +20,8 @@ def row(number, prompt, chosen, rejected, strength, rejected_ended=True):
         "rejected": rejected,
         "chosen_ended": True,
         "rejected_ended": rejected_ended,
-        "chosen_score": 5,
-        "rejected_score": 2,
+        "chosen_score": 5.0,
+        "rejected_score": 2.0,
         "strength": strength,
     }
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.language.rewards.answers import boxed, final_answer, same_number, strict_answer
+from tasks.language.rewards.answers import boxed, final_answer, same_number, strict_answer, without_thinking
 from tasks.language.rewards.rubric import score
 from tasks.language.rewards.verifier import verify_number
 
@@ -95,3 +95,25 @@ def test_reward_rubric_and_accuracies_agree(response):
         assert reward == lenient
     if form is not None:
         assert reward == lenient == strict
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("#### 7", "#### 7"),
+        ("<think>3 + 4</think>#### 7", "#### 7"),
+        ("<think>\n#### 9\n</think>\n\n#### 7\n", "#### 7"),
+        ("It is <think>3 + 4</think>7<think>sure</think>.", "It is 7."),
+        ("3 + 4</think>\n#### 7", "#### 7"),  # the chat template opened the block
+        ("3 + 4</think>6?<think>no</think>\n#### 7", "6?\n#### 7"),
+        ("<think>3 + 4\n#### 7", ""),
+        ("#### 7 <think>or not", ""),
+        ("<think>a</think>#### 7<think>", ""),
+        ("<think></think>", ""),
+        ("", ""),
+        ("a <thinking> man", "a <thinking> man"),
+    ],
+)
+def test_an_answer_without_its_thinking(response, answer):
+    assert without_thinking(response) == answer
+    assert without_thinking(answer) == answer

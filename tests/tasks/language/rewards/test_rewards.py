@@ -4,7 +4,7 @@ from typing import get_args
 import pytest
 import torch
 
-from tasks.language.configs.policies import RewardName
+from tasks.language.configs.python_rewards import RewardName
 from tasks.language.rewards import rubric
 from tasks.language.rewards.rewards import REWARDS, Answered, rewards
 from tasks.language.rewards.verifier import Verifier

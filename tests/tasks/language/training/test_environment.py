@@ -12,11 +12,13 @@ from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
 from tasks.common.errors import DataError, StageError
-from tasks.language.configs.policies import RewardName, SamplingConfig
+from tasks.language.configs.policies import SamplingConfig
+from tasks.language.configs.python_rewards import RewardName
 from tasks.language.data import chat
 from tasks.language.rewards import rubric
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, judging
+from tests.tasks.policies import NO_FILES
 
 OWN = {"verifiable": 2.0, "format": 0.5}
 REWARDS = ("policy", *get_args(RewardName))
@@ -31,6 +33,9 @@ def config(**changes):
         "temperature": 1.0,
         "max_new_tokens": 6,
         "reward": OWN,
+        "reward_files": "rewards/none",
+        "reward_seconds": 10.0,
+        "strip_thinking": False,
     }
     return SamplingConfig.model_validate({**values, **changes})
 
@@ -48,7 +53,7 @@ def table(ready):
 @pytest.fixture
 def world(ready, words, table):
     """An environment over seven prompts whose policy is the pretrained model."""
-    with judging(OWN, {"policy"}, words, ready / "reward_model") as judge:
+    with judging(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         yield Environment(models.load_model(ready / "pretrained"), words, table, judge, config())
 
 
@@ -78,7 +83,7 @@ def by_hand(ready, words, row, text):
 def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
     rows = table.assign(reward=[*REWARDS, *REWARDS[:2]]).to_dict("records")
     asked, texts, responses = answered(words, rows)
-    with judging(OWN, REWARDS, words, ready / "reward_model") as judge:
+    with judging(config(), REWARDS, words, ready / "reward_model", NO_FILES) as judge:
         found = judge(asked, responses, [True] * len(texts))
     expected = [by_hand(ready, words, row, text) for row, text in zip(asked, texts, strict=True)]
     assert found.total.tolist() == pytest.approx(expected, abs=1e-4)
@@ -97,7 +102,7 @@ def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, w
     responses = make_completions([asked], [0, 0], [good, bad], words.pad_token_id)
     points = []
     for kind in ("verifiable", "rubric", "format"):
-        with judging({kind: 1.0}, {"policy"}, words, ready / "reward_model") as judge:
+        with judging(config(reward={kind: 1.0}), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             points.append(judge([row, row], responses, [True, True]).total.tolist())
     assert points[0] == [1.0, 0.0]
     assert points[1][0] == 1.0
@@ -117,15 +122,18 @@ def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, w
 )
 def test_the_reward_model_is_loaded_only_where_it_counts(ready, words, tmp_path, own, kinds, loaded):
     weights = {**OWN, "reward_model": own}
-    with judging(weights, kinds, words, ready / "reward_model") as judge:
+    with judging(config(reward=weights), kinds, words, ready / "reward_model", NO_FILES) as judge:
         assert (judge.scorer is not None) == loaded
     if not loaded:
-        with judging(weights, kinds, words, tmp_path / "nowhere"):
+        with judging(config(reward=weights), kinds, words, tmp_path / "nowhere", NO_FILES):
             pass
 
 
 def test_a_reward_model_that_is_asked_for_and_missing_is_one_line(words, tmp_path):
-    with pytest.raises(StageError) as stopped, judging(OWN, {"reward_model"}, words, tmp_path / "nowhere"):
+    with (
+        pytest.raises(StageError) as stopped,
+        judging(config(), {"reward_model"}, words, tmp_path / "nowhere", NO_FILES),
+    ):
         pass
     assert str(stopped.value) == (
         f"params.yaml: reward_model_path: {tmp_path / 'nowhere'} holds no config.json, but the reward asks for a reward "
@@ -138,7 +146,7 @@ def test_a_reward_model_with_another_tokenizer_is_refused(ready, words, tmp_path
     other = AutoTokenizer.from_pretrained(scorer)
     other.add_tokens(["<|else|>"])
     other.save_pretrained(scorer)
-    with pytest.raises(StageError) as stopped, judging(OWN, {"reward_model"}, words, scorer):
+    with pytest.raises(StageError) as stopped, judging(config(), {"reward_model"}, words, scorer, NO_FILES):
         pass
     assert str(stopped.value) == f"{scorer}: the reward model has another tokenizer than the policy that it is to score"
 
@@ -184,7 +192,7 @@ def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
     tokens = [chat.encode_response(words, text) for text in texts]
     asked = [chat.encode_prompt(words, row["question"]) for row in rows]
     batch = make_completions(asked, owner, tokens, words.pad_token_id)
-    with judging(own, {"policy"}, words, ready / "reward_model") as judge:
+    with judging(config(reward=own), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         world = Environment(None, words, table, judge, config(reward=own))
         ended = torch.tensor([True, False] * 4)
         earned = judge([rows[place] for place in owner], batch, ended.tolist()).total
@@ -221,7 +229,10 @@ def test_weights_that_are_all_0_are_refused():
 
 
 def test_prompts_that_ask_for_an_unknown_reward_are_refused(words, tmp_path):
-    with pytest.raises(DataError, match="the reward of some is praise"), judging(OWN, {"praise"}, words, tmp_path):
+    with (
+        pytest.raises(DataError, match="the reward of some is praise"),
+        judging(config(), {"praise"}, words, tmp_path, NO_FILES),
+    ):
         pass
 
 
@@ -235,7 +246,7 @@ def test_the_temperature_is_that_of_the_sampling(ready, words, table):
     """Near 0 all samples of a prompt are the greedy answer; at 1 they differ."""
     found = {}
     for temperature in (1e-4, 1.0):
-        with judging(OWN, {"policy"}, words, ready / "reward_model") as judge:
+        with judging(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             policy = models.load_model(ready / "pretrained")
             drawn = Environment(policy, words, table, judge, config(temperature=temperature)).sample([0, 1], 4, 1)
         responses = drawn.completions

@@ -15,15 +15,18 @@ from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import rollouts
 from tasks.check import problems
 from tasks.common import models, tables, tracking
+from tasks.common.errors import StageError
 from tasks.language.data import chat
 from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, Judge, judging
-from tasks.language.training.policy_training import Trainee, validation
-from tests.tasks.policies import configured, judge_that_fails_at, train
+from tasks.language.training.policy_training import Trainee
+from tasks.language.training.trained_model import TrainedModel
+from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"}
+FROM_HERE = {"minimum_reward": -99.0}
 ENTROPY = {"ppo": "policy/entropy"}  # as TRL's users know it; elsewhere "entropy"
 
 
@@ -105,10 +108,12 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
     for name in ("before", "after"):
         path = ready / "pretrained" if name == "before" else tmp_path / "model"
         model, words = models.load_model(path), models.load_tokenizer(path)
-        table = validation(ready / "problems/validation.parquet", config.evaluate_prompts)
-        with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
+        table = tables.read(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
+        with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             held_out = Environment(model, words, table, judge.grading(), config)
-            found[name] = Trainee(config, model, words, held_out, held_out).evaluate()["eval_reward"]
+            found[name] = Trainee(config, TrainedModel(model, config.training), words, held_out, held_out).evaluate()[
+                "eval_reward"
+            ]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
     assert curve["eval_reward"].nunique() == 4
 
@@ -133,7 +138,7 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
     """Answers to validation problems are right, wrong but with steps, or empty; the reward is the reward model's."""
     model, words = models.load_model(ready / "pretrained"), models.load_tokenizer(ready / "pretrained")
     config = configured("ppo")
-    table = validation(ready / "problems/validation.parquet", 3)
+    table = tables.read(Prompts, ready / "mixture/validation.parquet").head(3)
     first, second = table["solution"].iloc[0], table["solution"].iloc[1]
     texts = [first, second.replace(f"#### {table['answer'].iloc[1]}", "#### 0"), "no"]
     encoded = [chat.encode_response(words, text) for text in texts]
@@ -145,9 +150,9 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
         yield rollouts.Rollouts(tokens, mask, -mask.float(), torch.ones(3, dtype=torch.bool))
 
     monkeypatch.setattr(rollouts, "sample", drawn)
-    with judging(config.reward, {"policy"}, words, ready / "reward_model") as judge:
+    with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
         held_out = Environment(model, words, table, judge.grading(), config)
-        found = Trainee(config, model, words, held_out, held_out).evaluate()
+        found = Trainee(config, TrainedModel(model, config.training), words, held_out, held_out).evaluate()
         answered = [
             Answered(row.question, row.solution, row.answer, text, True)
             for row, text in zip(table.itertuples(), texts, strict=True)
@@ -170,17 +175,55 @@ def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
     """A step has one prompt, and one of four prompts is from a data set with its own reward."""
     home = tmp_path / "home"
     home.mkdir()
-    for name in ("pretrained", "problems", "reward_model"):
+    for name in ("pretrained", "reward_model"):
         (home / name).symlink_to(ready / name)
     table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(4)
     mixed = table.assign(reward=["rubric", "policy", "policy", "policy"])
     tables.write(Prompts, mixed, home / "mixture/prompts.parquet")
+    shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
     metrics = train("grpo", home, tmp_path, prompts_per_step=1)
     curve = pd.read_csv(tmp_path / "curve.csv")
     gap = {name: (curve["reward"] - curve[f"rewards/{name}"]).abs() < 1e-5 for name in ("rubric", "reward_model")}
     assert (gap["rubric"].sum(), gap["reward_model"].sum()) == (1, 3)
     assert metrics["rewards/rubric"] == pytest.approx(curve["rewards/rubric"].iloc[-1])
     assert list(problems(tmp_path)) == []
+
+
+@pytest.fixture
+def without_answers(ready, tmp_path):
+    """`ready` with prompts that have no reference, as those of UltraFeedback."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("pretrained", "reward_model"):
+        (home / name).symlink_to(ready / name)
+    for part in ("prompts", "validation"):
+        table = tables.read(Prompts, ready / f"mixture/{part}.parquet").assign(answer="", solution="")
+        tables.write(Prompts, table, home / f"mixture/{part}.parquet")
+    return home
+
+
+@pytest.mark.parametrize("stage", [*POLICIES, "rejection_sft"])
+def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(without_answers, tmp_path, stage):
+    """All that is logged is a number; a reward that needs an answer is refused before anything is sampled."""
+    metrics = train(stage, without_answers, tmp_path / "out", **FROM_HERE if stage == "rejection_sft" else {})
+    assert list(problems(tmp_path / "out")) == []
+    if stage != "rejection_sft":
+        assert metrics["rewards/verifiable"] == metrics["eval_accuracy"] == 0
+    for reward in ("verifiable", "rubric"):
+        with pytest.raises(StageError) as stopped:
+            train(stage, without_answers, tmp_path / reward, reward=reward)
+        assert str(stopped.value).endswith(f" has no answer, which the reward {reward} needs")
+        assert str(stopped.value).startswith("prompts: problems/train-")
+        assert not (tmp_path / reward).exists()
+
+
+def test_no_held_out_prompts_are_refused_where_they_are_asked_for(without_answers, tmp_path):
+    table = tables.read(Prompts, without_answers / "mixture/validation.parquet")
+    tables.write(Prompts, table.head(0), without_answers / "mixture/validation.parquet")
+    with pytest.raises(StageError, match=r"^params\.yaml: ppo\.evaluate_every: there are no held-out prompts"):
+        train("ppo", without_answers, tmp_path / "out")
+    train("ppo", without_answers, tmp_path / "out", evaluate_every=0, keep="last")
+    assert list(problems(tmp_path / "out")) == []
 
 
 @pytest.mark.parametrize("stage", POLICIES)

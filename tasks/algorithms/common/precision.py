@@ -1,0 +1,89 @@
+"""The precision of a model in training: fp32, bfloat16 with fp32 master weights, or bfloat16 for everything.
+
+bfloat16 has 8 significant bits. They are enough for activations and gradients, but an update below about a 512th of its weight
+is lost. So with `bf16` the optimizer updates a copy of each weight in fp32, its master, for which gradients are summed in fp32 too;
+the model computes with the masters rounded (arXiv:1710.03740, section 3.1). `pure_bf16` has no masters, and loses such updates.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+Precision = Literal["fp32", "bf16", "pure_bf16"]
+
+
+class Weighted(Protocol):
+    """A module, as far as its weights are concerned."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All weights."""
+        ...
+
+    def state_dict(self, *, keep_vars: bool) -> Mapping[str, Tensor]:
+        """All tensors by name; with `keep_vars` the weights themselves."""
+        ...
+
+
+def compute_dtype(precision: Precision) -> torch.dtype:
+    """What a model computes with, and its keys and values are kept in."""
+    return torch.float32 if precision == "fp32" else torch.bfloat16
+
+
+def set_precision(model: Weighted, precision: Precision) -> None:
+    """Round the weights in place; with bf16 those that are trained keep what they were as their masters."""
+    if precision == "fp32":
+        return
+    for p in model.parameters():
+        if precision == "bf16" and p.requires_grad:
+            setattr(p, "master", nn.Parameter(p.detach().float()))  # noqa: B010 - torch knows no such attribute
+            p.register_post_accumulate_grad_hook(_to_master)
+        p.data = p.data.bfloat16()
+
+
+def master(p: Tensor) -> Tensor:
+    """The weight as the optimizer updates it: the fp32 master of a rounded weight, any other weight itself."""
+    found: Tensor = getattr(p, "master", p)
+    return found
+
+
+def in_full(model: Weighted) -> None:
+    """Give a model with masters, in place, its weights in fp32 again: the masters, and the others as they are."""
+    for p in model.parameters():
+        p.data = master(p).detach().float()
+        vars(p).pop("master", None)
+
+
+def _to_master(p: Tensor) -> None:
+    """Move a weight's gradient to its master: summed there, parts of a batch lose nothing."""
+    gradient, whole = p.grad, master(p)
+    assert gradient is not None
+    whole.grad = gradient.float() if whole.grad is None else whole.grad.add_(gradient)
+    p.grad = None
+
+
+class TrainedWeights:
+    """What training changes of a model, unrounded, as a checkpoint holds it: no weight that is frozen, masters where there are some."""
+
+    def __init__(self, model: Weighted) -> None:
+        self.model = model
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The tensors by name; they are the live ones."""
+        return {name: master(tensor).detach() for name, tensor in self._trained().items()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Load what `state_dict` returned."""
+        for name, tensor in self._trained().items():
+            master(tensor).copy_(state[name])
+            if master(tensor) is not tensor:
+                tensor.copy_(master(tensor))
+
+    def _trained(self) -> dict[str, Tensor]:
+        return {
+            name: tensor
+            for name, tensor in self.model.state_dict(keep_vars=True).items()
+            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)
+        }

@@ -1,0 +1,165 @@
+"""Log-probabilities of tokens from a large vocabulary, without the logits of all positions in memory at once.
+
+Qwen's 151,936 logits at each of 4,096 positions are 2.5 GB in fp32, and a softmax with its gradient needs several tensors of
+this size. So where the logits would be large, the model's head is left out of the pass over the tokens. It is then applied to a
+few positions at a time, and once more in the backward pass, which keeps the states only (as in arXiv:2411.09009, section 4, and
+arXiv:2410.10989, section 3.2, without their kernels). The values and gradients are those of the whole tensor but for rounding.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from tasks.algorithms.common.linear import Linear
+from tasks.algorithms.language.causal_lm import CausalLM
+
+LARGE = (
+    2**26
+)  # logits: with fewer, 256 MB in fp32, the whole tensor is faster; this decides speed, memory and rounding only
+CHUNK = 2**24  # logits in memory at once: 110 positions of Qwen's vocabulary
+_PLAIN: WeakKeyDictionary[object, bool] = (
+    WeakKeyDictionary()
+)  # of a model: whether its logits are what its head returns
+
+
+@contextmanager
+def deferred_head(model: CausalLM, positions: int) -> Iterator[nn.Linear | None]:
+    """While it lasts `model` returns states (B, T, D) as its logits, if those at `positions` would be too many to keep.
+
+    Yields the head, which `chunked_logps` then applies; None where the model returns logits as always: if they are few, or if the
+    model does more than to apply a linear layer, as those do that scale or cap their logits (Gemma 2, Cohere, Granite).
+    """
+    head = _linear_head(model)
+    if head is None or positions * head.out_features < LARGE or not _is_plain(model, head):
+        yield None
+        return
+    with _replaced(head, lambda states: states):
+        yield head
+
+
+def chunked_logps(head: nn.Linear, states: Tensor, tokens: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of `tokens` (n) behind `states` (n, D), with the logits divided by `temperature`; and the likeliest tokens (n)."""
+    device = states.device.type
+    mixed = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if mixed else head.weight.dtype
+    bias = None if head.bias is None else head.bias.to(dtype)
+    with torch.autocast(device, enabled=False):
+        return _apply(states.to(dtype), head.weight.to(dtype), bias, tokens, temperature)
+
+
+class _Context(Protocol):
+    """What the log-probabilities save for their gradient."""
+
+    saved_tensors: tuple[Tensor, Tensor, Tensor | None, Tensor]
+    needs_input_grad: tuple[bool, ...]
+    temperature: float
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
+
+
+class _ChunkedLogps(torch.autograd.Function):
+    """log softmax((x W^T + b) / temperature) at one token of each row; x (n, D), W (V, D), b (V), all of one type."""
+
+    @staticmethod
+    def forward(
+        ctx: _Context, x: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, weight, bias, tokens)
+        ctx.temperature = temperature
+        found = [
+            _logps_and_first(_logits(rows, weight, bias, temperature), wanted)
+            for rows, wanted in zip(_chunks(x, weight), _chunks(tokens, weight), strict=True)
+        ]
+        logps, first = (torch.cat(part) for part in zip(*found, strict=True))
+        ctx.mark_non_differentiable(first)
+        return logps, first
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, tokens = ctx.saved_tensors
+        of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        wide = gradient.dtype  # sums over chunks are kept in it
+        of_weight = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
+        of_bias = torch.zeros_like(bias, dtype=wide) if bias is not None and ctx.needs_input_grad[2] else None
+        start = 0
+        for rows, wanted, above in zip(*(_chunks(part, weight) for part in (x, tokens, gradient)), strict=True):
+            # d logp / d logits: 1 at the token, minus the probabilities.
+            of_logits = _logits(rows, weight, bias, ctx.temperature).softmax(-1).mul_(-above.unsqueeze(1))
+            of_logits.scatter_add_(1, wanted.unsqueeze(1), above.unsqueeze(1)).div_(ctx.temperature)
+            if of_bias is not None:
+                of_bias += of_logits.sum(0)
+            of_logits = of_logits.to(weight.dtype)
+            if of_x is not None:
+                of_x[start : start + len(rows)] = of_logits @ weight
+            if of_weight is not None and wide == weight.dtype:
+                of_weight.addmm_(of_logits.t(), rows)
+            elif of_weight is not None:
+                of_weight += of_logits.t() @ rows
+            start += len(rows)
+        return of_x, _as(of_weight, weight), _as(of_bias, weight), None, None
+
+
+_apply: Callable[[Tensor, Tensor, Tensor | None, Tensor, float], tuple[Tensor, Tensor]] = _ChunkedLogps.apply
+
+
+def _chunks(rows: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    parts: tuple[Tensor, ...] = rows.split(max(1, CHUNK // len(weight)))
+    return parts
+
+
+def _logits(x: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+    """In fp32 at least, as where the whole tensor is kept."""
+    logits = nn.functional.linear(x, weight, bias)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).div_(temperature)
+
+
+def _logps_and_first(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    logps = logits.log_softmax(-1)
+    return logps.gather(1, tokens.unsqueeze(1)).squeeze(1), logits.argmax(-1)
+
+
+def _as(gradient: Tensor | None, weight: Tensor) -> Tensor | None:
+    return None if gradient is None else gradient.to(weight.dtype)
+
+
+def _linear_head(model: CausalLM) -> nn.Linear | None:
+    """The model's head where it is a linear layer and nothing else: no adapter, no hook."""
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    if not isinstance(head, nn.Linear) or type(head) not in (nn.Linear, Linear) or "forward" in vars(head):
+        return None
+    hooks = head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks
+    return None if any(hooks) or hasattr(head, "parametrizations") else head
+
+
+@torch.no_grad()
+def _is_plain(model: CausalLM, head: nn.Linear) -> bool:
+    """Whether the model's logits are what its head returns, and nothing is done to them.
+
+    Tried once: the head returns numbers of every size, which have to arrive unchanged. That finds a model whatever it calls its
+    caps and scales, also where small logits would hide them.
+    """
+    if model not in _PLAIN:
+        device = head.weight.device
+        told = torch.linspace(-1000, 1000, head.out_features, device=device).to(head.weight.dtype).view(1, 1, -1)
+        gpus = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=gpus), _replaced(head, lambda _: told):  # dropout draws nothing that counts
+            logits = model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), use_cache=False).logits
+        _PLAIN[model] = logits.shape == told.shape and torch.equal(logits, told.to(logits.dtype))
+    return _PLAIN[model]
+
+
+@contextmanager
+def _replaced(head: nn.Linear, forward: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    head.forward = forward  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        del head.forward

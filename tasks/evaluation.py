@@ -1,0 +1,121 @@
+"""`python -m tasks.evaluation MODEL --out DIR`: judge one checkpoint alone. `posttrain evaluate` starts it.
+
+It is the stage `evaluate` without a pipeline: any model in Hugging Face layout, any test set, the same tables and measures, and
+a run in MLflow of its own. Nothing has to be trained first, and no reward model and no reference are needed.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tasks.common import models, tables, tracking
+from tasks.common.errors import DataError, StageError
+from tasks.language import evaluate, pretrained
+from tasks.language.configs.evaluate import EvaluateConfig
+from tasks.language.configs.pretrained import PretrainedConfig
+from tasks.language.evaluate import Models
+from tasks.language.rewards import reward_model_files
+from tasks.language.tables.problems import Problems
+from tasks.stage import read_section
+
+NUMBERS = ("problems", "samples", "max_new_tokens", "batch_size")  # keys of the section that have a flag
+SHARES = ("strict", "lenient", "ended", "steps", "pair")  # how the names begin of what is shown in percent
+DOWNLOADED = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")  # from the hub: no pickles, no code
+
+
+def load(model: str, revision: str, reward_model: Path | None) -> Models:
+    """A model by its folder or hub id, with a chat template and a padding token where it has none; and the reward model."""
+    folder = Path(model)
+    if not folder.is_dir():
+        folder = downloaded(model, revision)
+    section = read_section("pretrained", PretrainedConfig)
+    own = section.model_copy(update={"init": "directory", "path": str(folder)})
+    assert isinstance(own, PretrainedConfig)
+    policy, tokenizer = pretrained.existing(own, folder)
+    if reward_model is not None and models.load_tokenizer(reward_model).get_vocab() != tokenizer.get_vocab():
+        raise DataError(f"{reward_model}: the reward model has another tokenizer than {model}, which it is to score")
+    scorer = None if reward_model is None else reward_model_files.load(reward_model)
+    return Models(models.placed(policy), None, scorer, tokenizer)
+
+
+def downloaded(model: str, revision: str) -> Path:
+    """The files of a model of the hub, in the hub's own cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(DOWNLOADED)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise DataError(
+            f"{model}: no folder here, and not from the hub: {' '.join(str(error).split())[:200]}"
+        ) from None
+
+
+def configured(arguments: argparse.Namespace) -> EvaluateConfig:
+    """The section `evaluate` with what the command line says otherwise."""
+    changes: dict[str, object] = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None}
+    if arguments.data is not None:
+        changes |= {"source": "files", "path": str(arguments.data)}
+    given = read_section("evaluate", EvaluateConfig).model_dump() | changes
+    if "samples" in changes:
+        given["pass_at"] = [k for k in given["pass_at"] if k <= given["samples"]] or [1]
+    return EvaluateConfig.model_validate_json(json.dumps(given))
+
+
+def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """Judge the model, write the tables to `arguments.out`, and return the measures."""
+    config, out = configured(arguments), Path(arguments.out)
+    given = evaluate.test_problems(config, arguments.problems_folder, arguments.data or Path())
+    loaded = load(arguments.model, arguments.revision, arguments.reward_model)
+    asked = evaluate.readable(config, loaded, given)
+    tables.write(Problems, asked, out / "asked.parquet")
+    found = evaluate.evaluated(config, loaded, asked, arguments.problems_folder, out)
+    (out / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def shown(found: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each measure of the greedy answers, with its interval."""
+    for name, value in found.items():
+        if isinstance(value, dict) and (name.endswith("_greedy") or name == "reference_loss"):
+            share = name.startswith(SHARES)
+            low, mean, high = (100 * value[key] if share else value[key] for key in ("low", "mean", "high"))
+            unit = " %" if share else ""
+            yield f"{name.replace('_greedy', ''):<16}{mean:8.2f}{unit}  ({low:.2f} to {high:.2f})"
+
+
+def parsed(given: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.evaluation", description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--revision", default="main")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--reward-model", type=Path)
+    parser.add_argument("--problems-folder", type=Path, default=Path("data/problems"))
+    parser.add_argument("--out", type=Path, required=True)
+    for name in NUMBERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int)
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    """Exit code 2 with one line on standard error where the model or the data cannot be used."""
+    arguments = parsed(sys.argv[1:])
+    metrics = arguments.out / "evaluation.json"
+    told = {"model": arguments.model, "data": str(arguments.data or "data/problems"), "revision": arguments.revision}
+    try:
+        with tracking.run("language", "evaluation", told, metrics):
+            found = run(arguments)
+    except StageError as error:
+        print(f"posttrain: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    print(f"{arguments.model}: {found['asked']} test problems, greedy answers, 95 % intervals")
+    print("\n".join(shown(found)))
+    print(f"all measures: {metrics}; answers: {arguments.out / 'generations.parquet'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Rewards in Python: how params.yaml names such a function, and what is wrong with one, without importing the user's file."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, WithJsonSchema
+
+# What a response can be paid for; tasks/language/rewards/rewards.py explains each.
+RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
+PYTHON_REWARD = re.compile(r"^rewards/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*$", re.ASCII)
+SUCH_AS = "a function such as rewards/mine.py:politeness"
+OWN: tuple[str, ...] = get_args(RewardName)
+ANSWERS = ("responses", "completions")  # names of the parameter that gets them; TRL's is the second
+
+
+def is_python(name: str) -> bool:
+    """Whether a reward's name is that of a function in a file, not of one of the repository's own rewards."""
+    return PYTHON_REWARD.fullmatch(name) is not None
+
+
+def _one_of(*names: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names and not is_python(name):
+            raise ValueError(f"expected {' or '.join([*names, SUCH_AS])}")
+        return name
+
+    return AfterValidator(check)
+
+
+def _json_schema(names: tuple[str, ...]) -> dict[str, Any]:
+    function = {"type": "string", "pattern": PYTHON_REWARD.pattern, "description": SUCH_AS}
+    return {"type": "string", "anyOf": [{"type": "string", "enum": list(names)}, function]}
+
+
+Reward = Annotated[str, _one_of(*OWN), WithJsonSchema(_json_schema(OWN))]
+RewardOrPolicy = Annotated[str, _one_of("policy", *OWN), WithJsonSchema(_json_schema(("policy", *OWN)))]
+
+
+def holds(files: str, name: str) -> bool:
+    """Whether the path `files` is the reward's file or a folder above it."""
+    file = PurePosixPath(name.partition(":")[0])
+    return PurePosixPath(files) in (file, *file.parents) and files not in ("", ".")
+
+
+def fault(root: Path, name: str) -> str:
+    """What is wrong with the function `rewards/FILE.py:FUNCTION`, in one line; empty if nothing is seen.
+
+    The file is parsed and not run. A name that is not defined by `def` at the top of the file may be imported or assigned there;
+    its parameters are known only when it is called.
+    """
+    file, _, function = name.partition(":")
+    if not (root / file).is_file():
+        return f"{file} does not exist"
+    if not (root / file).resolve().is_relative_to(root.resolve()):
+        return f"{file} is a link to a file outside this folder, where no change of it is noticed"
+    try:
+        body = ast.parse((root / file).read_bytes(), file).body
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        return f"{file}{f':{line}' if line else ''}: not valid Python: {getattr(error, 'msg', error)}"
+    defined = {one.name: one for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    found = defined.get(function)
+    if found is None:
+        if function in _assigned(body):
+            return ""
+        return f"{file} has no function {function}; it has {', '.join(defined) or 'none'}"
+    if isinstance(found, ast.AsyncFunctionDef):
+        return f"{file}:{found.lineno}: {function} is an async function; expected a plain one"
+    return _wrong_parameters(f"{file}:{found.lineno}", found)
+
+
+def _assigned(body: list[ast.stmt]) -> Iterator[str]:
+    """The names that statements at the top of a file bind, besides functions."""
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.alias):
+                yield "*" if node.name == "*" else (node.asname or node.name.partition(".")[0])
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                yield node.name
+
+
+def _wrong_parameters(place: str, found: ast.FunctionDef) -> str:
+    given = found.args
+    wanted = f"expected def {found.name}(prompts, responses, **columns)"
+    if given.posonlyargs:
+        return f"{place}: {found.name} has parameters before a /, but all are given by name; {wanted}"
+    names = [one.arg for one in (*given.args, *given.kwonlyargs)]
+    if given.kwarg is None and not {*names} & {*ANSWERS}:
+        return f"{place}: {found.name} takes no responses; {wanted}"
+    return ""

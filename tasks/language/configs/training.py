@@ -1,0 +1,32 @@
+"""The part `training` of every section that trains a language model: optimizer, schedule, memory."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tasks.common.config import Config, Idle
+
+UNUSED = (Idle(("training.final_rate",), {"training.schedule": ("constant",)}),)  # of every section with this part
+
+
+class TrainingConfig(Config):
+    """How a model's weights are updated; learning rate and clip stand beside it in the section."""
+
+    # adamw | muon: Muon for hidden matrices and AdamW for the rest (arXiv:2502.16982)
+    optimizer: Literal["adamw", "muon"]
+    # constant | linear | cosine: how the learning rate goes from its highest, behind the warm-up, to its last
+    schedule: Literal["constant", "linear", "cosine"]
+    warmup: float = Field(ge=0, le=1)  # share of the steps in which the learning rate rises to its highest
+    final_rate: float = Field(ge=0, le=1)  # the last learning rate as a share of the highest
+    # AdamW's decay rates of the mean and of the square of the gradient (arXiv:1412.6980)
+    betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(min_length=2, max_length=2)
+    weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
+    # fp32 | bf16: computed in bfloat16, with weights and optimizer in fp32 besides | pure_bf16: all in bfloat16
+    precision: Literal["fp32", "bf16", "pure_bf16"]
+
+
+class AccumulatingConfig(TrainingConfig):
+    """The same for stages whose batch is a batch of data; stages that learn from samples have `micro_batch` in its place."""
+
+    # parts in which a batch is passed through the model; their gradients add up to the batch's, so only memory and time change
+    accumulate: int = Field(ge=1, le=10**6)

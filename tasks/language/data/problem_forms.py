@@ -1,0 +1,161 @@
+"""The forms in which people keep problems and other prompts, told apart by their columns: GSM8K, MATH, multiple choice, ...
+
+GSM8K's rows (arXiv:2110.14168) hold steps and answer in one text, `steps #### N`. In all other forms a reference solution and a
+reference answer may stand in columns of their own, or be absent where the reward or the measure needs none.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tasks.common.tables import Record
+from tasks.language.data import forms
+from tasks.language.data.rows import Row, parsed
+from tasks.language.rewards import answers
+
+NUMBER = re.compile(r"^-?\d+(\.\d+)?$")
+DIGITS = 100  # of an answer in GSM8K's form, at most; Python itself converts no more than 4,300
+MARK = "#### "
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of choices without labels
+QUESTIONS = ("question", "problem", "prompt", "instruction", "text")
+SOLUTIONS = ("solution", "response", "completion", "output", "chosen", "code", "canonical_solution")
+ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key")
+
+
+def read(rows: Iterable[Row]) -> list[Record]:
+    """Rows of Problems; DataError naming file, line and field. Where the first row is in GSM8K's form, all have to be."""
+    found: list[Record] = []
+    gsm8k = False
+    for row in rows:
+        if not found:
+            gsm8k = is_gsm8k(row.values)
+        found.append({"problem_id": row.name, **parsed(row, from_gsm8k if gsm8k else problem)})
+    return found
+
+
+def is_gsm8k(row: Mapping[str, Any]) -> bool:
+    """Whether a row has a text `answer` with the mark, and no other form's columns."""
+    return isinstance(row.get("answer"), str) and MARK in row["answer"] and "solution" not in row
+
+
+def from_gsm8k(row: Mapping[str, Any]) -> Record:
+    """One row of GSM8K; ValueError naming the field where it is not one."""
+    question = forms.text(row, "question")
+    steps, mark, answer = forms.text(row, "answer").rpartition(MARK)
+    if not mark:
+        raise ValueError("field 'answer' has no '#### N'; expected it as in the first row")
+    answer = answer.strip().replace(",", "").lstrip("$")
+    if not NUMBER.match(answer):
+        raise ValueError(f"field 'answer' ends in '#### {' '.join(answer.split())[:DIGITS]}', which is no number")
+    if len(answer) > DIGITS:
+        raise ValueError(f"field 'answer' ends in a number of {len(answer)} characters, above {DIGITS}")
+    steps = steps.strip()
+    solution = f"{steps}\n#### {answer}" if steps else f"#### {answer}"
+    return _record(row, ("question", "answer"), [forms.question(question)], solution, answer, len(steps.splitlines()))
+
+
+def problem(row: Mapping[str, Any]) -> Record:
+    """One row of any other form. A reference that is absent is an empty text."""
+    used, prompt, solution = _prompt(row)
+    if not solution and (name := _text_in(row, SOLUTIONS)):
+        solution = row[name].strip()
+        used = (*used, name)
+    name = next((name for name in ANSWERS if row.get(name) not in (None, "") and name not in used), "")
+    answer = answers.boxed(solution) or ""
+    if name:
+        choices = _choices(row)
+        answer = _label(row[name], name, choices) if choices else _answer(row[name], name)
+    return _record(row, (*used, name), prompt, solution, answer, len(solution.splitlines()))
+
+
+def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation, str]:
+    """The columns that hold the prompt, the prompt, and the reference response where the same columns hold one."""
+    if (name := next((name for name in forms.TURNS if row.get(name) not in (None, "")), None)) is not None:
+        turns = forms.conversation(row[name], name)
+        solution = str(turns.pop()["content"]) if turns[-1]["role"] == "assistant" else ""
+        return (name,), turns, solution
+    if "Body" in row and "Question" in row:  # SVAMP
+        body = forms.text(row, "Body")
+        return ("Body", "Question"), [forms.question(f"{body} {forms.text(row, 'Question')}")], ""
+    name = next((name for name in QUESTIONS if row.get(name) is not None), None)
+    if name is None:
+        raise ValueError(f"expected a column {', '.join((*QUESTIONS, *forms.TURNS))}; got {forms.columns(row)}")
+    asked: Any = row[name]
+    if isinstance(asked, Mapping):  # ARC's own files
+        asked = asked.get("stem")
+    if name == "instruction":
+        return (name, "input"), [forms.instruction(row)], ""
+    if choices := _choices(row):
+        lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
+        return (name, "choices"), [forms.question("\n".join(lines))], ""
+    prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
+    if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
+        prompt = [*forms.conversation(history, "history"), *prompt]
+    return (name, "history"), prompt, ""
+
+
+def _choices(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Labels and texts of a multiple choice: from lists of both, a list of pairs, or texts alone. No choices: it is none."""
+    own = row.get("question")
+    choices: Any = row.get("choices") if not isinstance(own, Mapping) else own.get("choices")
+    if choices is None:
+        return []
+    if isinstance(choices, Mapping) and isinstance(choices.get("label"), list):
+        labels, texts = choices["label"], choices.get("text") or []
+        if len(labels) != len(texts):
+            raise ValueError(f"field 'choices' has {len(labels)} labels and {len(texts)} texts; expected as many")
+        return [(str(label), str(text)) for label, text in zip(labels, texts, strict=True)]
+    if isinstance(choices, list) and all(isinstance(one, Mapping) and {"label", "text"} <= {*one} for one in choices):
+        return [(str(one["label"]), str(one["text"])) for one in choices]
+    if isinstance(choices, list) and len(choices) <= len(LETTERS) and all(isinstance(one, str) for one in choices):
+        return list(zip(LETTERS, choices, strict=False))
+    raise ValueError(f"field 'choices' is {type(choices).__name__}; expected texts, or labels with texts")
+
+
+def _answer(value: object, field: str) -> str:
+    if isinstance(value, list) and value and not isinstance(value[0], list | dict):
+        return ", ".join(_answer(one, field) for one in value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
+        raise ValueError(f"field '{field}' is {type(value).__name__} {str(value)[:40]}; expected a text or a number")
+    return str(value).strip()
+
+
+def _label(value: object, field: str, choices: list[tuple[str, str]]) -> str:
+    """The label of the right choice, which is given by its label, its letter, its text, or its place from 0 on (MMLU)."""
+    labels, texts = zip(*choices, strict=True)
+    answer = _answer(value, field)
+    if answer in labels:
+        return answer
+    if isinstance(value, int) and labels == (*LETTERS[: len(labels)],) and 0 <= value < len(labels):
+        return LETTERS[value]
+    if answer in (*LETTERS[: len(labels)],):
+        return str(labels[LETTERS.index(answer)])
+    if answer in texts:
+        return str(labels[texts.index(answer)])
+    raise ValueError(f"field '{field}' is {' '.join(answer.split())[:40]!r}; expected one of {', '.join(labels)[:40]}")
+
+
+def _text_in(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    return next((name for name in names if isinstance(row.get(name), str) and row[name].strip()), None)
+
+
+def _record(
+    row: Mapping[str, Any], used: tuple[str, ...], prompt: forms.Conversation, solution: str, answer: str, steps: int
+) -> Record:
+    question, history = forms.split_prompt(prompt)
+    others = {name: value for name, value in row.items() if name not in used}
+    return {
+        "question": question,
+        "solution": solution,
+        "answer": answer,
+        "steps": steps,
+        "history": history,
+        "columns": json.dumps(others, ensure_ascii=False, default=str) if others else "",
+    }
+
+
+def without_empty(rows: list[Record]) -> list[Record]:
+    """The rows without `history` and `columns` where no row has any: tables have these columns only where they say something."""
+    empty = [name for name in ("history", "columns") if not any(row.get(name) for row in rows)]
+    return [{name: value for name, value in row.items() if name not in empty} for row in rows]

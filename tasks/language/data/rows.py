@@ -1,0 +1,157 @@
+"""Rows of other people's data: files of JSON lines, JSON lists or parquet, folders of them, and data sets of a hub.
+
+A row keeps the place that it came from, so that every fault names file and line.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from tasks.common.errors import DataError
+from tasks.common.tables import Record
+
+SUFFIXES = (".jsonl", ".json", ".parquet")
+HELD_OUT = ("test", "validation", "dev", "eval")  # how the names of files begin whose rows are not trained on
+Parsed = TypeVar("Parsed")
+
+
+class Row(NamedTuple):
+    """One row of a data set."""
+
+    values: Record  # by column
+    name: str  # file (or split) and number, which tells it from the other rows
+    where: str  # file and line, or split and row, for messages
+
+
+def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
+    """`form` of the row's values; a ValueError of it becomes a DataError that names the row."""
+    try:
+        for column, value in row.values.items():
+            _check_text([column, value], column)
+        return form(row.values)
+    except ValueError as error:
+        raise DataError(f"{row.where}: {error}") from None
+
+
+def files(path: Path) -> list[Path]:
+    """A file, or all files of a folder by their names."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    if not found:
+        raise DataError(f"{path}: expected a file, or a folder with files, of type {', '.join(SUFFIXES)}; found none")
+    return found
+
+
+def read_files(path: Path) -> Iterator[Row]:
+    """The rows of a file, or of all files of a folder."""
+    return _read(files(path))
+
+
+def held_out(name: str) -> bool:
+    """Whether the name of a file, or of a row of it, says that it is not trained on."""
+    return name.startswith(HELD_OUT)
+
+
+def read_training_files(path: Path) -> Iterator[Row]:
+    """The rows of a file, or of a folder's files but for those that are held out by their names."""
+    return _read([file for file in files(path) if file == path or not held_out(file.name)])
+
+
+def read_test_files(path: Path) -> Iterator[Row]:
+    """The rows of a file, or of a folder's held-out files; of all its files where no name says so."""
+    found = files(path)
+    return _read([file for file in found if held_out(file.name)] or found)
+
+
+def _read(chosen: list[Path]) -> Iterator[Row]:
+    stems = [file.stem for file in chosen]
+    for file in chosen:
+        yield from read_file(file, file.stem if stems.count(file.stem) == 1 else file.name)
+
+
+def read_file(path: Path, name: str = "") -> Iterator[Row]:
+    """The rows of one file, named by `name`, or by the file's; DataError with one line naming file and line."""
+    name = name or path.stem
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; expected one of type {', '.join(SUFFIXES)}")
+    if path.suffix == ".parquet":
+        yield from _parquet(path, name)
+    elif path.suffix == ".json":
+        yield from _json(path, name)
+    elif path.suffix == ".jsonl":
+        yield from _json_lines(path, name)
+    else:
+        raise DataError(f"{path}: expected a file of type {', '.join(SUFFIXES)}")
+
+
+def read_hub(name: str, config: str | None, revision: str, split: str) -> Iterator[Row]:
+    """Rows of one split of a hub data set at a revision."""
+    from datasets import load_dataset
+
+    try:
+        splits = load_dataset(name, config, revision=revision)
+    except Exception as error:  # of the network, of the hub, of the data set's files
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise DataError(f"{name}: cannot be read from the hub at revision {revision} ({what})") from None
+    if split not in splits:
+        raise DataError(f"{name}: there is no split {split!r}; expected {' or '.join(map(repr, splits))}")
+    for number, values in enumerate(splits[split]):
+        yield Row(values, f"{split}-{number}", f"{name}: {split}, row {number}")
+
+
+def _json_lines(path: Path, name: str) -> Iterator[Row]:
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):  # str.splitlines splits at U+2028 as well
+        if line.strip():
+            where = f"{path}: line {number}"
+            yield Row(_object(_loaded(line, where), where), f"{name}-{number - 1}", where)
+
+
+def _json(path: Path, name: str) -> Iterator[Row]:
+    found = _loaded(path.read_bytes(), str(path))
+    if not isinstance(found, list):
+        raise DataError(f"{path}: expected a list of objects; lines of objects are a .jsonl file")
+    for number, value in enumerate(found):
+        where = f"{path}: row {number}"
+        yield Row(_object(value, where), f"{name}-{number}", where)
+
+
+def _parquet(path: Path, name: str) -> Iterator[Row]:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    number = 0
+    try:
+        for batch in ParquetFile(path).iter_batches():
+            for values in batch.to_pylist():
+                yield Row(values, f"{name}-{number}", f"{path}: row {number}")
+                number += 1
+    except (ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as parquet: {' '.join(str(error).split())[:200]}") from None
+
+
+def _loaded(text: bytes, where: str) -> object:
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{where}: expected UTF-8, found UTF-16")
+    try:
+        found: object = json.loads(text.decode("utf-8-sig"))
+        return found
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: expected UTF-8, found byte 0x{text[error.start]:02x} at {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: expected JSON: {error}") from None
+
+
+def _object(value: object, where: str) -> Record:
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: expected an object with columns, got {type(value).__name__}")
+    return value
+
+
+def _check_text(value: object, column: str) -> None:
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        raise ValueError(f"field {column!r} has half a character (a surrogate), which no file can keep")
+    if isinstance(value, dict | list):
+        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
+            _check_text(inner, column)

@@ -1,0 +1,107 @@
+"""What supervised fine-tuning imitates: worked solutions of the training problems, or conversations from files or a hub."""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from tasks.common import tables, tracking
+from tasks.common.errors import DataError
+from tasks.common.tables import Record
+from tasks.language.configs.demonstrations import DemonstrationsConfig
+from tasks.language.data import forms
+from tasks.language.data.rows import Row, held_out, parsed, read_files, read_hub
+from tasks.language.tables.problems import Demonstrations, Problems
+from tasks.stage import Metrics, main
+
+METRICS = {
+    "train": "The number of conversations or texts to learn from.",
+    "validation": "The number of conversations or texts that are held out, by which the held-out loss is measured.",
+    "duplicates": "The number of rows that were left out, since they repeat another one word for word.",
+    "leaked": "The number of rows that were left out, since they ask a validation or test problem, or open as a held-out row does.",
+}
+
+
+def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> Metrics:
+    """Write train.parquet and validation.parquet (schema Demonstrations), which share no prompt."""
+    duplicates = leaked = 0
+    if config.source == "problems":
+        train, validation = of_problems(problems)
+    else:
+        found = read(config, raw)
+        unique = list({(row["messages"], row["text"]): row for row in found}.values())
+        asked = held_out_questions(problems)
+        kept = [row for row in unique if not asked & set(questions(row))]
+        train, validation = split(config, kept, config.path if config.source == "files" else config.hub_id)
+        duplicates = len(found) - len(unique)
+        leaked = len(unique) - len(train) - len(validation)
+    for name, part in (("train", train), ("validation", validation)):
+        tables.write(Demonstrations, pd.DataFrame(part), out / f"{name}.parquet")
+    tracking.log_table(pd.DataFrame(train[:20]), "demonstrations.json")
+    return {"train": len(train), "validation": len(validation), "duplicates": duplicates, "leaked": leaked}
+
+
+def of_problems(problems: Path) -> tuple[list[Record], list[Record]]:
+    """The stage `problems` made the demonstrations of its training problems; those of validation are their solutions."""
+    train = tables.records(tables.read(Demonstrations, problems / "demonstrations.parquet"))
+    validation = tables.records(tables.read(Problems, problems / "validation.parquet"))
+    answered = [row for row in validation if row["solution"]]
+    if not train or not answered:
+        part = "validation" if train else "training"
+        raise DataError(f"{problems}: the {part} problems have no solutions to imitate; set demonstrations.source")
+    return train, [forms.demonstrated(row, row["solution"]) for row in answered]
+
+
+def read(config: DemonstrationsConfig, raw: Path) -> list[Record]:
+    """All rows of the files or the hub's data set; DataError naming the row that is in none of the forms."""
+    if config.source == "files":
+        given: Iterable[Row] = read_files(raw)
+    else:
+        given = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+    found = []
+    for row in given:
+        one = parsed(row, forms.demonstration)
+        messages = forms.as_json(one.messages) if one.messages else ""
+        found.append({"demonstration_id": row.name, "messages": messages, "text": one.text})
+    return found
+
+
+def questions(row: Record) -> list[str]:
+    """What the user says in a conversation, turn by turn."""
+    return [turn["content"].strip() for turn in forms.from_json(row["messages"]) if turn["role"] == "user"]
+
+
+def held_out_questions(problems: Path) -> set[str]:
+    """The questions of the validation and test problems."""
+    parts = [tables.read(Problems, problems / f"{name}.parquet")["question"] for name in ("validation", "test")]
+    return {question.strip() for part in parts for question in part}
+
+
+def split(config: DemonstrationsConfig, found: list[Record], source: str) -> tuple[list[Record], list[Record]]:
+    """Training and validation rows in random order; rows that open with the same turn are on one side.
+
+    Rows of files whose names say so (rows.HELD_OUT) are validation; where there are none, a share of the opening turns is drawn.
+    """
+    rng = random.Random(config.seed)
+    opened: dict[str, list[Record]] = {}
+    for row in found:
+        opened.setdefault(next(iter(questions(row)), row["text"]), []).append(row)
+    groups = list(opened.values())
+    rng.shuffle(groups)
+    if len(groups) < 2:
+        raise DataError(
+            f"{source}: {len(groups)} different prompts; expected at least 2, one to learn from and one to hold out"
+        )
+    named = [any(held_out(row["demonstration_id"]) for row in group) for group in groups]
+    if 0 < sum(named) < len(groups):
+        validation = [row for group in groups for row in group if held_out(row["demonstration_id"])]
+    else:
+        count = min(max(1, round(config.validation_share * len(groups))), len(groups) - 1)
+        named = [number < count for number in range(len(groups))]
+        validation = [row for group, held in zip(groups, named, strict=True) if held for row in group]
+    return [row for group, held in zip(groups, named, strict=True) if not held for row in group], validation
+
+
+if __name__ == "__main__":
+    main(run)

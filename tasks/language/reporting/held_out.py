@@ -1,0 +1,59 @@
+"""What a policy thinks of texts that others wrote: reference responses, and preference pairs. No answer of its own is needed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
+from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.algorithms.language.experience import micro_batches
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.data import chat
+from tasks.language.data.comparisons import ComparisonSet
+
+AT_ONCE = 32  # responses in one pass; changes speed only
+
+
+@torch.no_grad()
+def reference_losses(
+    model: PretrainedCausalLM, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], references: Sequence[str]
+) -> NDArray[np.float64]:
+    """Mean negative log-likelihood a token, in nats, of each reference response and its end token: (N,).
+
+    Of a response that goes beyond the model's positions the tokens within them count.
+    """
+    encoded = [chat.encode_response(tokenizer, text) for text in references]
+    if (room := chat.positions(model)) is not None:
+        encoded = [response[: room - len(prompt)] for prompt, response in zip(prompts, encoded, strict=True)]
+    whole = make_completions(prompts, range(len(prompts)), encoded, tokenizer.pad_token_id)
+    found = torch.zeros(len(whole), dtype=torch.float64)
+    for rows in micro_batches(whole, torch.arange(len(whole)), AT_ONCE):
+        part = whole.rows(rows)
+        found[rows] = -(token_logps(model, part).sum(1).double().cpu() / part.mask.sum(1))
+    return found.numpy()
+
+
+@torch.no_grad()
+def pairs_told_apart(
+    policy: PretrainedCausalLM, reference: PretrainedModel | None, pairs: ComparisonSet
+) -> dict[str, NDArray[np.float64]]:
+    """For each held-out pair whether the policy prefers the chosen response: 1, 0, or 1/2 for a tie; (P,) each.
+
+    `pair_likelihood` compares log-probabilities a token; `pair_accuracy` DPO's implicit rewards, the changes of the
+    log-probabilities against the reference (arXiv:2305.18290, eq. 5), which are all 0 for the reference itself.
+    """
+    batches = list(pairs.responses(AT_ONCE))
+    sums = torch.cat([token_logps(policy, batch).sum(1).double().cpu() for batch in batches])
+    lengths = torch.cat([batch.mask.sum(1) for batch in batches])
+    found = {"pair_likelihood": _won(pairs.margins(sums / lengths))}
+    if reference is not None:
+        before = torch.cat([token_logps(reference, batch).sum(1).double().cpu() for batch in batches])
+        found["pair_accuracy"] = _won(pairs.margins(sums - before))
+    return found
+
+
+def _won(margins: torch.Tensor) -> NDArray[np.float64]:
+    won: NDArray[np.float64] = ((margins.sign() + 1) / 2).numpy()
+    return won

@@ -1,0 +1,40 @@
+"""Whether answers to test problems are right, and their points by the rubric, where the problems allow it."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from tasks.common.tables import Record
+from tasks.language.data import problem_forms
+from tasks.language.rewards import answers, rubric
+from tasks.language.rewards.verifier import Verifier
+
+RUBRIC = ("correctness", "reasoning", "clarity")
+
+
+def rubric_applies(asked: pd.DataFrame) -> bool:
+    """Whether all problems are in GSM8K's form, which the rubric reads: worked steps, then a line with a number."""
+    return bool(asked["answer"].str.match(problem_forms.NUMBER).all() and asked["solution"].str.contains("#### ").all())
+
+
+def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> dict[str, list[bool]]:
+    """Whether each answer is right: `lenient`, in any form, and `strict`, in the form asked for.
+
+    For a number that is a last line `#### N`; for any other reference (LaTeX, a letter) an answer that is marked, by such a
+    line or a box.
+    """
+    lenient = [verdict == 1.0 for verdict in verifier(golds, texts)]
+    strict = []
+    for gold, text, right in zip(golds, texts, lenient, strict=True):
+        if problem_forms.NUMBER.match(gold):
+            given = answers.strict_answer(text)
+            strict.append(given is not None and answers.same_number(given, gold))
+        else:
+            strict.append(right and answers.marked(text) is not None)
+    return {"strict": strict, "lenient": lenient}
+
+
+def points(problem: Record, text: str, ended: bool) -> Record:
+    """The rubric's points of an answer, by criterion and in all."""
+    score = rubric.score(problem["question"], problem["solution"], problem["answer"], text, ended)
+    return {**{name: getattr(score, name) for name in RUBRIC}, "rubric": score.total}

@@ -1,0 +1,212 @@
+"""Rewards in Python: functions of the user's, each in a process of its own, with a limit of time for every call.
+
+A call that takes too long or ends the process is made again for one response at a time: a hang names its prompt and costs that
+response its reward, not the run. What else is wrong (an exception, a number that is none) ends the stage with one line, since a
+policy must not be trained by it.
+"""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+from tasks.common.errors import ConfigError, DataError
+from tasks.language.configs.python_rewards import fault, holds
+from tasks.language.rewards import python_worker
+
+LOAD_SECONDS = 120.0  # for what the file imports
+GIVE_UP = 32  # responses in a row that fail alone; then it is the function's fault, not theirs
+Columns = Mapping[str, Sequence[Any]]  # the prompts' other columns, each as long as the list of responses
+METRICS = {  # of a step's samples
+    "FUNCTION": "The mean of the function's rewards of the samples, without those that have none; 0 where none has one.",
+    "FUNCTION/none": "The share of the samples that have no reward by the function, from 0 to 1: it returned None, it failed, or the reward of their prompt is another one.",
+    "FUNCTION/failed": "The share of the samples for which the function took longer than reward_seconds or ended its process, from 0 to 1.",
+}
+
+
+class Ended(Exception):
+    """The process took too long over a call, or is no more."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The function's rewards of N responses: nan where it has none; `failed` where it took too long or ended its process."""
+
+    values: list[float]
+    failed: list[bool]
+
+
+class Worker:
+    """One process with one function, as its parent sees it."""
+
+    def __init__(self, name: str) -> None:
+        """Start it and load the function; DataError with one line where that fails."""
+        file, _, function = name.partition(":")
+        self.connection, theirs = Pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-B", "-u", python_worker.__file__, str(theirs.fileno()), file, function],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # a Ctrl-C is for the parent, which ends the process and all that it started
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
+        )
+        theirs.close()
+        try:
+            self.loaded = self._reply(LOAD_SECONDS)
+        except Ended as ended:
+            raise DataError(f"{file}: the process that imports it {ended}") from None
+        if "error" in self.loaded:
+            self.close()
+            raise DataError(self.loaded["error"])
+
+    def call(
+        self, prompts: Sequence[str], responses: Sequence[str], columns: Columns, seconds: float
+    ) -> dict[str, Any]:
+        """What python_worker.answer says of the responses; Ended, and the process closed, where it says nothing."""
+        call = {"prompts": prompts, "responses": responses, "columns": columns, "seconds": seconds}
+        with suppress(ConnectionError):  # `_reply` finds out what happened
+            self.connection.send_bytes(json.dumps(call).encode())
+        return self._reply(seconds)
+
+    def close(self) -> None:
+        """End it and all that it started, whatever they do."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.connection.close()
+
+    def _reply(self, seconds: float) -> dict[str, Any]:
+        try:
+            if self.connection.poll(seconds):
+                reply: dict[str, Any] = json.loads(self.connection.recv_bytes())
+                return reply
+        except (EOFError, ConnectionError):
+            self.close()
+            status = self.process.returncode
+            why = f"signal {-status}" if status < 0 else f"exit status {status}"
+            raise Ended(f"ended ({why})") from None
+        except BaseException:  # Ctrl-C
+            self.close()
+            raise
+        self.close()
+        raise Ended(f"took longer than {seconds:g} s")
+
+
+class PythonFunction:
+    """A function `rewards/FILE.py:NAME` below the working directory; its process starts when it is first needed."""
+
+    def __init__(self, name: str, files: Path, seconds: float) -> None:
+        """`files` is the file or folder whose changes are noticed; `seconds` limits each call.
+
+        ConfigError with one line where the function is not in it, or cannot be a reward.
+        """
+        kept = os.path.relpath(files)
+        if not holds(kept, name):
+            wanted = (
+                f"expected {name.partition(':')[0]} or a folder that holds it, since {name} is a reward that counts"
+            )
+            raise ConfigError(f"params.yaml: reward_files: {wanted}, got {kept!r}")
+        if found := fault(Path(), name):
+            raise ConfigError(f"params.yaml: reward: {name}: {found}")
+        self.name, self.files, self.seconds = name, Path(kept), seconds
+        self.spent = 0.0  # seconds in calls
+        self.worker: Worker | None = None
+        self.warned: set[str] = set()
+
+    def __call__(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> Judged:
+        """The rewards of N responses, each to its prompt."""
+        started = time.monotonic()
+        try:
+            return self._judge(prompts, responses, columns)
+        finally:
+            self.spent += time.monotonic() - started
+
+    def close(self) -> None:
+        """End the process."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+    def _judge(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> Judged:
+        alone = [
+            ([prompt], [response], {name: [values[at]] for name, values in columns.items()})
+            for at, (prompt, response) in enumerate(zip(prompts, responses, strict=True))
+        ]
+        if len(alone) > 1:
+            try:
+                reply = self._reply(prompts, responses, columns)
+            except Ended as ended:
+                self._say(f"a call with {len(alone)} responses {ended}; each is judged alone")
+            else:
+                if reply.get("raised"):  # which of them is it?
+                    for one in alone:
+                        with suppress(Ended):
+                            self._values(self._reply(*one), one[0])
+                return Judged(self._values(reply, prompts), [False] * len(alone))
+        return self._one_by_one(alone)
+
+    def _one_by_one(self, alone: Iterable[tuple[list[str], list[str], Columns]]) -> Judged:
+        values: list[float] = []
+        failed: list[bool] = []
+        for one in alone:
+            try:
+                values += self._values(self._reply(*one), one[0])
+                failed.append(False)
+            except Ended as ended:
+                values.append(math.nan)
+                failed.append(True)
+                self._say(f"the call {ended} for the prompt {_shown(one[0][0])}; its reward is left out")
+                if len(failed) >= GIVE_UP and all(failed[-GIVE_UP:]):
+                    raise DataError(f"{self.name}: {GIVE_UP} calls in a row failed; the last one {ended}") from None
+        return Judged(values, failed)
+
+    def _reply(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> dict[str, Any]:
+        if self.worker is None:
+            self.worker = Worker(self.name)
+            self._check_files(self.worker.loaded)
+        try:
+            reply = self.worker.call(prompts, responses, columns, self.seconds)
+        except BaseException:
+            self.worker = None  # it has closed itself
+            raise
+        self._check_files(reply)
+        return reply
+
+    def _values(self, reply: Mapping[str, Any], prompts: Sequence[str]) -> list[float]:
+        if "error" in reply:
+            at = reply.get("at", 0 if len(prompts) == 1 else None)
+            of = "" if at is None else f" (for the prompt {_shown(prompts[at])})"
+            raise DataError(f"{self.name}: {reply['error']}{of}")
+        return [math.nan if value is None else value for value in reply["values"]]
+
+    def _check_files(self, reply: Mapping[str, Any]) -> None:
+        """DataError where the function imports a file whose changes would not be noticed; a warning where it reads one."""
+        known = {
+            getattr(module, "__file__", None) for module in [*sys.modules.values()]
+        }  # the stage's own, which are deps
+        for how in ("imported", "read"):
+            for file in map(Path, reply[how]):
+                if file.is_relative_to(self.files.absolute()) or str(file) in known or str(file) in self.warned:
+                    continue
+                text = f"{self.name}: {os.path.relpath(file)} is {how}, but is not in reward_files ({self.files})"
+                if how == "imported":
+                    raise DataError(f"{text}: a change of it would not run the stage again")
+                self._say(f"{text.removeprefix(f'{self.name}: ')}: a change of it will not run the stage again")
+                self.warned.add(str(file))
+
+    def _say(self, what: str) -> None:
+        print(f"{self.name}: {what}", file=sys.stderr, flush=True)
+
+
+def _shown(prompt: str) -> str:
+    text = repr(prompt)
+    return text if len(text) <= 80 else f"{text[:77]}...'"

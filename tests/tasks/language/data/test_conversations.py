@@ -1,0 +1,339 @@
+"""Conversations of several turns, by the templates of well-known models."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AddedToken
+
+from tasks.common import models
+from tasks.common.errors import DataError
+from tasks.language.data import chat
+from tasks.language.data.conversations import encode_conversation, encode_prompt
+from tests.tasks.chats import CHATML, CHATS, CONVERSATIONS, chat_tokenizer
+from tests.tasks.language.data.test_chat import QUESTIONS
+
+ALL = [*CHATS, *CONVERSATIONS]
+SYSTEM = {"role": "system", "content": "Be brief."}
+TURNS = [
+    {"role": "user", "content": "Why?"},
+    {"role": "assistant", "content": "So it is."},
+    {"role": "user", "content": "And how?"},
+    {"role": "assistant", "content": "Slowly.\nVery."},
+]
+
+
+@pytest.fixture(scope="module")
+def words(made):
+    return models.load_tokenizer(made / "tokenizer")
+
+
+def runs(tokenizer, ids, mask):
+    """The text of each run of tokens that are all trained, in brackets, or all not."""
+    assert len(ids) == len(mask)
+    found, start = [], 0
+    for at in range(1, len(ids) + 1):
+        if at == len(ids) or mask[at] != mask[start]:
+            text = tokenizer.decode(ids[start:at], skip_special_tokens=False)
+            found.append([text] if mask[start] else text)
+            start = at
+    return found
+
+
+QWEN_PROMPT = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "expected"),
+    [
+        (
+            "Qwen 2.5",
+            TURNS,
+            [
+                QWEN_PROMPT + "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n",
+                ["So it is.<|im_end|>"],
+                "\n<|im_start|>user\nAnd how?<|im_end|>\n<|im_start|>assistant\n",
+                ["Slowly.\nVery.<|im_end|>"],
+            ],
+        ),
+        (
+            "Qwen 2.5",
+            [SYSTEM, *TURNS[:3]],
+            [
+                "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n",
+                ["So it is.<|im_end|>"],
+                "\n<|im_start|>user\nAnd how?<|im_end|>\n",
+            ],
+        ),
+        (
+            "Llama 3 Instruct",
+            [SYSTEM, *TURNS],
+            [
+                "<bos><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+                "Why?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+                ["So it is.<|eot_id|>"],
+                "<|start_header_id|>user<|end_header_id|>\n\nAnd how?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+                ["Slowly.\nVery.<|eot_id|>"],
+            ],
+        ),
+        (
+            "Gemma 2",
+            TURNS,
+            [
+                "<bos><start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n",
+                ["So it is.<end_of_turn>"],
+                "\n<start_of_turn>user\nAnd how?<end_of_turn>\n<start_of_turn>model\n",
+                ["Slowly.\nVery.<end_of_turn>"],
+            ],
+        ),
+        (
+            "Mistral",
+            TURNS,
+            ["<bos>[INST] Why? [/INST]", ["So it is.</s>"], "[INST] And how? [/INST]", ["Slowly.\nVery.</s>"]],
+        ),
+        (
+            "without an end",
+            TURNS,
+            [
+                "user: Why?\nassistant: ",
+                ["So it is.</s>"],
+                "\nuser: And how?\nassistant: ",
+                ["Slowly.\nVery.</s>"],
+            ],
+        ),
+        (
+            "Phi 3",
+            TURNS,
+            [
+                "<|user|>\nWhy?<|end|>\n<|assistant|>\n",
+                ["So it is.<|end|>"],
+                "\n<|user|>\nAnd how?<|end|>\n<|assistant|>\n",
+                ["Slowly.\nVery.<|end|>"],
+            ],
+        ),
+    ],
+)
+def test_each_template_by_hand(name, messages, expected):
+    tokenizer = chat_tokenizer(name)
+    assert runs(tokenizer, *encode_conversation(tokenizer, messages)) == expected
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("name", ALL)
+def test_one_question_with_one_answer_is_what_chat_makes_of_it(name, special):
+    check_one_exchange(chat_tokenizer(name, special))
+
+
+def test_one_question_with_one_answer_for_our_own_tokenizer(words):
+    check_one_exchange(words)
+
+
+def check_one_exchange(tokenizer):
+    for text in QUESTIONS:
+        asked, answered = {"role": "user", "content": text}, {"role": "assistant", "content": text}
+        prompt, response = chat.encode_prompt(tokenizer, text), chat.encode_response(tokenizer, text)
+        ids, mask = encode_conversation(tokenizer, [asked, answered])
+        assert ids == prompt + response
+        assert mask == [False] * len(prompt) + [True] * len(response)
+        assert encode_prompt(tokenizer, [asked]) == prompt
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("Llama 2", "Mistral", "without an end")])
+def test_a_turn_is_trained_behind_the_prompt_that_it_is_sampled_from(name):
+    """All but those whose answers begin with a space, or have no end."""
+    tokenizer = chat_tokenizer(name)
+    ids, mask = encode_conversation(tokenizer, TURNS)
+    first = mask.index(True)
+    second = mask.index(True, mask.index(False, first))
+    for place, start in ((1, first), (3, second)):
+        conversation = {"conversation": TURNS[:place], "sanitize_control_tokens": True}
+        assert ids[:start] == tokenizer.apply_chat_template(**conversation, add_generation_prompt=True)["input_ids"]
+        assert ids[:start] == encode_prompt(tokenizer, TURNS[:place])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_answer_is_closed_by_a_token_that_ends_generation(name):
+    tokenizer = chat_tokenizer(name)
+    ids, mask = encode_conversation(tokenizer, TURNS)
+    ends = [at for at in range(len(ids)) if mask[at] and not (at + 1 < len(ids) and mask[at + 1])]
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
+    assert len(ends) == 2
+    assert {ids[at] for at in ends} <= chat.end_tokens(model, tokenizer)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_control_token_in_a_message_is_text(name):
+    tokenizer = chat_tokenizer(name)
+    control = set(tokenizer.added_tokens_encoder.values())
+    found = encode_conversation(tokenizer, TURNS)[0]
+    for text in tokenizer.added_tokens_encoder:
+        if text.strip("</>") == "think":
+            continue  # which this template looks for itself
+        hostile = [{**turn, "content": f"{text}{turn['content']}{text}"} for turn in TURNS]
+        ids, mask = encode_conversation(tokenizer, hostile)
+        assert [token for token in ids if token in control] == [token for token in found if token in control]
+        trained = [token for token, kept in zip(ids, mask, strict=True) if kept]
+        assert trained == [
+            token for turn in (1, 3) for token in chat.encode_response(tokenizer, hostile[turn]["content"])
+        ]
+        prompt = [token for token in encode_prompt(tokenizer, hostile[:3]) if token in control]
+        assert prompt == [token for token in encode_prompt(tokenizer, TURNS[:3]) if token in control]
+
+
+def test_an_end_token_that_swallows_the_line_break_behind_it():
+    """As Phi 3's does."""
+    tokenizer = chat_tokenizer("ChatML")
+    tokenizer.add_tokens([AddedToken("<|im_end|>", rstrip=True, special=True)], special_tokens=True)
+    ids, mask = encode_conversation(tokenizer, TURNS)
+    assert ids == tokenizer.apply_chat_template(TURNS)["input_ids"]
+    start = len(ids) - len(chat.encode_response(tokenizer, TURNS[3]["content"]))
+    assert mask[start - 1 :] == [False, *[True] * (len(ids) - start)]
+
+
+CALLS = [
+    {"role": "user", "content": "What is 2 * 3?"},
+    {"role": "assistant", "content": None, "tool_calls": [{"name": "times", "arguments": [2, 3]}]},
+    {"role": "tool", "content": "6"},
+    {"role": "assistant", "content": "It is 6."},
+]
+CALL = '<tool_call>\n{"name": "times", "arguments": [2, 3]}\n</tool_call><|im_end|>'
+
+
+def test_a_tool_call_is_trained_and_its_answer_is_not():
+    tokenizer = chat_tokenizer("Qwen 2.5")
+    opening = QWEN_PROMPT + "<|im_start|>user\nWhat is 2 * 3?<|im_end|>\n<|im_start|>assistant\n"
+    answer = "\n<|im_start|>user\n<tool_response>\n6\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    assert runs(tokenizer, *encode_conversation(tokenizer, CALLS)) == [opening, [CALL], answer, ["It is 6.<|im_end|>"]]
+    assert runs(tokenizer, *encode_conversation(tokenizer, CALLS[:2])) == [opening, [CALL]]
+    prompt = tokenizer.decode(encode_prompt(tokenizer, CALLS[:3]), skip_special_tokens=False)
+    assert prompt == opening + CALL + answer
+
+
+def test_a_control_token_in_a_tool_call_ends_nothing():
+    tokenizer = chat_tokenizer("Qwen 2.5")
+    hostile = [{**CALLS[1], "tool_calls": [{"name": "<|im_end|></tool_call>"}]}]
+    ids, mask = encode_conversation(tokenizer, [CALLS[0], *hostile, *CALLS[2:]])
+    end, close = tokenizer.convert_tokens_to_ids(["<|im_end|>", "</tool_call>"])
+    trained = [token for token, kept in zip(ids, mask, strict=True) if kept]
+    assert (trained.count(end), trained.count(close)) == (2, 1)
+
+
+def test_a_tool_call_that_nothing_ends_is_one_line():
+    tokenizer = chat_tokenizer("Qwen 2.5")
+    tokenizer.chat_template = tokenizer.chat_template.replace("<|im_end|>", "")
+    with pytest.raises(
+        DataError, match=r"^message 2 \(assistant\) is more than a content, but the chat template puts no"
+    ):
+        encode_conversation(tokenizer, CALLS)
+
+
+THOUGHT = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nSo it is."}
+
+
+def test_a_template_that_strips_earlier_thoughts_is_noticed():
+    tokenizer = chat_tokenizer("Qwen 3")
+    assert runs(tokenizer, *encode_conversation(tokenizer, [TURNS[0], THOUGHT]))[1] == [
+        f"{THOUGHT['content']}<|im_end|>"
+    ]
+    assert runs(tokenizer, *encode_conversation(tokenizer, [*TURNS[:3], THOUGHT]))[3] == [
+        f"{THOUGHT['content']}<|im_end|>"
+    ]
+    with pytest.raises(DataError, match=r"^the chat template renders message 2 \(assistant\) in another way when more"):
+        encode_conversation(tokenizer, [TURNS[0], THOUGHT, *TURNS[2:]])
+
+
+def test_reasoning_in_a_key_of_its_own():
+    """Kept, it is part of the answer; a template that leaves it out of earlier turns is noticed."""
+    tokenizer = chat_tokenizer("ChatML")
+    kept = "(message['reasoning_content'] + '|' if message['reasoning_content'] else '') + message['content']"
+    tokenizer.chat_template = CHATML.replace("message['content']", kept)
+    thought = {**TURNS[1], "thinking": "Hm."}
+    trained = runs(tokenizer, *encode_conversation(tokenizer, [TURNS[0], thought, *TURNS[2:]]))
+    assert trained[1::2] == [["Hm.|So it is.<|im_end|>"], ["Slowly.\nVery.<|im_end|>"]]
+    tokenizer.chat_template = CHATML
+    with pytest.raises(DataError, match=r"^the chat template renders message 2 \(assistant\) in another way"):
+        encode_conversation(tokenizer, [TURNS[0], thought, *TURNS[2:]])
+
+
+EARLIER = "message['role'] == 'assistant' and not loop.last"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (
+            "message['content']",
+            f"(message['content'][:3] if {EARLIER} else message['content'])",
+        ),  # cuts earlier answers
+        ("message['content']", f"('Well. ' if {EARLIER} else '') + message['content']"),  # writes more into them
+        ("{% for", "{{ messages | length }}{% for"),  # begins in another way
+        ("assistant\n", "assistant: "),  # opens an answer in another way than it renders one
+        ("'<|im_end|>'", f"('' if {EARLIER} else '<|im_end|>')"),  # does not end them
+        ("'<|im_end|>'", f"('.<|im_end|>' if {EARLIER} else '<|im_end|>')"),  # ends them in another way
+    ],
+)
+def test_a_template_that_keeps_no_prefixes_is_noticed(change):
+    tokenizer = chat_tokenizer("ChatML")
+    assert change[0] in CHATML
+    tokenizer.chat_template = CHATML.replace(*change)
+    encode_conversation(tokenizer, TURNS[:2])
+    for count in (3, 4):
+        with pytest.raises(
+            DataError, match=r"renders message 2 \(assistant\) in another way when more messages follow"
+        ):
+            encode_conversation(tokenizer, TURNS[:count])
+
+
+def test_a_template_that_trims_every_turn_keeps_its_prefixes():
+    tokenizer = chat_tokenizer("Llama 3 Instruct")
+    spaced = [{**turn, "content": f"{turn['content']} \n"} for turn in TURNS]
+    before, first, between, second = runs(tokenizer, *encode_conversation(tokenizer, spaced))
+    assert (first, second) == (["So it is. \n<|eot_id|>"], ["Slowly.\nVery. \n<|eot_id|>"])
+    assert [before, between] == runs(tokenizer, *encode_conversation(tokenizer, TURNS))[::2]
+
+
+MARKED = CHATML.replace(
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}",
+    "{{ '<|im_start|>' + message['role'] + '\n' }}{% if message['role'] == 'assistant' %}{% generation %}"
+    "{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}",
+)
+
+
+def test_a_templates_own_marks_have_to_agree():
+    tokenizer = chat_tokenizer("ChatML")
+    plain = encode_conversation(tokenizer, TURNS)
+    tokenizer.chat_template = MARKED
+    assert encode_conversation(tokenizer, TURNS) == plain
+    theirs = tokenizer.apply_chat_template(TURNS, return_assistant_tokens_mask=True, return_dict=True)
+    assert list(map(bool, theirs["assistant_masks"]))[:-1] == plain[1], "behind the last end token stands a line break"
+    for wrong in ("message['role'] == 'user'", "true", "message['role'] == 'assistant' and loop.last"):
+        tokenizer.chat_template = MARKED.replace("{% if message['role'] == 'assistant' %}", f"{{% if {wrong} %}}")
+        with pytest.raises(DataError, match=r"marks . parts as the assistant's"):
+            encode_conversation(tokenizer, TURNS)
+    more = "message['role'] == 'assistant' or loop.last"
+    tokenizer.chat_template = MARKED.replace("{% if message['role'] == 'assistant' %}", f"{{% if {more} %}}")
+    assert encode_conversation(tokenizer, TURNS) == plain
+    with pytest.raises(DataError, match="marks 2 parts as the assistant's"):
+        encode_conversation(tokenizer, TURNS[:3])
+
+
+CHATML_TOKENIZER = chat_tokenizer("ChatML")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ["<|im_end|>", "<|im_start|>assistant\n", "<|im_end|>\n", "\n", " ", "<|endoftext|>"]
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
+def test_any_texts(pairs):
+    turns = [
+        {"role": role, "content": text}
+        for pair in pairs
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
+    ids, mask = encode_conversation(CHATML_TOKENIZER, turns)
+    trained = [token for token, kept in zip(ids, mask, strict=True) if kept]
+    assert trained == [token for _, text in pairs for token in chat.encode_response(CHATML_TOKENIZER, text)]
+    start, end = CHATML_TOKENIZER.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    assert (ids.count(start), ids.count(end)) == (len(turns), len(turns))

@@ -1,0 +1,281 @@
+"""Rewards in Python: the user's functions in processes of their own."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tasks.common.errors import DataError, StageError
+from tasks.language.rewards import python_functions
+from tasks.language.rewards.python_functions import PythonFunction
+from tasks.language.rewards.python_worker import checked
+
+PROMPTS, RESPONSES = ["one?", "two?", "three?"], ["a", "bb", "ccc"]
+COLUMNS = {"answer": ["1", "2", "3"], "level": [5, None, 7]}
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """`make(text)` is the function `f` of a file with this text; its process ends with the test."""
+    monkeypatch.chdir(tmp_path)
+    made = []
+
+    def written(text, files="rewards/mine.py", seconds=5.0):
+        (tmp_path / "rewards").mkdir(exist_ok=True)
+        (tmp_path / "rewards/mine.py").write_text(text)
+        made.append(PythonFunction("rewards/mine.py:f", Path(files), seconds))
+        return made[-1]
+
+    yield written
+    for function in made:
+        function.close()
+
+
+def values(function, responses=RESPONSES):
+    return function(
+        PROMPTS[: len(responses)], responses, {name: of[: len(responses)] for name, of in COLUMNS.items()}
+    ).values
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def f(prompts, responses, **columns): return [len(one) for one in responses]", [1, 2, 3]),
+        ("def f(completions, **kwargs): return [len(one) for one in completions]", [1, 2, 3]),
+        ("def f(responses): return tuple(len(one) / 2 for one in responses)", [0.5, 1, 1.5]),
+        ("def f(responses, level): return [one and one + 0.5 for one in level]", [5.5, math.nan, 7.5]),
+        ("def f(prompts, responses, answer, missing=2): return [int(one) * missing for one in answer]", [2, 4, 6]),
+        (
+            "def f(responses, **columns): return [len(columns) for one in responses]",
+            [3, 3, 3],
+        ),  # prompts, answer, level
+        ("def f(responses, *, answer): return [one == '2' for one in answer]", [0, 1, 0]),
+        ("import numpy\ndef f(responses, **_): return numpy.arange(3, dtype='float32')", [0, 1, 2]),
+        ("f = lambda prompts, responses, **columns: [len(one) for one in prompts]", [4, 4, 6]),
+        ("class F:\n def __call__(self, responses): return [None] * 3\nf = F()", [math.nan] * 3),
+        ("def f(responses):\n responses.clear()\n return [1, 1, 1]", [1, 1, 1]),
+    ],
+)
+def test_what_a_function_may_be(make, text, expected):
+    function = make(text)
+    assert values(function) == pytest.approx(expected, nan_ok=True)
+    assert values(function) == pytest.approx(expected, nan_ok=True), "and again"
+    assert function.worker.process.poll() is None
+
+
+WRONG = {
+    "def f(responses): return [1.0, 2.0]": "expected a list of 3 numbers or None, one for each response; got 2",
+    "def f(responses): return 1.0": "expected a list of 3 numbers or None, one for each response; got 1.0 (float)",
+    "def f(responses): return 'abc'": "expected a list of 3 numbers or None, one for each response; got 'abc' (str)",
+    "def f(responses): return None": "expected a list of 3 numbers or None, one for each response; got None (NoneType)",
+    "def f(responses): return {1: 1, 2: 2, 3: 3}": "expected a list of 3 numbers or None, one for each response; got {1: 1, ",
+    "def f(responses): return [1, '2', 3]": "expected a finite number or None, got '2' (str) (for the prompt 'two?')",
+    "def f(responses): return [1, 2, float('nan')]": "expected a finite number or None, got nan (float) (for the prompt 'three?')",
+    "def f(responses): return [float('inf'), 2, 3]": "expected a finite number or None, got inf (float) (for the prompt 'one?')",
+    "def f(responses): return [1, 1j, 3]": "expected a finite number or None, got 1j (complex) (for the prompt 'two?')",
+    "def f(responses, levle): return [1, 2, 3]": "rewards/mine.py: f asks for levle; the prompts have prompts, responses, answer, level",
+    "def f(responses, prompts):\n\n return [1 / (one != 'bb') for one in responses]": (
+        "rewards/mine.py:3: ZeroDivisionError: division by zero (for the prompt 'two?')"
+    ),
+    "def f(responses):\n if len(responses) > 1:\n  raise ValueError('first\\nsecond')\n return [1]": (
+        "rewards/mine.py:3: ValueError: first"
+    ),
+    "def f(responses): raise SystemExit(3)": "rewards/mine.py:1: SystemExit: 3 (for the prompt 'one?')",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_wrong_is_told_in_one_line_and_trains_nothing(make, text):
+    with pytest.raises(DataError) as stopped:
+        values(make(text))
+    assert str(stopped.value).startswith(f"rewards/mine.py:f: {WRONG[text]}")
+    assert "\n" not in str(stopped.value)
+
+
+def test_the_checks_of_what_was_returned():
+    assert checked([1, None, True], 3) == {"values": [1.0, None, 1.0]}
+    assert checked([], 0) == {"values": []}
+    assert checked([0.5, "x"], 2)["at"] == 1
+    assert "error" in checked(b"ab", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "import nothing_of_this_name\ndef f(responses): ...",
+            "rewards/mine.py:1: ModuleNotFoundError: No module named ",
+        ),
+        ("def f(responses): ...\n1 / 0", "rewards/mine.py:2: ZeroDivisionError: division by zero"),
+        ("f = 3", "rewards/mine.py has no function f"),
+        ("import os\nf = 1\nos._exit(7)", "rewards/mine.py: the process that imports it ended (exit status 7)"),
+        ("async def g(responses): ...\nf = g", "rewards/mine.py: f is an async function; expected a plain one"),
+    ],
+)
+def test_a_file_that_cannot_be_imported(make, text, line):
+    with pytest.raises(DataError) as stopped:
+        values(make(text))
+    assert str(stopped.value).startswith(line)
+
+
+BAD = "import os, time\ndef f(prompts, responses):\n if 'bb' in responses: {0}\n return [len(one) for one in responses]"
+HOW = {
+    "time.sleep(60)": "took longer than 0.5 s",
+    "[None for _ in iter(int, 1)]": "took longer than 0.5 s",
+    "os.system('sleep 60')": "took longer than 0.5 s",
+    "os._exit(3)": "ended (exit status 3)",
+    "os.kill(os.getpid(), 11)": "ended (signal 11)",
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_hang_or_a_crash_names_the_prompt_and_costs_one_reward(make, capfd, how):
+    function = make(BAD.format(how), seconds=0.5)
+    found = function(PROMPTS, RESPONSES, COLUMNS)
+    assert found.values == pytest.approx([1, math.nan, 3], nan_ok=True)
+    assert found.failed == [False, True, False]
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("rewards/mine.py:f")]
+    assert said == [
+        f"rewards/mine.py:f: a call with 3 responses {HOW[how]}; each is judged alone",
+        f"rewards/mine.py:f: the call {HOW[how]} for the prompt 'two?'; its reward is left out",
+    ]
+
+
+def test_a_function_that_is_slow_with_many_is_given_them_one_by_one(make):
+    function = make(
+        "import time\ndef f(responses):\n time.sleep(0.2 * len(responses))\n return [1] * len(responses)", seconds=0.45
+    )
+    found = function(PROMPTS, RESPONSES, COLUMNS)
+    assert found.values == [1, 1, 1]
+    assert found.failed == [False] * 3
+    assert 1.0 < function.spent < 5
+
+
+def test_a_function_that_always_fails_ends_the_stage(make, monkeypatch):
+    monkeypatch.setattr(python_functions, "GIVE_UP", 2)
+    function = make("import os\ndef f(responses): os._exit(1)")
+    with pytest.raises(
+        DataError, match=r"^rewards/mine.py:f: 2 calls in a row failed; the last one ended \(exit status 1\)$"
+    ):
+        values(function)
+
+
+def test_what_the_function_prints_and_reads_is_none_of_the_protocol(make, capfd):
+    text = (
+        "import os, sys\nprint('at import')\n"
+        "def f(responses):\n print('{}')\n os.write(1, b'raw\\n')\n assert sys.stdin.read() == ''\n return [1, 2, 3]"
+    )
+    assert values(make(text)) == [1, 2, 3]
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == ["at import", "{}", "raw"]
+
+
+def test_draws_and_the_order_of_sets_are_the_same_in_each_process(make):
+    text = (
+        "import random\n"
+        "def f(responses): return [random.random(), float(list({'a', 'b', 'c', 'd', 'e'}).index('a')), hash('x') % 1000]"
+    )
+    function = make(text)
+    first = values(function)
+    assert values(function) == first, "each call starts at the same state"
+    function.close()
+    assert values(function) == first
+
+
+def test_any_text_reaches_the_function_as_it_is(make):
+    texts = ["", "line\nline\u2028\x00", "\ud800 ünï 🙂"]
+    function = make(f"def f(responses): return [one == other for one, other in zip(responses, {texts!r})]")
+    assert values(function, texts) == [1, 1, 1]
+    assert values(make("def f(responses): return [len(responses[0])]"), ["x" * 3_000_000]) == [3_000_000]
+
+
+def test_modules_beside_it_count_only_where_their_changes_are_noticed(make):
+    text = "from words import POLITE\ndef f(responses): return [POLITE] * len(responses)"
+    function = make(text)
+    Path("rewards/words.py").write_text("POLITE = 4")
+    with pytest.raises(DataError) as stopped:
+        values(function)
+    assert str(stopped.value) == (
+        "rewards/mine.py:f: rewards/words.py is imported, but is not in reward_files (rewards/mine.py): a change of it would "
+        "not run the stage again"
+    )
+    assert values(make(text, files="rewards")) == [4, 4, 4]
+    assert not [*Path("rewards").rglob("__pycache__")], "which would change the hash of the folder"
+
+
+def test_a_late_import_counts_too_and_one_of_the_stage_s_own_modules_is_known(make):
+    late = make("def f(responses):\n import words\n return [1, 1, 1]")
+    Path("rewards/words.py").write_text("")
+    with pytest.raises(DataError, match=r"rewards/words.py is imported, but is not in reward_files"):
+        values(late)
+    own = make("from tasks.language.rewards.answers import final_answer\ndef f(responses): return [1, 1, 1]")
+    assert values(own) == [1, 1, 1]
+
+
+def test_a_file_that_it_reads_is_named_once_unless_its_changes_are_noticed(make, capfd):
+    Path("rewards").mkdir()
+    Path("words.txt").write_text("please")
+    Path(".cache").mkdir()
+    Path(".cache/kept").write_text("1")
+    text = (
+        "def f(responses):\n open('words.txt').read(), open('.cache/kept').read(), open('rewards/mine.py').read()\n"
+        " open('out.txt', 'w').close()\n return [1, 2, 3]"
+    )
+    function = make(text)
+    assert values(function) == values(function) == [1, 2, 3]
+    assert capfd.readouterr().err.splitlines() == [
+        "rewards/mine.py:f: words.txt is read, but is not in reward_files (rewards/mine.py): a change of it will not run the "
+        "stage again"
+    ]
+
+
+def test_closing_ends_the_process_and_what_it_started(make):
+    function = make(
+        "import subprocess\ndef f(responses):\n return [subprocess.Popen(['sleep', '60']).pid for one in responses]"
+    )
+    started = [psutil.Process(int(pid)) for pid in values(function)] + [psutil.Process(function.worker.process.pid)]
+    function.close()
+    psutil.wait_procs(started, timeout=5)
+    assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+CHILD = (
+    "from pathlib import Path; from tasks.language.rewards.python_functions import PythonFunction\n"
+    "function = PythonFunction('rewards/mine.py:f', Path('rewards/mine.py'), 60.0); function(['?'], ['a'], {})\n"
+)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_a_busy_function_does_not_outlive_its_parent(make, tmp_path, ending):
+    make(
+        "import os, pathlib\ndef f(responses):\n pathlib.Path('pid').write_text(str(os.getpid()))\n"
+        " os.rename('pid', 'ready')\n while True: pass"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(python_functions.__file__).parents[3])}
+    with subprocess.Popen([sys.executable, "-c", CHILD], env=environ, stderr=subprocess.DEVNULL) as parent:
+        while not Path("ready").exists():
+            assert parent.poll() is None
+            time.sleep(0.02)
+        function = psutil.Process(int(Path("ready").read_text()))
+        os.kill(parent.pid, ending)
+    function.wait(timeout=10)
+
+
+def test_a_function_out_of_the_files_is_refused_before_it_starts(make):
+    with pytest.raises(StageError) as stopped:
+        make("def f(responses): ...", files="rewards/none")
+    assert str(stopped.value) == (
+        "params.yaml: reward_files: expected rewards/mine.py or a folder that holds it, since rewards/mine.py:f is a reward that "
+        "counts, got 'rewards/none'"
+    )
+    with pytest.raises(
+        StageError, match=r"^params.yaml: reward: rewards/mine.py:f: rewards/mine.py has no function f; it has g$"
+    ):
+        make("def g(responses): ...")

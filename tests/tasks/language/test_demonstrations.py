@@ -1,0 +1,200 @@
+"""What SFT imitates: from problems, files and a hub; validation and test problems never reach it."""
+
+import json
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.common import tables
+from tasks.common.errors import StageError
+from tasks.language.configs.demonstrations import DemonstrationsConfig
+from tasks.language.data import forms
+from tasks.language.demonstrations import questions, run, split
+from tasks.language.tables.problems import Demonstrations, Problems
+from tests.conftest import PARAMS
+
+CONFIG = DemonstrationsConfig.model_validate({**PARAMS["demonstrations"], "source": "files", "validation_share": 0.25})
+ROWS = [{"prompt": f"Question {n}?", "completion": f"Answer {n}."} for n in range(12)]
+
+
+@pytest.fixture
+def stage(made, tmp_path):
+    """Run the stage on these rows; its metrics, and its training and validation conversations."""
+
+    def go(rows=ROWS, name="out", **changes):
+        raw, out = tmp_path / "raw", tmp_path / name
+        raw.mkdir(exist_ok=True)
+        (raw / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        metrics = run(CONFIG.model_copy(update=changes), made / "problems", raw, out)
+        return metrics, *(tables.read(Demonstrations, out / f"{part}.parquet") for part in ("train", "validation"))
+
+    return go
+
+
+def turns(table):
+    return [forms.from_json(text) for text in table["messages"]]
+
+
+def test_of_problems_are_the_stages_own_with_the_solutions_as_validation(made, stage):
+    metrics, train, validation = stage(rows=(), source="problems")
+    assert metrics == {"train": 60, "validation": 8, "duplicates": 0, "leaked": 0}
+    pd.testing.assert_frame_equal(train, tables.read(Demonstrations, made / "problems/demonstrations.parquet"))
+    problems = tables.read(Problems, made / "problems/validation.parquet")
+    assert validation["demonstration_id"].tolist() == problems["problem_id"].tolist()
+    expected = [
+        [{"role": "user", "content": row.question}, {"role": "assistant", "content": row.solution}]
+        for row in problems.itertuples()
+    ]
+    assert turns(validation) == expected
+
+
+def test_problems_without_solutions_are_refused(made, stage, tmp_path):
+    for part in ("train", "validation"):
+        home = tmp_path / f"without {part}"
+        for name in ("validation", "test"):
+            table = tables.read(Problems, made / f"problems/{name}.parquet")
+            tables.write(Problems, table.assign(solution="") if part == name else table, home / f"{name}.parquet")
+        table = tables.read(Demonstrations, made / "problems/demonstrations.parquet")
+        tables.write(Demonstrations, table.head(0) if part == "train" else table, home / "demonstrations.parquet")
+        with pytest.raises(StageError) as stopped:
+            run(CONFIG.model_copy(update={"source": "problems"}), home, tmp_path, tmp_path / "out")
+        which = "training" if part == "train" else "validation"
+        assert (
+            str(stopped.value)
+            == f"{home}: the {which} problems have no solutions to imitate; set demonstrations.source"
+        )
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_share_of_the_prompts_is_held_out(stage):
+    metrics, train, validation = stage()
+    assert metrics == {"train": 9, "validation": 3, "duplicates": 0, "leaked": 0}
+    found = [*turns(train), *turns(validation)]
+    assert sorted(one[0]["content"] for one in found) == sorted(row["prompt"] for row in ROWS)
+    assert {*train["demonstration_id"], *validation["demonstration_id"]} == {f"own-{n}" for n in range(12)}
+    assert train["demonstration_id"].tolist() != sorted(train["demonstration_id"]), "shuffled"
+
+
+def test_the_seed_decides(stage, tmp_path):
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        stage(name=name, seed=seed)
+    one, same, other = ((tmp_path / name / "train.parquet").read_bytes() for name in ("one", "same", "other"))
+    assert one == same != other
+
+
+def test_conversations_that_open_alike_are_on_one_side(stage):
+    """The first question decides, whatever the system prompt and the later turns are."""
+    rows = [
+        {
+            "messages": [
+                *([{"role": "system", "content": f"Prompt {n % 3}"}] if n % 2 else []),
+                {"role": "user", "content": f"Question {n % 4}?"},
+                {"role": "assistant", "content": f"Answer {n}"},
+                *([{"role": "user", "content": "And?"}, {"role": "assistant", "content": "So."}] if n % 5 else []),
+            ]
+        }
+        for n in range(40)
+    ]
+    metrics, train, validation = stage(rows)
+    assert (metrics["train"], metrics["validation"]) == (30, 10)
+    opened = [{questions(row)[0] for row in tables.records(part)} for part in (train, validation)]
+    assert [len(part) for part in opened] == [3, 1]
+    assert not opened[0] & opened[1]
+
+
+def test_what_asks_a_held_out_problem_is_left_out_and_counted(made, stage):
+    """Also in a later turn, and with other spaces around it; a training problem may stand there."""
+    held, train = (tables.read(Problems, made / f"problems/{name}.parquet")["question"] for name in ("test", "train"))
+    check = tables.read(Problems, made / "problems/validation.parquet")["question"]
+    later = [*map(forms.question, ["Hi", f"\n{held[1]} "])]
+    said = {"role": "assistant", "content": "So."}
+    leaks = [
+        {"prompt": f" {held[0]}", "completion": "7"},
+        {"question": check[0], "answer": "#### 7"},
+        {"messages": [later[0], said, later[1], said]},
+        {"conversations": [{"from": "human", "value": check[3]}, {"from": "gpt", "value": "7"}]},
+    ]
+    metrics, learned, validation = stage([*leaks, *ROWS, {"prompt": train[0], "completion": "7"}])
+    assert metrics == {"train": 10, "validation": 3, "duplicates": 0, "leaked": 4}
+    asked = {question for part in (learned, validation) for row in tables.records(part) for question in questions(row)}
+    assert asked == {row["prompt"] for row in ROWS} | {train[0]}
+
+
+def test_rows_that_are_repeated_word_for_word_are_counted(stage):
+    twice = [
+        *ROWS,
+        *ROWS[:5],
+        {"messages": [forms.question("Question 0?"), {"role": "assistant", "content": "Answer 0."}]},
+    ]
+    assert stage(twice)[0] == {"train": 9, "validation": 3, "duplicates": 6, "leaked": 0}
+    other = stage([*ROWS, {"prompt": "Question 0?", "completion": "Another."}])[0]
+    assert (other["train"] + other["validation"], other["duplicates"]) == (13, 0)
+
+
+def test_plain_texts_and_conversations_may_be_mixed(stage):
+    metrics, train, validation = stage([*ROWS[:4], *({"text": f"Text {n}."} for n in range(4)), {"text": "Text 0."}])
+    assert (metrics["train"], metrics["validation"], metrics["duplicates"]) == (6, 2, 1)
+    both = pd.concat([train, validation])
+    assert sorted(both["text"]) == ["", "", "", "", "Text 0.", "Text 1.", "Text 2.", "Text 3."]
+    assert ((both["text"] == "") == (both["messages"] != "")).all()
+
+
+def test_a_hub_set_is_read(made, tmp_path, monkeypatch):
+    held = {("some/talks", "v1"): {"train": ROWS, "other": ROWS[:6]}}
+    monkeypatch.setattr("datasets.load_dataset", lambda name, config, revision: held[name, revision])
+    hub = {"source": "hub", "hub_id": "some/talks", "hub_revision": "v1", "hub_split": "other"}
+    metrics = run(CONFIG.model_copy(update=hub), made / "problems", tmp_path, tmp_path / "out")
+    assert (metrics["train"], metrics["validation"]) == (4, 2)
+    table = tables.read(Demonstrations, tmp_path / "out/train.parquet")
+    assert set(table["demonstration_id"]) < {f"other-{n}" for n in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [],
+            "data/raw/demonstrations: 0 different prompts; expected at least 2, one to learn from and one to hold out",
+        ),
+        (ROWS[:1], "data/raw/demonstrations: 1 different prompts"),
+        ([*ROWS, {"prompt": "Why?"}], "own.jsonl: line 13: expected columns messages | conversations"),
+        (
+            [*ROWS, {"messages": [forms.question("Why?")]}],
+            "own.jsonl: line 13: expected at least one turn of the assistant",
+        ),
+        ([{"prompt": "Why?", "completion": "\ud800"}], "own.jsonl: line 1: field 'completion' has half a character"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_learned_from_is_one_line(stage, tmp_path, rows, said):
+    with pytest.raises(StageError) as stopped:
+        stage(rows)
+    assert said in str(stopped.value)
+    assert "\n" not in str(stopped.value)
+    assert not (tmp_path / "out").exists()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 99))), st.floats(0.01, 0.99), st.integers(0, 9))
+def test_a_split_loses_nothing_and_shares_no_first_question(rows, share, seed):
+    found = [
+        {
+            "demonstration_id": f"{n}",
+            "messages": forms.as_json([forms.question(opening), {"role": "assistant", "content": f"{answer}"}]),
+            "text": "",
+        }
+        for n, (opening, answer) in enumerate(rows)
+    ]
+    config = CONFIG.model_copy(update={"validation_share": share, "seed": seed})
+    if len({opening for opening, _ in rows}) < 2:
+        with pytest.raises(StageError, match="expected at least 2"):
+            split(config, found, "x")
+        return
+    train, validation = split(config, found, "x")
+    assert sorted(row["demonstration_id"] for row in [*train, *validation]) == sorted(
+        row["demonstration_id"] for row in found
+    )
+    assert train
+    assert validation
+    assert not {questions(row)[0] for row in train} & {questions(row)[0] for row in validation}

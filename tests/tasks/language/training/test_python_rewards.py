@@ -1,0 +1,165 @@
+"""Rewards in Python as policies are trained by them: what reaches the function, and how its reward counts."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from tasks.algorithms.language.completions import make_completions
+from tasks.common import models, tables
+from tasks.common.errors import DataError, StageError
+from tasks.language.configs.policies import SamplingConfig
+from tasks.language.data import chat
+from tasks.language.tables.problems import Prompts
+from tasks.language.training.environment import Environment, judging
+from tests.conftest import PARAMS
+from tests.tasks.policies import train
+
+MINE = """
+def length(responses, **columns):
+    return [float(len(one)) for one in responses]
+
+def level(prompts, responses, level, **columns):
+    return [None if one is None else one + len(columns['solution'][at]) / 1000 for at, one in enumerate(level)]
+
+def none(responses):
+    return [None] * len(responses)
+"""
+LENGTH, LEVEL, NONE = (f"rewards/mine.py:{name}" for name in ("length", "level", "none"))
+TEXTS = ["#### 12", "no idea", "<think>#### 12</think>so", "<think>#### 12"]
+
+
+def config(**changes):
+    own = {name: PARAMS["grpo"][name] for name in SamplingConfig.model_fields}
+    return SamplingConfig.model_validate({**own, "reward_files": "rewards/mine.py", "max_new_tokens": 6, **changes})
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path, monkeypatch):
+    """The file of functions, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("rewards").mkdir()
+    Path("rewards/mine.py").write_text(MINE)
+
+
+@pytest.fixture
+def words(ready):
+    return models.load_tokenizer(ready / "pretrained")
+
+
+@pytest.fixture
+def rows(ready):
+    """Two prompts with columns of their own, of two data sets."""
+    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(2)
+    return table.assign(answer="12", columns=[json.dumps({"level": 3, "source": "x"}), None])
+
+
+def judged(ready, words, rows, **changes):
+    """The judge's reward of each of TEXTS to the first row and then to the second, and its parts."""
+    asked = [chat.encode_prompt(words, question) for question in rows["question"]]
+    owner = [place for place in range(2) for _ in TEXTS]
+    tokens = [chat.encode_response(words, text) for text in TEXTS] * 2
+    records = tables.records(rows)
+    own = config(**changes)
+    with judging(own, {*rows["reward"]}, words, ready / "reward_model", Path(own.reward_files)) as judge:
+        responses = make_completions(asked, owner, tokens, words.pad_token_id)
+        return judge([records[place] for place in owner], responses, [True] * len(owner))
+
+
+def test_the_weighted_sum_by_hand(ready, words, rows):
+    found = judged(ready, words, rows, reward={LENGTH: 0.5, LEVEL: 0.0, NONE: 3.0, "verifiable": 2.0})
+    lengths = [7.0, 7.0, 24.0, 14.0] * 2
+    right = [1.0, 0.0, 1.0, 1.0] * 2  # with its thinking the last marked answer counts
+    assert found.parts[LENGTH].tolist() == lengths
+    assert found.total.tolist() == [0.5 * n + 2.0 * r for n, r in zip(lengths, right, strict=True)]
+    assert found.parts[NONE].isnan().all()
+    assert LEVEL not in found.parts, "a weight of 0 calls nothing"
+
+
+def test_rewards_read_answers_without_thinking_where_that_is_asked_for(ready, words, rows):
+    found = judged(ready, words, rows, reward={LENGTH: 1.0, "verifiable": 1.0, "rubric": 1.0}, strip_thinking=True)
+    assert found.parts[LENGTH].tolist() == [7.0, 7.0, 2.0, 0.0] * 2
+    assert found.parts["verifiable"].tolist() == [1.0, 0.0, 0.0, 0.0] * 2
+    plain = judged(ready, words, rows, reward={"rubric": 1.0})
+    assert found.parts["rubric"][0] == plain.parts["rubric"][0]
+    assert found.parts["rubric"][3] < plain.parts["rubric"][3]
+
+
+def test_columns_reach_the_function_and_none_is_no_reward(ready, words, rows):
+    found = judged(ready, words, rows, reward={LEVEL: 2.0, "verifiable": 1.0})
+    expected = 3 + len(rows["solution"].iloc[0]) / 1000
+    assert found.parts[LEVEL].tolist() == pytest.approx([expected] * 4 + [torch.nan] * 4, nan_ok=True)
+    assert found.total.tolist() == pytest.approx([2 * expected + 1, 2 * expected, *[2 * expected + 1] * 2, 1, 0, 1, 1])
+
+
+def test_each_data_set_may_name_a_function(ready, words, rows):
+    found = judged(ready, words, rows.assign(reward=[LENGTH, "verifiable"]), reward={"rubric": 1.0})
+    assert found.total.tolist() == [7.0, 7.0, 24.0, 14.0, 1.0, 0.0, 1.0, 1.0]
+    assert found.parts[LENGTH].isnan().tolist() == [False] * 4 + [True] * 4
+
+
+def test_what_is_logged_by_hand(ready, words, rows):
+    own = config(reward={LENGTH: 1.0, NONE: 1.0, "verifiable": 0.0})
+    table = rows.assign(reward=["policy", "verifiable"])
+    with judging(own, {"policy", "verifiable"}, words, ready / "reward_model", Path("rewards")) as judge:
+        world = Environment(models.load_model(ready / "pretrained"), words, table, judge, own)
+        found = world.sample([0, 1], 3, 1)
+        texts = [
+            chat.decode(words, row[kept], ended)
+            for row, kept, ended in zip(
+                found.completions.tokens, found.completions.mask, found.ended.tolist(), strict=True
+            )
+        ]
+        only = world.sample([1], 3, 1)
+        assert judge.seconds().keys() == {f"{LENGTH}/seconds", f"{NONE}/seconds"}
+        assert not any(judge.seconds().values()), "what was told is not told again"
+    assert found.logged.keys() == {
+        *("rewards/verifiable", "rewards/format"),
+        *(f"{name}{part}" for name in (LENGTH, NONE) for part in ("", "/none", "/failed")),
+    }
+    assert found.logged[LENGTH] == pytest.approx(sum(map(len, texts[:3])) / 3)
+    assert found.logged[f"{LENGTH}/none"] == 0.5
+    assert (found.logged[NONE], found.logged[f"{NONE}/none"], found.logged[f"{NONE}/failed"]) == (0.0, 1.0, 0.0)
+    assert only.logged.keys() == found.logged.keys(), "each step logs the same"
+    assert only.logged[f"{LENGTH}/none"] == 1.0
+
+
+def test_a_step_whose_calls_fail_is_counted(ready, words, rows):
+    Path("rewards/mine.py").write_text(
+        "import os\ndef length(responses):\n if 'no idea' in responses: os._exit(1)\n return [1] * len(responses)"
+    )
+    found = judged(ready, words, rows, reward={LENGTH: 1.0})
+    assert found.total.tolist() == [1, 0, 1, 1] * 2
+    assert found.parts[f"{LENGTH}/failed"].tolist() == [0, 1, 0, 0] * 2
+
+
+def test_a_column_of_a_name_that_is_taken_is_one_line(ready, words, rows):
+    table = rows.assign(columns=json.dumps({"completions": "x"}))
+    with pytest.raises(DataError, match=r"^prompts: a column is called completions; expected another name"):
+        judged(ready, words, table, reward={LENGTH: 1.0})
+
+
+def test_files_that_do_not_hold_the_function_are_refused_under_plain_dvc_repro_too(ready, words, rows):
+    with pytest.raises(
+        StageError, match=r"^params.yaml: reward_files: expected rewards/mine.py or a folder that holds it"
+    ):
+        judged(ready, words, rows.assign(reward=LENGTH), reward={"verifiable": 1.0}, reward_files="rewards/none")
+
+
+@pytest.mark.parametrize("stage", ["rejection_sft", "reinforce", "ppo", "grpo"])
+def test_every_policy_can_be_trained_by_one(ready, tmp_path, stage):
+    changes = {
+        "reward": LENGTH,
+        "reward_files": "rewards/mine.py",
+        **({"minimum_reward": 0.0} if stage == "rejection_sft" else {}),
+    }
+    metrics = train(stage, ready, tmp_path / "one", **changes)
+    assert train(stage, ready, tmp_path / "two", **changes) == metrics
+    for name in ("model/model.safetensors", "curve.csv"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    curve = pd.read_csv(tmp_path / "one/curve.csv")
+    if stage != "rejection_sft":
+        assert curve["reward"].tolist() == pytest.approx(curve[LENGTH].tolist())
+        assert not [name for name in curve if "seconds" in name], "no out holds a time"
