@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows import running
+from flows import outs, running
 from flows.console.summary import Screen, relative
 from flows.engine.dvc_command import StageFailed
 from flows.engine.state import StageResult
@@ -63,8 +63,6 @@ def status(*targets: str) -> dict[str, str | None]:
 
 def metrics(stage: str) -> dict[str, Any]:
     """What a stage has measured, as its file in data/metrics has it; docs/metrics.md says what each number means."""
-    from flows.engine import outs
-
     with running.one_line():
         found: dict[str, Any] = json.loads((find_root() / outs.metrics_file(find_root(), stage)).read_text())
     return found
@@ -85,7 +83,6 @@ def compare(policy: str, baseline: str) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from flows.engine import outs
     from tasks.language.reporting.differences import differences, read_measures
 
     root, stages = find_root(), [f"evaluate@{name}" for name in (policy, baseline)]
@@ -109,7 +106,6 @@ def table(of: str) -> "pd.DataFrame":
     """A table that a stage made: a path such as data/responses/responses.parquet, or a stage that has one table."""
     import pandas as pd
 
-    from flows.engine import outs
     from tasks import check
     from tasks.common import tables
 
@@ -129,7 +125,6 @@ def table(of: str) -> "pd.DataFrame":
 
 def model(of: str) -> "tuple[PretrainedModel, Tokenizer]":
     """A language model or a reward model with its tokenizer, by stage or folder, on the device that stages compute on."""
-    from flows.engine import outs
     from tasks.common import models
     from tasks.language.rewards import reward_model_files
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flows.engine import outs
+from flows import outs
 from flows.engine.dvc_lock import hashes, read_entries
 from flows.engine.dvc_repository import PlanError
 from flows.engine.lineage import Link, chain

@@ -40,7 +40,7 @@ def chat(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The same seed gives the same answers.")] = 0,
 ) -> int:
     """Talk with a model in the terminal; with a pipe as input, each line is a turn and the answers go to standard output."""
-    from flows.engine.outs import checkpoint
+    from flows.outs import checkpoint
 
     root = find_root()
     with one_line():

@@ -19,7 +19,7 @@ from tasks.common.config import Config
 from tasks.language.tables.evaluation import Measures
 from tasks.language.tables.responses import Responses
 from tests.flows.conftest import make_toy, template  # noqa: F401  # fixtures
-from tests.flows.toy_pipeline import run_quietly
+from tests.flows.toy_pipeline import environ, make_pipeline, run_quietly
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/python.md").read_text()
@@ -175,3 +175,28 @@ def test_importing_it_costs_little_and_nothing_imports_it():
     assert done.stdout == "set()\n"
     files = [file for folder in ("flows", "tasks") for file in (ROOT / folder).rglob("*.py")]
     assert not [file for file in files if re.search(r"^\s*(import|from) posttrain\b", file.read_text(), re.MULTILINE)]
+
+
+IN_A_LOOP = """
+import asyncio, json
+import posttrain
+async def cell():
+    return [posttrain.run("dpo", quiet=True), posttrain.run("dpo", params={"dpo.beta": beta}, quiet=True)]
+for beta in (0.1, 0.2):
+    print(json.dumps([{name: (result.state, result.mlflow_run_id) for name, result in run.items()} for run in asyncio.run(cell())]))
+"""
+
+
+@pytest.mark.slow
+def test_in_a_notebook_an_event_loop_runs_already_and_prefect_and_mlflow_work_in_it(tmp_path):
+    root = make_pipeline(tmp_path / "toy")
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_LOOP], cwd=root, env=environ(), capture_output=True, text=True, check=True
+    )
+    runs = [run for line in done.stdout.splitlines() for run in json.loads(line)]
+    states = [[state for state, _ in run.values()] for run in runs]
+    same = ["up-to-date"] * 3
+    assert states == [["ran"] * 3, same, same, ["up-to-date", "up-to-date", "ran"]]
+    ids = [run["dpo"][1] for run in runs]
+    assert ids[0] == ids[1] == ids[2] != ids[3]
+    assert all(len(run_id) == 32 for run_id in ids)

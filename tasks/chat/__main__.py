@@ -49,7 +49,7 @@ def command(conversations: Sequence["Conversation"], text: str) -> str:
     name, _, rest = text.partition(" ")
     if name == "/help":
         return HELP
-    if name == "/reset" and not rest:
+    if name == "/reset":
         for conversation in conversations:
             conversation.reset()
         return "the conversation begins anew"

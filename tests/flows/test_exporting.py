@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from ruamel.yaml import YAML
 
 from flows import exporting
@@ -100,6 +101,7 @@ def test_the_folder_answers_token_for_token_and_its_card_is_that_of_the_records(
     card = (target / "README.md").read_text()
     head = YAML(typ="safe").load(card.split("---\n")[1])
     tags = ["posttrain", "sft"]
+    assert ModelCard.load(target / "README.md").data.to_dict() == head, "as the hub's own reader has it"
     assert head == {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": tags}
     assert "# license: none was chosen" in card
     assert parameters(card) == {

@@ -25,12 +25,13 @@ def talk(template="ChatML", sampling=GREEDY, positions=512, answers=None, monkey
     if answers is not None:
         left = iter(answers)
 
-        def said(model, prompt, *, max_new_tokens, end_tokens, **_):
+        def said(model, prompt, *, max_new_tokens, end_tokens, seed, **_):
             made.prompts.append(words.decode(prompt))
+            made.seeds.append(seed)
             tokens = [*words.encode(next(left), add_special_tokens=False), words.convert_tokens_to_ids("<|im_end|>")]
             yield from tokens[:max_new_tokens]
 
-        made.prompts = []
+        made.prompts, made.seeds = [], []
         monkeypatch.setattr(rollouts, "stream", said)
     return made
 
@@ -60,11 +61,15 @@ def test_the_model_reads_all_turns_as_its_template_writes_them():
     assert say(made, "How many?") == first
 
 
-def test_a_seed_draws_the_same_answers_and_each_turn_draws_anew():
-    draws = [talk(sampling=Sampling(1.0, 6, seed)) for seed in (0, 0, 1)]
-    first, again, other = ([say(made, "Hi"), say(made, "Hi")] for made in draws)
+def test_a_seed_draws_the_same_answers_and_each_turn_draws_anew(monkeypatch):
+    first, again, other = (say(talk(sampling=Sampling(1.0, 6, seed)), "Hi") for seed in (0, 0, 1))
     assert first == again != other
-    assert first[0] != first[1]
+    made = talk(sampling=Sampling(1.0, 6, 7), answers=["a", "b", "c"], monkeypatch=monkeypatch)
+    for reset in (False, True, False):
+        say(made, "Hi")
+        if reset:
+            made.reset()
+    assert made.seeds == [7, 8, 7]
 
 
 def test_what_a_person_types_is_text_and_never_ends_a_turn(monkeypatch):
