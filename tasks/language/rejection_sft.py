@@ -20,7 +20,7 @@ from tasks.common.tracking import Row, log, log_table, progress
 from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Demonstrations, Prompts
-from tasks.language.training.environment import Environment, judging
+from tasks.language.training.environment import Environment, further_columns, judging
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS
@@ -45,7 +45,8 @@ def run(
     torch.manual_seed(config.seed)
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
     table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
-    with judging(config, set(table["reward"]), tokenizer, reward_model, reward_files) as judge:
+    kinds, further = {*table["reward"]}, further_columns(table)
+    with judging(config, kinds, tokenizer, reward_model, reward_files, further) as judge:
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:
         raise ConfigError(

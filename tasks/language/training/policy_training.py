@@ -142,9 +142,9 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
     policy, tokenizer = models.load_model(sources.policy), models.load_tokenizer(sources.policy)
     prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
     held_out = validation(sources.problems / "validation.parquet", config.evaluate_prompts)
-    kinds = {*prompts["reward"], *held_out["reward"]}
+    kinds, columns = {*prompts["reward"], *held_out["reward"]}, environment.further_columns(prompts)
     with (
-        judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files) as judge,
+        judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files, columns) as judge,
         resumable(stage, config, *vars(sources).values()) as checkpoints,
     ):
         training = Environment(policy, tokenizer, prompts, judge, config)
