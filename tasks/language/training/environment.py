@@ -48,16 +48,17 @@ class Judge:
         verifier: Verifier,
         functions: Mapping[str, PythonFunction],
         *,
+        columns: Collection[str],
         strip_thinking: bool,
         graded: bool = False,
     ) -> None:
         """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts it.
 
-        `functions` has each function in Python that counts. With `graded` the rubric is computed for all answers, even where it
-        counts for none.
+        `functions` has each function in Python that counts; for them each prompt has all of `columns`. With `graded` the rubric
+        is computed for all answers, even where it counts for none.
         """
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
-        self.functions, self.strip_thinking = functions, strip_thinking
+        self.functions, self.columns, self.strip_thinking = functions, columns, strip_thinking
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
 
     def grading(self) -> "Judge":
@@ -68,6 +69,7 @@ class Judge:
             self.tokenizer,
             self.verifier,
             self.functions,
+            columns=self.columns,
             strip_thinking=self.strip_thinking,
             graded=True,
         )
@@ -90,8 +92,9 @@ class Judge:
         ]
         if self.strip_thinking:
             texts = [*map(without_thinking, texts)]
+        empty = dict.fromkeys(self.columns)
         answered = [
-            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete, _columns(row))
+            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
             for row, text, complete in zip(asked, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in asked]
@@ -121,11 +124,16 @@ class Judge:
         return rewards.Rewards(total, parts)
 
 
-def _columns(row: Record) -> Mapping[str, object]:
+def _columns(row: Record) -> dict[str, object]:
     """The row's further columns; none where its data set has none."""
     text = row.get("columns")
     found: dict[str, object] = json.loads(text) if text else {}
     return found
+
+
+def further_columns(table: pd.DataFrame) -> set[str]:
+    """The names of the further columns that some of the prompts have."""
+    return {name for row in tables.records(table) for name in _columns(row)}
 
 
 @torch.no_grad()
@@ -231,11 +239,16 @@ class Environment:
 
 @contextmanager
 def judging(
-    config: SamplingConfig, kinds: Collection[str], tokenizer: Tokenizer, scorer: Path, files: Path
+    config: SamplingConfig,
+    kinds: Collection[str],
+    tokenizer: Tokenizer,
+    scorer: Path,
+    files: Path,
+    columns: Collection[str] = (),
 ) -> Iterator[Judge]:
     """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it.
 
-    `files` is the file or folder of the functions in Python that count.
+    `files` is the file or folder of the functions in Python that count, `columns` what they may ask for besides the usual.
     """
     if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *get_args(RewardName)}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
@@ -257,4 +270,5 @@ def judging(
         for function in functions.values():
             ending.callback(function.close)
         verifier = ending.enter_context(Verifier())
-        yield Judge(counted, model, tokenizer, verifier, functions, strip_thinking=config.strip_thinking)
+        strip = config.strip_thinking
+        yield Judge(counted, model, tokenizer, verifier, functions, columns=columns, strip_thinking=strip)

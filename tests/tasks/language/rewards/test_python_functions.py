@@ -276,6 +276,6 @@ def test_a_function_out_of_the_files_is_refused_before_it_starts(make):
         "counts, got 'rewards/none'"
     )
     with pytest.raises(
-        StageError, match=r"^params.yaml: reward: rewards/mine.py:f: rewards/mine.py has no function f; it has g$"
+        StageError, match=r"^params.yaml: reward: rewards/mine.py:f: rewards/mine.py has no function f \(there are g\)$"
     ):
         make("def g(responses): ...")
