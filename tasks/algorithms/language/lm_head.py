@@ -96,13 +96,10 @@ class _ChunkedLogps(torch.autograd.Function):
             of_logits.scatter_add_(1, wanted.unsqueeze(1), above.unsqueeze(1)).div_(ctx.temperature)
             if of_bias is not None:
                 of_bias += of_logits.sum(0)
-            of_logits = of_logits.to(weight.dtype)
             if of_x is not None:
-                of_x[start : start + len(rows)] = of_logits @ weight
-            if of_weight is not None and wide == weight.dtype:
-                of_weight.addmm_(of_logits.t(), rows)
-            elif of_weight is not None:
-                of_weight += of_logits.t() @ rows
+                of_x[start : start + len(rows)] = of_logits.to(weight.dtype) @ weight
+            if of_weight is not None:
+                of_weight.addmm_(of_logits.t(), rows.to(wide))  # in bf16 each chunk's part would be rounded
             start += len(rows)
         return of_x, _as(of_weight, weight), _as(of_bias, weight), None, None
 
