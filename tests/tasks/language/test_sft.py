@@ -162,7 +162,7 @@ def test_a_control_token_in_a_text_is_text():
 
 
 LONG = [ASK, {"role": "assistant", "content": "abcdefghij"}]
-# In ChatML each letter is a token, a marker as well: 44 tokens of which the last 11 are learned.
+# For these tokenizers each letter is a token, and a marker is one.
 
 
 def test_long_demonstrations_are_cut_or_dropped_and_counted():
