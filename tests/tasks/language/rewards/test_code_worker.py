@@ -41,13 +41,9 @@ def _the_judge_goes_on(judge):
 HOSTILE = {
     "endless": "while True: pass",
     "fork bomb": "import os\nwhile True: os.fork()",
-    "forks in spite of errors": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
     "threads": "import threading\nwhile True: threading.Thread(target=threading.Event().wait, daemon=True).start()",
     "10 GB": "x = bytearray(10**10)",
-    "10 GB by and by": "x = []\nwhile True: x.append(bytearray(10**6))",
     "prints for ever": "while True: print('6765' * 1000)",
-    "writes for ever": "import os\nwhile True: os.write(1, b'6765' * 1000)",
-    "writes to all": "import os\nwhile True:\n    for d in range(16):\n        try: os.write(d, b'right\\n1')\n        except OSError: pass",
     "ends well": "import sys\nsys.exit(0)",
     "ends at once": "import os\nos._exit(0)",
     "claims to pass": "print('right')\nprint('1')\nprint('passed')\nimport os\nos._exit(0)",
@@ -57,7 +53,6 @@ HOSTILE = {
     "an equal object": "class A:\n    def __eq__(self, other): return True\ndef f(n): return A()",
     "no assertions": "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\nimport sys\nsys.excepthook = print\ndef f(n): pass",
     "patched JSON": "import json\njson.loads = lambda *a: {'do': 'name', 'name': 'f'}\njson.dumps = lambda *a: '{\"value\": true}'\ndef f(n): pass",
-    "ignores signals": "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass",
     "kills its parent": "import os\nos.kill(os.getppid(), 9)",
     "kills all": "import os\nfor p in range(2, 99999):\n    try: os.kill(p, 9)\n    except OSError: pass",
     "a session": "import os\nos.setsid()\nos.fork()",
@@ -65,13 +60,9 @@ HOSTILE = {
     "crashes": "import ctypes\nctypes.string_at(0)",
     "sleeps": "import time\ntime.sleep(99)",
     "traces": "import sys\nsys.settrace(lambda *a: None)\nsys.setprofile(print)",
-    "more time": "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))\nwhile True: pass",
-    "recursion": "import sys\nsys.setrecursionlimit(10**9)\ndef f(n): return f(n + 1)\nf(0)",
     "closes all": "import os\nos.closerange(0, 99)\ndef f(n): return 6765",
     "deep answer": "def f(n):\n    x = []\n    for _ in range(10**5): x = [x]\n    return x",
     "cyclic answer": "def f(n):\n    x = []\n    x.append(x)\n    return x",
-    "long answer": "def f(n): return 'x' * 10**8",
-    "many digits": "def f(n): return 10 ** (10 ** 8)",
     "a megabyte": "x = 1\n" * 150_000,
     "brackets": "(" * 10**6,
     "null": "x = 1\0",
@@ -81,7 +72,24 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
+SLOWER = {
+    "forks in spite of errors": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "10 GB by and by": "x = []\nwhile True: x.append(bytearray(10**6))",
+    "writes for ever": "import os\nwhile True: os.write(1, b'6765' * 1000)",
+    "ignores signals": "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass",
+    "more time": "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))\nwhile True: pass",
+    "recursion": "import sys\nsys.setrecursionlimit(10**9)\ndef f(n): return f(n + 1)\nf(0)",
+    "many digits": "def f(n): return 10 ** (10 ** 8)",
+    "writes to all": "import os\nwhile True:\n    for d in range(16):\n        try: os.write(d, b'right\\n1')\n        except OSError: pass",
+    "long answer": "def f(n): return 'x' * 10**8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "source",
+    [*HOSTILE.values(), *(pytest.param(source, marks=pytest.mark.slow) for source in SLOWER.values())],
+    ids=[*HOSTILE, *SLOWER],
+)
 def test_a_hostile_program_earns_nothing(judge, source):
     assert verdicts(judge, source) == [0, 0]
 
@@ -173,6 +181,7 @@ def test_ways_of_right_programs(judge):
         "assert f([Pair(1, 2), Pair(3, 4)]) == 10": "class Pair:\n    def __init__(self, a, b): self.a, self.b = a, b\ndef f(ps): return sum(p.a + p.b for p in ps)",
         "assert f('é\\n') == ('é\\n', {1: [2.5, None]}, {3}, b'x', 1j, float('inf'))": "def f(s): return s, {1: [2.5, None]}, {3}, b'x', 1j, float('inf')",
         "assert f(5000) == 10 ** 5000": "def f(n): return 10 ** n",
+        "from math import *\nassert f(9) == sqrt(9)": "def f(n): return 3",
         "assert f(3) == {'a': 1}": "from collections import Counter\ndef f(n): return Counter('a')",
         "assert f() == 5050": "import threading\ndef f():\n    out = []\n    t = threading.Thread(target=lambda: out.append(sum(range(101))))\n    t.start(); t.join()\n    return out[0]",
         "assert f(a=1, b=[2]) == [2, 1]": "def f(*, a, b): return [*b, a]",
@@ -181,6 +190,7 @@ def test_ways_of_right_programs(judge):
     assert judge([job("", {"tests": [test]}, source) for test, source in cases.items()]) == [1] * len(cases)
 
 
+@pytest.mark.slow
 def test_a_verdict_is_the_same_on_a_busy_machine(judge):
     """The limit is of processor time: a program that needs half of it passes among others that want the processors."""
     needs = "import time\nwhile time.process_time() < 0.3: pass\n" + RIGHT_BOTH
