@@ -11,7 +11,7 @@ from pydantic import AfterValidator, WithJsonSchema
 from tasks.common.config_faults import suggestion
 
 # What a response can be paid for; tasks/language/rewards/rewards.py explains each.
-RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
+RewardName = Literal["verifiable", "rubric", "reward_model", "format", "constraints", "code"]
 PYTHON_REWARD = re.compile(r"^rewards/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*$", re.ASCII)
 SUCH_AS = "a function such as rewards/mine.py:politeness"
 OWN: tuple[str, ...] = get_args(RewardName)

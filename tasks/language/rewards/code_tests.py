@@ -46,6 +46,11 @@ def program(response: str) -> str:
     return response if found is None else "\n".join(found)
 
 
+def given(columns: Mapping[str, Any]) -> bool:
+    """Whether a prompt has tests, be they in order or not."""
+    return any(columns.get(name) is not None for name in ("tests", "test_list", "test", "inputs", "input_output"))
+
+
 def job(question: str, columns: Mapping[str, Any], response: str) -> Job:
     """What code_worker.py judges: the response's program and the tests in `columns`, with which `check` found nothing wrong."""
     tests = _tests(columns)
@@ -162,7 +167,7 @@ class Worker:
 
 
 class CodeJudge:
-    """Judges programs in up to `workers` processes, started when first needed and ended with the `with` block."""
+    """Judges programs in up to `workers` processes, which end with the `with` block; ConfigError where there is no lock."""
 
     def __init__(self, workers: int = 2, seconds: int = 5) -> None:
         """`seconds` of processor time for a program, for each input where it reads inputs."""
@@ -173,6 +178,9 @@ class CodeJudge:
             self._workers.put(None)  # a free place for a process
 
     def __enter__(self) -> "CodeJudge":
+        """Start a first process, so that a machine without a lock is found before anything is trained."""
+        self._workers.get()
+        self._workers.put(Worker(self.seconds))
         return self
 
     def __exit__(self, *_: object) -> None:

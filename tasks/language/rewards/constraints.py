@@ -12,6 +12,11 @@ from tasks.language.rewards.constraint_kinds import KINDS
 IDS, ARGUMENTS = "instruction_id_list", "kwargs"
 
 
+def given(columns: Mapping[str, Any]) -> bool:
+    """Whether a prompt has constraints, be they in order or not."""
+    return columns.get(IDS) is not None
+
+
 def satisfied(response: str, instruction: str, arguments: Mapping[str, Any]) -> bool:
     """Whether the response keeps one constraint; a blank response keeps none, as in IFEval's strict accuracy."""
     kind = KINDS[instruction]

@@ -43,6 +43,13 @@ def verify_number(gold: str, response: str) -> float | None:
     return float(final is not None and same_number(gold, final))
 
 
+def quick_verdict(gold: str, response: str) -> float | None:
+    """The verdict where no algebra is needed for it, else None; nan where there is no reference."""
+    if not gold.strip():
+        return math.nan
+    return verify_choice(gold, response) if gold_letter(gold) else verify_number(gold, response)
+
+
 def verify_choice(gold: str, response: str) -> float:
     """1.0 or 0.0 where the reference is a letter, of a question with choices; choices.py decides which letter is the answer."""
     return float(choice(response) == gold_letter(gold))
@@ -124,9 +131,7 @@ class Verifier:
         found: dict[tuple[str, str], float] = {}
         hard = []
         for pair in dict.fromkeys(zip(golds, responses, strict=True)):  # a group's responses often agree
-            quick: float | None = math.nan
-            if pair[0]:
-                quick = verify_choice(*pair) if gold_letter(pair[0]) else verify_number(*pair)
+            quick = quick_verdict(*pair)
             if quick is None:
                 hard.append(pair)
             else:
