@@ -44,6 +44,7 @@ HOSTILE = {
     "threads": "import threading\nwhile True: threading.Thread(target=threading.Event().wait, daemon=True).start()",
     "10 GB": "x = bytearray(10**10)",
     "prints for ever": "while True: print('6765' * 1000)",
+    "writes to whom it can": "import os\nfor d in range(16):\n    try: os.write(d, b'right\\n')\n    except OSError: pass",
     "ends well": "import sys\nsys.exit(0)",
     "ends at once": "import os\nos._exit(0)",
     "claims to pass": "print('right')\nprint('1')\nprint('passed')\nimport os\nos._exit(0)",
@@ -158,16 +159,27 @@ def test_a_program_cannot_find_out_what_is_expected(judge):
 
 
 def test_tests_use_their_own_builtins_and_modules(judge):
-    lies = "import math\nset = sorted = len = abs = lambda *a: 0\nmath.isclose = lambda *a, **b: True\nclass float(int): pass\n"
+    """Each test would pass if the name in it were the program's."""
+    lies = "import math\nset = sorted = len = abs = lambda *a: 0\nisinstance = math.isclose = lambda *a, **b: True\n"
     for test in (
-        "assert set(f(3)) == {1}",
-        "assert len(f(3)) == 3",
+        "assert set(f(3)) == set([1])",
+        "assert len(f(3)) == len('abc')",
+        "assert abs(f(3) - 7) < 1e-6",
+        "assert isinstance(f(3), str)",
         "assert math.isclose(f(3), 7)",
         "import math\nassert math.isclose(f(3), 7)",
-        "assert isinstance(f(3), float)",
     ):
         assert judge([job("", {"tests": [test]}, lies + "def f(n): return 0")]) == [0]
     assert judge([job("", {"tests": ["assert sum(2, 3) == 6"]}, "def sum(a, b): return a * b")]) == [1]
+
+
+def test_a_program_that_takes_too_long_or_fails_at_last_is_wrong(judge):
+    spend = "import time\nwhile time.process_time() < {}: pass\n"
+    assert verdicts(judge, spend.format(0.1) + RIGHT_BOTH) == [1, 1]
+    assert verdicts(judge, spend.format(2.5) + RIGHT_BOTH) == [0, 0]
+    assert verdicts(judge, RIGHT_BOTH + "    raise SystemExit(0)") == [1, 1]
+    assert verdicts(judge, RIGHT_BOTH + "    raise SystemExit(1)") == [1, 0]
+    assert verdicts(judge, RIGHT_BOTH + "    1 / 0") == [1, 0]
 
 
 def test_ways_of_right_programs(judge):
