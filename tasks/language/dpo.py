@@ -24,7 +24,7 @@ CURVES = METRICS = dpo.METRICS
 def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: Path) -> Metrics:
     """Train `policy`, which is its own reference; write it to `out`, and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
     model = trained.model
     pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer)
     pairs.check_positions(model)

@@ -28,7 +28,7 @@ METRICS = sft.HELD_OUT_METRICS
 def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
     model = trained.model
     train = tables.read(Demonstrations, problems / "demonstrations.parquet").head(config.demonstrations)
     validation = tables.read(Problems, problems / "validation.parquet").rename(
@@ -49,7 +49,7 @@ def run(config: SftConfig, policy: Path, problems: Path, out: Path, curves: Path
         rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(rows, curves)
         trained.save(tokenizer, out)
-        return sft.evaluate(model, held_out.batches(config.batch_size, 1, config.seed))
+        return sft.evaluate(trained.model, held_out.batches(config.batch_size, 1, config.seed))
 
 
 class Encoded:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, TrainingConfig
+from tasks.language.configs.training import UNUSED, AdapterConfig, TrainingConfig
 
 # What a response can be paid for; tasks/language/rewards/rewards.py explains each.
 RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
@@ -42,6 +42,7 @@ class PolicyConfig(SamplingConfig):
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient; a larger one is scaled down
     training: TrainingConfig  # optimizer, schedule, memory
+    lora: AdapterConfig | None  # an adapter in place of all weights; null for none
     keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
     evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
     evaluate_prompts: int = Field(ge=1, le=10**7)  # validation problems of an evaluation

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from tasks.common.config import Config, Seed
-from tasks.language.configs.training import UNUSED, AccumulatingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
 
 
 class SftConfig(Config):
@@ -18,3 +18,4 @@ class SftConfig(Config):
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
+    lora: DroppingAdapterConfig | None  # an adapter in place of all weights; null for none
