@@ -120,11 +120,14 @@ BASE: dict[str, dict[str, Any]] = {
 
 # The one branch that is run again with a changed key, where it shows the effect of all keys.
 ONE_BRANCH = {"evaluate": "sft", "behaviour": "CartPole-v1", "transitions": DISCRETE, "returns": f"bc-{DISCRETE}"}
+ADAPTER = {"rank": 2, "alpha": 4.0, "targets": "all-linear", "merge": True}
 # The changed value of a key where its type alone gives none that has an effect.
 VALUES: dict[str, Any] = {
     "behaviour.clip": 0.1,
     "*.clip": 0.001,
     "*.training.warmup": 0.9,
+    **{f"{stage}.lora": {**ADAPTER, "dropout": 0.0} for stage in ("sft", "reward_model", "rejection_sft")},
+    "*.lora": ADAPTER,
     "*.training.betas": [0.5, 0.6],
     "*.clip_ratio": 0.001,
     "*.clip_value": 0.001,
@@ -179,7 +182,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
     "*.gradient_checkpointing": (
         "the same numbers are computed again",
-        "tests/tasks/algorithms/language/test_checkpointing.py",
+        "tests/tasks/algorithms/common/test_checkpointing.py",
     ),
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),

@@ -45,7 +45,7 @@ def run(
 ) -> Metrics:
     """Write the policy to `out` with the answers it was trained on (selected.parquet), and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
     model = trained.model
     table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
     kinds, further = {*table["reward"]}, further_columns(table)
