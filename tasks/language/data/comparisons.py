@@ -11,6 +11,7 @@ from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.pairs import Pairs
 from tasks.algorithms.language.sequences import batches_per_run, shuffled
 from tasks.common import tables
+from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, prompts
@@ -30,7 +31,10 @@ class ComparisonSet:
         self.groups: list[list[tuple[int, int, bool]]] = []  # of each prompt: chosen, rejected, strong
         for _, group in table.groupby("prompt_id", sort=True):
             first = group.iloc[0]
-            self.asked.append(prompts.encode(tokenizer, first["prompt"], first.get("history", "")))
+            try:
+                self.asked.append(prompts.encode(tokenizer, first["prompt"], first.get("history", "")))
+            except DataError as error:
+                raise DataError(f"comparisons: {first['prompt_id']}: {error}") from None
             known: dict[tuple[int, ...], int] = {}
             pairs = []
             for row in tables.records(group):
