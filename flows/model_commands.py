@@ -85,7 +85,7 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the tables go.")] = None,
 ) -> int:
     """Judge one model alone, on test problems of your own or the pipeline's; nothing is trained for it."""
-    from flows.engine.outs import checkpoint
+    from flows.outs import checkpoint
 
     root = find_root()
     with one_line():
