@@ -19,6 +19,7 @@ from flows import model_commands, running
 from flows.console import completion as tab
 from flows.console.summary import Screen, show_plan
 from flows.engine.state import StageResult
+from flows.model_commands import Targets
 from flows.params.files import ParameterError, find_root
 from flows.running import WrongUseError
 
@@ -27,10 +28,6 @@ STARTED = time.monotonic()
 RARELY = (100_000, 50, 50)  # garbage collection among the imports of Prefect and MLflow costs two seconds
 
 app = typer.Typer(pretty_exceptions_enable=False)
-Targets = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
-]
 
 
 def main() -> None:
@@ -188,6 +185,7 @@ def ui(
         return 0
 
 
+app.command()(model_commands.check)
 app.command()(model_commands.chat)
 app.command()(model_commands.export)
 app.command()(model_commands.evaluate)

@@ -1,4 +1,4 @@
-"""`posttrain chat`, `posttrain export` and `posttrain evaluate`: what is done with a model that a stage has made."""
+"""`posttrain check`, `chat`, `export` and `evaluate`: what is done with a model that a stage has made."""
 
 import signal
 import subprocess
@@ -11,9 +11,13 @@ import typer
 from flows.console import completion as tab
 from flows.console.summary import relative
 from flows.params.files import find_root
-from flows.running import one_line
+from flows.running import one_line, plan
 
 INTERRUPTED = 130  # the child's exit code where Ctrl-C stopped it while it was loading
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
+]
 Checkpoint = Annotated[
     str,
     typer.Argument(
@@ -98,6 +102,13 @@ def evaluate(
     named = f"{Path(folder).name}-{data.stem if data else 'problems'}"
     target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
     return _child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *given)
+
+
+def check(targets: Targets = None) -> int:
+    """Look at data, template, lengths, rewards, time and memory before a run; nothing is trained or written."""
+    root = find_root()
+    stages = {stage.name for _, planned in plan(root, targets, []) for stage in planned}
+    return _child(root, "tasks.preflight", *sorted(stages))
 
 
 def _child(root: Path, module: str, *arguments: str) -> int:

@@ -99,9 +99,10 @@ def plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> lis
         if name not in names | {stage.split("@")[0] for stage in names}:
             raise WrongUseError(f"--force {name}: not among the stages that {', '.join(named)} needs")
     if out_of_date := {stage.name for _, planned in parts for stage in planned if stage.reason}:
-        from flows.params import checking, editing
+        from flows.params import checking, data_files, editing
 
         editing.check_together(root, checking.sections(root), names, out_of_date)
+        data_files.check(root, out_of_date)
     return parts
 
 

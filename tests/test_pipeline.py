@@ -145,6 +145,31 @@ def test_a_number_re_runs_what_depends_on_it_and_back_again_nothing(clone: Clone
     assert back == {"restored": below, "up-to-date": STAGES - below}
 
 
+def test_a_reward_in_python_re_runs_the_policies_that_use_it(clone: Clone, first: dict[str, Any]) -> None:
+    """Under `posttrain run` and plain `dvc repro`; a file that no policy uses, beside it, runs nothing."""
+    mine, other = clone.root / "rewards/mine.py", clone.root / "rewards/other.py"
+    mine.write_text("def length(responses, **columns): return [len(one) / 100 for one in responses]\n")
+    settings = ('grpo.reward={"rewards/mine.py:length": 1.0}', "grpo.reward_files=rewards/mine.py")
+    result = clone.posttrain("run", "language", *(word for one in settings for word in ("--set", one)))
+    below = {"grpo", "evaluate@grpo", "report"}
+    assert states(result) == {"ran": below, "up-to-date": STAGES - below}
+    other.write_text("def other(responses): return [0.0] * len(responses)\n")
+    assert states(clone.posttrain("run", "language")) == {"up-to-date": STAGES}
+    mine.write_text(mine.read_text() + "# A comment changes no reward.\n")
+    assert clone.dvc("status", "grpo").split() == ["grpo:", "changed", "deps:", "modified:", "rewards/mine.py"]
+    repro = clone.dvc("repro", "report")
+    assert repro.count("Running stage") == 1
+    assert "Running stage 'grpo'" in repro
+    mine.write_text(mine.read_text().replace("/ 100", "/ 50"))
+    assert states(clone.posttrain("run", "language")) == {"ran": below, "up-to-date": STAGES - below}
+    back = clone.posttrain(
+        "run", "language", "--set", "grpo.reward={verifiable: 1.0}", "--set", "grpo.reward_files=rewards/none"
+    )
+    assert states(back) == {"restored": below, "up-to-date": STAGES - below}
+    mine.unlink()
+    other.unlink()
+
+
 def test_real_problems_and_a_real_model(tmp_path: Path) -> None:
     """GSM8K's own files and a model of 260,000 weights with its own tokenizer, through the same stages."""
     data, model = SHARED / "data/gsm8k", SHARED / "models/stories260K"

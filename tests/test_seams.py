@@ -177,6 +177,10 @@ UNDER: dict[str, dict[str, Any]] = {
 ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.keep": ("the last policy may be the best", "tests/tasks/language/training/test_policy_training.py"),
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
+    "*.gradient_checkpointing": (
+        "the same numbers are computed again",
+        "tests/tasks/algorithms/language/test_checkpointing.py",
+    ),
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
     "*.reward_seconds": (

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
-from tasks.algorithms.common.precision import TrainedWeights, set_precision
+from tasks.algorithms.common.precision import TrainedWeights
 from tasks.algorithms.language import ppo
-from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.common import models
 from tasks.common.checkpoints import Stateful
@@ -15,7 +14,7 @@ from tasks.common.tracking import Row
 from tasks.language.configs.ppo import PpoConfig
 from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
-from tasks.language.training.trained_model import frozen_dtype
+from tasks.language.training.trained_model import frozen_dtype, new_critic
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {**ppo.METRICS, **policy_training.METRICS}
@@ -32,8 +31,8 @@ def run(
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
     with trainee("ppo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
-        critic, reference = Critic(learner.policy), models.load_model(policy, frozen_dtype(config.training))
-        set_precision(critic, config.training.precision)
+        critic = new_critic(learner.policy, config.training)
+        reference = models.load_model(policy, frozen_dtype(config.training))
         updates = config.steps * config.epochs * config.minibatches
         settings = settings_of(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)

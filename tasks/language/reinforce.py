@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
-from tasks.algorithms.common.precision import TrainedWeights, set_precision
+from tasks.algorithms.common.precision import TrainedWeights
 from tasks.algorithms.language import reinforce
-from tasks.algorithms.language.critic import Critic
 from tasks.common.checkpoints import Stateful
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.reinforce import ReinforceConfig
 from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
+from tasks.language.training.trained_model import new_critic
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {**reinforce.METRICS, **policy_training.METRICS}
@@ -35,8 +35,7 @@ def run(
         state: dict[str, Stateful] = {"optimizer": optimizer, "mean": mean}
         critic = critic_optimizer = None
         if config.baseline == "critic":
-            critic = Critic(learner.policy)
-            set_precision(critic, config.training.precision)
+            critic = new_critic(learner.policy, config.training)
             state["critic"] = TrainedWeights(critic)
             updates = config.steps * config.critic_updates
             state["critic_optimizer"] = critic_optimizer = Optimizer(

@@ -22,7 +22,7 @@ from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat, forms
 from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.language.training import trained_model
-from tasks.language.training.environment import Environment, judging
+from tasks.language.training.environment import Environment, further_columns, judging
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS
@@ -48,7 +48,8 @@ def run(
     trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
     model = trained.model
     table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
-    with judging(config, set(table["reward"]), tokenizer, reward_model, reward_files) as judge:
+    kinds, further = {*table["reward"]}, further_columns(table)
+    with judging(config, kinds, tokenizer, reward_model, reward_files, further) as judge:
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:
         raise ConfigError(

@@ -210,6 +210,10 @@ class PretrainedModel(CausalLMWithBody, Protocol):
         """Move it."""
         ...
 
+    def activation_checkpointing_enable(self, activation_checkpointing_kwargs: dict[str, object]) -> None:
+        """Have its layers recomputed in the backward pass."""
+        ...
+
     def state_dict(self, *, keep_vars: bool = ...) -> Mapping[str, Tensor]:
         """All tensors by name; with `keep_vars` the weights themselves."""
         ...

@@ -1,7 +1,8 @@
 """Several responses to each of several prompts, as one batch in which every prompt stands once.
 
 A prompt is read once and its keys and values are shared by its responses, in training as in sampling; gradients flow
-through the shared part. With 8 responses a prompt this is a third of the tokens; the results are those of whole sequences.
+through the shared part. With 8 responses a prompt this is a third of the tokens; the results are those of whole sequences, which
+are read where gradients are checkpointed.
 Tensors are laid out by response: row n, column t is token t of response n, so that no shifted index is ever needed.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tasks.algorithms.language import checkpointing
 from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, Inputs, KeyValueCache, Parametrised
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 
@@ -78,12 +80,7 @@ def token_logps(model: CausalLM, completions: Completions, temperature: float = 
     """
     responses = completions.on(model)
     with deferred_head(model, responses.mask.numel()) as head:
-        first = model(**_prompts(responses), logits_to_keep=1)
-        cache = _continued(first.past_key_values, responses)
-        logits = first.logits[:, -1:][responses.owner]
-        if responses.tokens.shape[1] > 1:
-            rest = model(**_after_prompts(responses, cache, responses.tokens[:, :-1])).logits
-            logits = torch.cat([logits, rest], dim=1)  # (N, L, V): entry t predicts token t; or states (N, L, D)
+        logits = _logits(model, responses)  # (N, L, V), or states (N, L, D)
     # The softmax over the vocabulary is taken at response tokens only.
     picked, tokens = logits[responses.mask], responses.tokens[responses.mask]
     if head is None:
@@ -92,6 +89,20 @@ def token_logps(model: CausalLM, completions: Completions, temperature: float = 
     else:
         values, _ = chunked_logps(head, picked, tokens, temperature)
     return values.new_zeros(responses.mask.shape).masked_scatter(responses.mask, values)
+
+
+def _logits(model: CausalLM, responses: Completions) -> Tensor:
+    """(N, L, V): entry t predicts token t."""
+    if marked := checkpointing.layers(model):
+        with checkpointing.recomputing(marked):
+            return model(**_whole(responses), logits_to_keep=responses.tokens.shape[1] + 1).logits[:, :-1]
+    first = model(**_prompts(responses), logits_to_keep=1)
+    cache = _continued(first.past_key_values, responses)
+    logits = first.logits[:, -1:][responses.owner]
+    if responses.tokens.shape[1] > 1:
+        rest = model(**_after_prompts(responses, cache, responses.tokens[:, :-1])).logits
+        logits = torch.cat([logits, rest], dim=1)
+    return logits
 
 
 def response_logps(model: CausalLM, completions: Completions) -> Tensor:
@@ -106,6 +117,9 @@ def states(body: Body, completions: Completions) -> Tensor:
     `length`.
     """
     responses = completions.on(body)
+    if marked := checkpointing.layers(body):
+        with checkpointing.recomputing(marked):
+            return body(**_whole(responses)).last_hidden_state[:, -responses.tokens.shape[1] - 1 :]
     first = body(**_prompts(responses))
     cache = _continued(first.past_key_values, responses)
     rest = body(**_after_prompts(responses, cache, responses.tokens)).last_hidden_state
@@ -124,6 +138,18 @@ def _prompts(responses: Completions) -> Inputs:
         "attention_mask": responses.prompt_mask.long(),
         "position_ids": (responses.prompt_mask.cumsum(1) - 1).clamp(min=0),
         "use_cache": True,
+    }
+
+
+def _whole(responses: Completions) -> Inputs:
+    """Each response behind a copy of its prompt: (N, P + L)."""
+    prompts, real = responses.prompts[responses.owner], responses.prompt_mask[responses.owner]
+    mask = torch.cat([real, responses.mask], dim=1)
+    return {
+        "input_ids": torch.cat([prompts, responses.tokens], dim=1),
+        "attention_mask": mask.long(),
+        "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
+        "use_cache": False,
     }
 
 

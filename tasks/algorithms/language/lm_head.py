@@ -2,8 +2,9 @@
 
 Qwen's 151,936 logits at each of 4,096 positions are 2.5 GB in fp32, and a softmax with its gradient needs several tensors of
 this size. So where the logits would be large, the model's head is left out of the pass over the tokens. It is then applied to a
-few positions at a time, and once more in the backward pass, which keeps the states only (as in arXiv:2411.09009, section 4, and
-arXiv:2410.10989, section 3.2, without their kernels). The values and gradients are those of the whole tensor but for rounding.
+few positions at a time, and to the same positions again in the backward pass, so that only the states are kept. Cut cross-entropy
+(arXiv:2411.09009) and Liger's kernels (arXiv:2410.10989) do the same in kernels of their own. Values and gradients are those of
+the whole tensor but for rounding.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,13 +19,10 @@ from torch.autograd.function import once_differentiable
 from tasks.algorithms.common.linear import Linear
 from tasks.algorithms.language.causal_lm import CausalLM
 
-LARGE = (
-    2**26
-)  # logits: with fewer, 256 MB in fp32, the whole tensor is faster; this decides speed, memory and rounding only
-CHUNK = 2**24  # logits in memory at once: 110 positions of Qwen's vocabulary
-_PLAIN: WeakKeyDictionary[object, bool] = (
-    WeakKeyDictionary()
-)  # of a model: whether its logits are what its head returns
+# These decide speed, memory and rounding, and nothing else.
+LARGE = 2**26  # logits: fewer, up to 256 MB in fp32, are kept as a whole, which is faster
+CHUNK = 2**24  # logits that are in memory at once, where there are more: 110 positions of Qwen's vocabulary
+_PLAIN: WeakKeyDictionary[object, bool] = WeakKeyDictionary()  # whether a model's logits are what its head returns
 
 
 @contextmanager
@@ -96,13 +94,10 @@ class _ChunkedLogps(torch.autograd.Function):
             of_logits.scatter_add_(1, wanted.unsqueeze(1), above.unsqueeze(1)).div_(ctx.temperature)
             if of_bias is not None:
                 of_bias += of_logits.sum(0)
-            of_logits = of_logits.to(weight.dtype)
             if of_x is not None:
-                of_x[start : start + len(rows)] = of_logits @ weight
-            if of_weight is not None and wide == weight.dtype:
-                of_weight.addmm_(of_logits.t(), rows)
-            elif of_weight is not None:
-                of_weight += of_logits.t() @ rows
+                of_x[start : start + len(rows)] = of_logits.to(weight.dtype) @ weight
+            if of_weight is not None:
+                of_weight.addmm_(of_logits.t(), rows.to(wide))  # in bf16 each chunk's part would be rounded
             start += len(rows)
         return of_x, _as(of_weight, weight), _as(of_bias, weight), None, None
 

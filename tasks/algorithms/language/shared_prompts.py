@@ -5,9 +5,10 @@ sample. The softmax is taken over the prompt's and the row's own scores together
 over whole rows. It is registered with transformers' attention interface while a batch is sampled.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache
 from typing import Any, Self, TypeGuard
 
 import torch
@@ -123,19 +124,45 @@ class _Attention:
 def shared_prompts(model: CausalLM, samples: int) -> Iterator[Callable[[KeyValueCache, Tensor, int], None]]:
     """Yield the function that lays out a prefilled cache for its rows: with shared prompts where that is faster and possible.
 
-    On a GPU it is not faster: there the time goes into starting kernels, and shared prompts need more of them.
+    On a GPU it is not faster: there the time goes into starting kernels, and shared prompts need more of them. On a CPU a line
+    on standard error says where it is not possible.
     """
-    if samples == 1 or not _uses_sdpa(model) or next(model.parameters()).device.type != "cpu":
+    if samples == 1 or next(model.parameters()).device.type != "cpu":
+        yield make_room
+        return
+    if not _uses_sdpa(model):
+        say_once(model, f"its attention is not {SDPA}")
         yield make_room
         return
     attention = _Attention()
+
+    def lay_out(cache: KeyValueCache, rows: Tensor, room: int) -> None:
+        make_room(cache, rows, room, kind=attention.kind)
+        others = sum(not isinstance(layer, SharedLayer) for layer in cache.layers)
+        if others:
+            say_once(
+                model, f"{others} of {len(cache.layers)} layers have a sliding window, or an attention of their own"
+            )
+
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, AttentionMaskInterface()[SDPA])
     model.set_attn_implementation(NAME)
     try:
-        yield partial(make_room, kind=attention.kind)
+        yield lay_out
     finally:
         model.set_attn_implementation(SDPA)
+
+
+def say_once(model: CausalLM, why: str) -> None:
+    """Log that prompts are not shared, once for each architecture."""
+    _say_once(getattr(getattr(model, "config", None), "model_type", type(model).__name__), why)
+
+
+@lru_cache(maxsize=64)
+def _say_once(architecture: str, why: str) -> None:
+    logging.getLogger(__name__).warning(
+        f"{architecture}: {why}, so every sample has its own copy of its prompt's keys and values; sampling is slower"
+    )
 
 
 def _uses_sdpa(model: CausalLM) -> TypeGuard[SwitchableAttention]:

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, WithJsonSchema
 
+from tasks.common.config_faults import suggestion
+
 # What a response can be paid for; tasks/language/rewards/rewards.py explains each.
-RewardName = Literal["verifiable", "rubric", "reward_model", "format"]
+RewardName = Literal["verifiable", "rubric", "reward_model", "format", "constraints", "code"]
 PYTHON_REWARD = re.compile(r"^rewards/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*$", re.ASCII)
 SUCH_AS = "a function such as rewards/mine.py:politeness"
 OWN: tuple[str, ...] = get_args(RewardName)
@@ -66,7 +68,7 @@ def fault(root: Path, name: str) -> str:
     if found is None:
         if function in _assigned(body):
             return ""
-        return f"{file} has no function {function}; it has {', '.join(defined) or 'none'}"
+        return f"{file} has no function {function}{suggestion(function, [*defined])}"
     if isinstance(found, ast.AsyncFunctionDef):
         return f"{file}:{found.lineno}: {function} is an async function; expected a plain one"
     return _wrong_parameters(f"{file}:{found.lineno}", found)

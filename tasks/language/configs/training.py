@@ -23,6 +23,7 @@ class TrainingConfig(Config):
     weight_decay: float = Field(ge=0)  # weight decay, decoupled from the gradient (AdamW, arXiv:1711.05101)
     # fp32 | bf16: computed in bfloat16, with weights and optimizer in fp32 besides | pure_bf16: all in bfloat16
     precision: Literal["fp32", "bf16", "pure_bf16"]
+    gradient_checkpointing: bool  # whether layers are computed again in the backward pass: less memory, more time
 
 
 class AccumulatingConfig(TrainingConfig):

@@ -5,6 +5,7 @@
 REWARDS.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from tasks.common.errors import DataError
 from tasks.language.configs.python_rewards import RewardName, is_python
-from tasks.language.rewards import answers, python_functions, rubric
+from tasks.language.rewards import answers, code_tests, constraints, python_functions, rubric
+from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.verifier import Verifier
 
@@ -23,9 +25,13 @@ METRICS = {  # of a step's samples
     "format": "The share of the samples that end with a `#### N` line, whatever N is, from 0 to 1.",
     "rubric": "The mean rubric points of the samples over ten, from 0 to 1; computed where the rubric counts.",
     "reward_model": "The reward model's mean score of the samples; computed where it counts.",
+    "constraints": "The mean share of their constraints that the samples keep, from 0 to 1, of prompts that have some; 0 in a step without.",
+    "all_constraints": "The share of the samples that keep all their constraints, of prompts that have some; 0 in a step without.",
+    "code": "The share of the samples whose program passes all tests of its problem, of prompts that have tests; 0 in a step without.",
     **python_functions.METRICS,
 }
 NONE, FAILED = "/none", "/failed"  # what is logged of a function besides its mean
+Columns = Mapping[str, Any]
 TAKEN = ("prompts", "responses", "completions")  # names under which a function gets something else than a column
 
 
@@ -38,7 +44,7 @@ class Answered:
     answer: str  # the reference's final answer
     response: str
     ended: bool  # it closed itself, rather than being cut off
-    columns: Mapping[str, Any] = field(default_factory=dict)  # what else the data set says of the problem
+    columns: Columns = field(default_factory=dict)  # what else the data set says of the problem
 
 
 def rubric_reward(one: Answered) -> float:
@@ -51,7 +57,21 @@ def format_reward(one: Answered) -> float:
     return float(answers.strict_answer(one.response) is not None)
 
 
-REWARDS: Mapping[RewardName, Callable[[Answered], float]] = {"format": format_reward, "rubric": rubric_reward}
+def constraints_reward(one: Answered) -> float:
+    """The share of the prompt's constraints that the response keeps; nan where the prompt has none."""
+    return constraints.constraints(one.response, one.columns) if constraints.given(one.columns) else math.nan
+
+
+REWARDS: Mapping[RewardName, Callable[[Answered], float]] = {
+    "format": format_reward,
+    "rubric": rubric_reward,
+    "constraints": constraints_reward,
+}
+# Rewards by columns of the prompt: whether it has them, what is wrong with them, and the parts that are logged.
+BY_COLUMNS: Mapping[str, tuple[Callable[[Columns], bool], Callable[[Columns], str | None], tuple[str, ...]]] = {
+    "constraints": (constraints.given, constraints.check, ("constraints", "all_constraints")),
+    "code": (code_tests.given, code_tests.check, ("code",)),
+}
 Weights = Mapping[str, float]  # by name, how much each reward counts in the sum; one without a weight is at most logged
 
 
@@ -72,11 +92,12 @@ def rewards(
     verifier: Verifier,
     model_scores: Tensor | None = None,
     functions: Mapping[str, PythonFunction] | None = None,
+    code: CodeJudge | None = None,
 ) -> Rewards:
     """Judge N responses; `model_scores` (N,) are the reward model's, needed where it has a weight, as is each of `functions`.
 
     A sum is nan where a part that counts is nan: a reference answer that cannot be read is neither right nor wrong. A function
-    that has no reward for a response adds nothing to its sum.
+    that has no reward for a response adds nothing to its sum, nor does a reward by columns that its prompt lacks.
     """
     golds, responses = [one.answer for one in answered], [one.response for one in answered]
     parts: dict[str, Tensor] = {
@@ -87,6 +108,11 @@ def rewards(
             if weights.get(name) or name == "format"
         },
     }
+    if "constraints" in parts:
+        kept = parts["constraints"]
+        parts["all_constraints"] = torch.where(kept.isnan(), kept, (kept == 1).float())
+    if weights.get("code"):
+        parts["code"] = _code(answered, code)
     if model_scores is not None:
         if model_scores.shape != (len(answered),):
             raise ValueError(f"{len(answered)} responses and scores of shape {tuple(model_scores.shape)}")
@@ -96,12 +122,25 @@ def rewards(
     total = torch.zeros(len(answered))
     for name in get_args(RewardName):  # in one order, whatever the order of the weights
         if weights.get(name):  # 0 * nan is nan
-            total = total + weights[name] * parts[name]
+            total = total + weights[name] * (parts[name].nan_to_num(0.0) if name in BY_COLUMNS else parts[name])
     for name in sorted(name for name in weights if is_python(name) and weights[name]):
         found = (functions or {})[name](*_given(answered))
         parts[name], parts[name + FAILED] = torch.tensor(found.values), torch.tensor(found.failed).float()
         total = total + weights[name] * parts[name].nan_to_num(0.0)
     return Rewards(total, parts)
+
+
+def _code(answered: Sequence[Answered], judge: CodeJudge | None) -> Tensor:
+    """1 or 0 (N,), nan where the prompt has no tests."""
+    if judge is None:
+        raise ValueError("the reward code has a weight, and nobody was given to judge programs")
+    found = torch.full((len(answered),), torch.nan)
+    tested = [place for place, one in enumerate(answered) if code_tests.given(one.columns)]
+    jobs = [
+        code_tests.job(answered[place].question, answered[place].columns, answered[place].response) for place in tested
+    ]
+    found[tested] = torch.tensor(judge(jobs))
+    return found
 
 
 def _given(answered: Sequence[Answered]) -> tuple[list[str], list[str], dict[str, list[Any]]]:
@@ -123,12 +162,15 @@ def means(parts: Mapping[str, Tensor]) -> dict[str, float]:
     """What is logged of each part (METRICS, after `rewards/`), all of them numbers."""
     found = {}
     for name, values in parts.items():
+        known = values[~values.isnan()]
         if is_python(name):
-            known = values[~values.isnan()]
             found[name] = known.mean().item() if len(known) else 0.0
             found[name + NONE] = values.isnan().float().mean().item()
         elif name.endswith(FAILED):
             found[name] = values.nan_to_num(0.0).mean().item()
+        elif any(name in logged for _, _, logged in BY_COLUMNS.values()):
+            known = values[~values.isnan()]
+            found[f"rewards/{name}"] = known.mean().item() if len(known) else 0.0
         else:
-            found[f"rewards/{name}"] = values.mean().item()
+            found[f"rewards/{name}"] = known.mean().item() if len(known) else 0.0
     return found

@@ -1,4 +1,4 @@
-"""Whether a response's final answer equals the reference: plain numbers by exact fractions, all else by math-verify.
+"""Whether a response's final answer equals the reference: numbers by exact fractions, letters of choices, all else by math-verify.
 
 A run judges tens of thousands of answers, nearly all of them numbers, which cost microseconds here. LaTeX, fractions and
 expressions go to processes (math_worker.py) that a hostile answer can slow or kill without harm to the run.
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tasks.language.rewards import math_worker
 from tasks.language.rewards.answers import BOX, final_answer, marked, same_number, unwrapped
+from tasks.language.rewards.choices import choice, gold_letter
 from tasks.language.rewards.equations import numbers
 
 ALGEBRA = re.compile(r"[\\^√]|\d\s*/\s*[-(\d]")  # text whose number is not its value: LaTeX, powers, roots, fractions
@@ -40,6 +41,18 @@ def verify_number(gold: str, response: str) -> float | None:
         return None
     final = final_answer(response)
     return float(final is not None and same_number(gold, final))
+
+
+def quick_verdict(gold: str, response: str) -> float | None:
+    """The verdict where no algebra is needed for it, else None; nan where there is no reference."""
+    if not gold.strip():
+        return math.nan
+    return verify_choice(gold, response) if gold_letter(gold) else verify_number(gold, response)
+
+
+def verify_choice(gold: str, response: str) -> float:
+    """1.0 or 0.0 where the reference is a letter, of a question with choices; choices.py decides which letter is the answer."""
+    return float(choice(response) == gold_letter(gold))
 
 
 def as_latex(response: str) -> str:
@@ -118,7 +131,7 @@ class Verifier:
         found: dict[tuple[str, str], float] = {}
         hard = []
         for pair in dict.fromkeys(zip(golds, responses, strict=True)):  # a group's responses often agree
-            quick = verify_number(*pair) if pair[0] else math.nan
+            quick = quick_verdict(*pair)
             if quick is None:
                 hard.append(pair)
             else:

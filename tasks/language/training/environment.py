@@ -27,6 +27,7 @@ from tasks.language.configs.python_rewards import RewardName, is_python
 from tasks.language.data import chat, prompts
 from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.answers import without_thinking
+from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.training.trained_model import frozen_dtype
@@ -47,17 +48,19 @@ class Judge:
         tokenizer: Tokenizer,
         verifier: Verifier,
         functions: Mapping[str, PythonFunction],
+        code: CodeJudge | None,
         *,
+        columns: Collection[str],
         strip_thinking: bool,
         graded: bool = False,
     ) -> None:
         """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts it.
 
-        `functions` has each function in Python that counts. With `graded` the rubric is computed for all answers, even where it
-        counts for none.
+        `functions` has each function in Python that counts; for them each prompt has all of `columns`. `code` judges programs
+        where they count. With `graded` the rubric is computed for all answers, even where it counts for none.
         """
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
-        self.functions, self.strip_thinking = functions, strip_thinking
+        self.functions, self.code, self.columns, self.strip_thinking = functions, code, columns, strip_thinking
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
 
     def grading(self) -> "Judge":
@@ -68,9 +71,23 @@ class Judge:
             self.tokenizer,
             self.verifier,
             self.functions,
+            self.code,
+            columns=self.columns,
             strip_thinking=self.strip_thinking,
             graded=True,
         )
+
+    def check(self, asked: Sequence[Record]) -> None:
+        """DataError with one line where a prompt has not what its reward reads: an answer, or columns of their own."""
+        for row in asked:
+            for name in ("verifiable", "rubric"):
+                if not row["answer"] and self.weights[row["reward"]].get(name):
+                    raise DataError(f"prompts: {row['prompt_id']} has no answer, which the reward {name} needs")
+            columns = _columns(row)
+            for name, (given, fault, _) in rewards.BY_COLUMNS.items():
+                counts = self.weights[row["reward"]].get(name) and (row["reward"] == name or given(columns))
+                if counts and (wrong := fault(columns)):
+                    raise DataError(f"prompts: {row['prompt_id']}: reward {name}: {wrong}")
 
     def seconds(self) -> dict[str, float]:
         """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""
@@ -90,18 +107,18 @@ class Judge:
         ]
         if self.strip_thinking:
             texts = [*map(without_thinking, texts)]
+        empty = dict.fromkeys(self.columns)
         answered = [
-            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete, _columns(row))
+            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
             for row, text, complete in zip(asked, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in asked]
         scores = None if self.scorer is None else _scores(self.scorer, responses)
         total = torch.zeros(len(texts))
-        parts = {
-            name: torch.full((len(texts),), torch.nan)
-            for function in self.functions
-            for name in (function, function + rewards.FAILED)
-        }
+        logged = [name for function in self.functions for name in (function, function + rewards.FAILED)]
+        for kind, (_, _, names) in rewards.BY_COLUMNS.items():
+            logged += names if any(counted.get(kind) for counted in self.weights.values()) else ()
+        parts = {name: torch.full((len(texts),), torch.nan) for name in logged}
         for kind in sorted(set(kinds)):
             rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
             part = rewards.rewards(
@@ -110,6 +127,7 @@ class Judge:
                 self.verifier,
                 None if scores is None else scores[rows],
                 self.functions,
+                self.code,
             )
             total[rows] = part.total
             for name, values in part.parts.items():
@@ -121,11 +139,16 @@ class Judge:
         return rewards.Rewards(total, parts)
 
 
-def _columns(row: Record) -> Mapping[str, object]:
+def _columns(row: Record) -> dict[str, object]:
     """The row's further columns; none where its data set has none."""
     text = row.get("columns")
     found: dict[str, object] = json.loads(text) if text else {}
     return found
+
+
+def further_columns(table: pd.DataFrame) -> set[str]:
+    """The names of the further columns that some of the prompts have."""
+    return {name for row in tables.records(table) for name in _columns(row)}
 
 
 @torch.no_grad()
@@ -149,10 +172,7 @@ class Environment:
     ) -> None:
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rows = tables.records(table)
-        for row in self.rows:
-            for part in ("verifiable", "rubric"):
-                if not row["answer"] and judge.weights[row["reward"]].get(part):
-                    raise DataError(f"prompts: {row['prompt_id']} has no answer, which the reward {part} needs")
+        judge.check(self.rows)
         self.encoded = prompts.encode_rows(tokenizer, self.rows)
         lengths = [*map(len, self.encoded)]
         for model in (policy, judge.scorer):
@@ -231,11 +251,16 @@ class Environment:
 
 @contextmanager
 def judging(
-    config: SamplingConfig, kinds: Collection[str], tokenizer: Tokenizer, scorer: Path, files: Path
+    config: SamplingConfig,
+    kinds: Collection[str],
+    tokenizer: Tokenizer,
+    scorer: Path,
+    files: Path,
+    columns: Collection[str] = (),
 ) -> Iterator[Judge]:
     """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it.
 
-    `files` is the file or folder of the functions in Python that count.
+    `files` is the file or folder of the functions in Python that count, `columns` what they may ask for besides the usual.
     """
     if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *get_args(RewardName)}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
@@ -257,4 +282,7 @@ def judging(
         for function in functions.values():
             ending.callback(function.close)
         verifier = ending.enter_context(Verifier())
-        yield Judge(counted, model, tokenizer, verifier, functions, strip_thinking=config.strip_thinking)
+        programs = any(part.get("code") for part in counted.values())
+        code = ending.enter_context(CodeJudge()) if programs else None
+        strip = config.strip_thinking
+        yield Judge(counted, model, tokenizer, verifier, functions, code, columns=columns, strip_thinking=strip)

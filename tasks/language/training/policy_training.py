@@ -148,9 +148,9 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
             f"params.yaml: {stage}.evaluate_every: there are no held-out prompts to evaluate on; raise "
             "mixture.validation_share, or set 0 here"
         )
-    kinds = {*prompts["reward"], *held_out["reward"]}
+    kinds, columns = {*prompts["reward"], *held_out["reward"]}, environment.further_columns(prompts)
     with (
-        judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files) as judge,
+        judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files, columns) as judge,
         resumable(stage, config, *vars(sources).values()) as checkpoints,
     ):
         training = Environment(trained.model, tokenizer, prompts, judge, config)

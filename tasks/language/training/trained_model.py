@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from tasks.algorithms.common.precision import TrainedWeights, compute_dtype, in_full, set_precision
-from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
+from tasks.algorithms.language import checkpointing
+from tasks.algorithms.language.causal_lm import CausalLMWithBody, PretrainedCausalLM, PretrainedModel
+from tasks.algorithms.language.critic import Critic
 from tasks.common import models
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.training import TrainingConfig
@@ -16,8 +18,10 @@ class TrainedModel(Generic[Model]):
     """A model with what a checkpoint of its training holds (`weights`)."""
 
     def __init__(self, model: Model, config: TrainingConfig) -> None:
-        """Round the model in place where `config` asks for it."""
+        """Round the model in place, and have its layers recomputed, where `config` asks for it."""
         set_precision(model, config.precision)
+        if config.gradient_checkpointing:
+            checkpointing.enable(model)
         self.model, self.config, self.weights = model, config, TrainedWeights(model)
 
     def save(self, tokenizer: Tokenizer, out: Path) -> None:
@@ -25,6 +29,13 @@ class TrainedModel(Generic[Model]):
         if self.config.precision == "bf16":
             in_full(self.model)
         models.save_model(self.model, tokenizer, out)
+
+
+def new_critic(policy: CausalLMWithBody, config: TrainingConfig) -> Critic:
+    """The critic of a policy, trained as the policy is."""
+    critic = Critic(policy)
+    set_precision(critic, config.precision)
+    return critic
 
 
 def load(path: Path, config: TrainingConfig) -> TrainedModel[PretrainedCausalLM]:

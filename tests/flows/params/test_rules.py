@@ -55,9 +55,9 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
 }
 USED = {  # what the file rewards/mine.py holds -> what is said of the function f in it
     "def f(prompts, responses, **columns): ...": "",
-    "def g(responses): ...": "grpo.reward: rewards/mine.py:f: rewards/mine.py has no function f; it has g",
+    "def g(responses): ...": "grpo.reward: rewards/mine.py:f: rewards/mine.py has no function f (there are g)",
     "def f(prompts): ...": "grpo.reward: rewards/mine.py:f: rewards/mine.py:1: f takes no responses; expected def f(",
-    "": "grpo.reward: rewards/mine.py:f: rewards/mine.py has no function f; it has none",
+    "": "grpo.reward: rewards/mine.py:f: rewards/mine.py has no function f",
     "def f(": "grpo.reward: rewards/mine.py:f: rewards/mine.py:1: not valid Python: ",
 }
 TOGETHER = {

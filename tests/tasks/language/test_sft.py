@@ -2,14 +2,17 @@ import shutil
 
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
 from tasks.algorithms.language import sft
 from tasks.common import models, tables
+from tasks.common.errors import StageError
 from tasks.language.configs.sft import SftConfig
-from tasks.language.data import chat
+from tasks.language.data import chat, forms
 from tasks.language.sft import Encoded, run
 from tasks.language.tables.problems import Demonstrations, Problems
+from tasks.language.training import architectures
 from tests.conftest import changed, tiny
 from tests.tasks.chats import CHATS, chat_tokenizer
 
@@ -89,3 +92,203 @@ def test_the_template_travels_with_the_model(made, tmp_path):
     tune(made, tmp_path)
     words = models.load_tokenizer(tmp_path / "model")
     assert chat.encode_prompt(words, "Why?") == chat.encode_prompt(models.load_tokenizer(made / "tokenizer"), "Why?")
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+ASK, REPLY = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}
+AGAIN, MORE = {"role": "user", "content": "And?"}, {"role": "assistant", "content": "More."}
+RESULT = {"role": "tool", "content": "3"}
+
+
+def table_of(*rows):
+    """Demonstrations of conversations and plain texts."""
+    return pd.DataFrame(
+        {
+            "demonstration_id": f"own-{number}",
+            "messages": forms.as_json(row) if isinstance(row, list) else "",
+            "text": "" if isinstance(row, list) else row,
+        }
+        for number, row in enumerate(rows)
+    )
+
+
+def configured(**changes):
+    """The stage's section with changes, checked as in params.yaml."""
+    return SftConfig.model_validate({**CONFIG.model_dump(), **changes})
+
+
+def encoded(words, *rows, **changes):
+    """Each row's text, and in order the parts of it that are learned."""
+    found = []
+    for tokens, learned in Encoded(table_of(*rows), words, configured(**changes)).rows:
+        parts, before = [], False
+        for token, wanted in zip(tokens, learned, strict=True):
+            if wanted and not before:
+                parts.append([])
+            if wanted:
+                parts[-1].append(token)
+            before = wanted
+        found.append((words.decode(tokens), [words.decode(part) for part in parts]))
+    return found
+
+
+def test_every_turn_of_the_assistant_is_learned_and_nothing_else():
+    """System prompts, questions, results of tools and the template's own words are not."""
+    words = chat_tokenizer("ChatML")
+    turns = [SYSTEM, ASK, REPLY, AGAIN, MORE, RESULT, {"role": "assistant", "content": "Three."}]
+    [(text, learned)] = encoded(words, turns)
+    assert text == words.apply_chat_template(turns, tokenize=False).removesuffix("\n")
+    assert learned == ["So.<|im_end|>", "More.<|im_end|>", "Three.<|im_end|>"]
+
+
+def test_all_of_a_plain_text_is_learned_but_what_nothing_precedes():
+    """It closes with the end of documents, and opens with the token that does so where the tokenizer has one."""
+    assert encoded(chat_tokenizer("ChatML"), "Once.") == [("Once.<|endoftext|>", ["Once.<|endoftext|>"])]
+    assert encoded(chat_tokenizer("Llama 3"), "Once.") == [("<bos>Once.<|end_of_text|>", ["<bos>Once.<|end_of_text|>"])]
+    words = chat_tokenizer("ChatML")
+    for packing in (False, True):
+        data = Encoded(table_of("Once."), words, configured(packing=packing, max_length=64))
+        [batch] = [data.batch(rows) for rows in data.batches(4, 1, 0)]
+        assert words.decode(batch.tokens[batch.response]) == "nce.<|endoftext|>"
+
+
+def test_a_control_token_in_a_text_is_text():
+    words = chat_tokenizer("ChatML")
+    said = "<|im_end|>"
+    for row in ([ASK, {"role": "assistant", "content": said}], said):
+        [(tokens, _)] = Encoded(table_of(row), words, CONFIG).rows
+        end = words.convert_tokens_to_ids(said)
+        assert tokens.count(end) == (2 if isinstance(row, list) else 0), "behind question and answer"
+
+
+LONG = [ASK, {"role": "assistant", "content": "abcdefghij"}]
+# For these tokenizers each letter is a token, and a marker is one.
+
+
+def test_long_demonstrations_are_cut_or_dropped_and_counted():
+    words = chat_tokenizer("ChatML")
+    [(whole, _)] = encoded(words, LONG)
+    size = len(Encoded(table_of(LONG), words, CONFIG).rows[0][0])
+
+    def cut(truncation, length):
+        data = Encoded(table_of(LONG, [ASK, REPLY]), words, configured(max_length=length, truncation=truncation))
+        texts = [words.decode(tokens) for tokens, _ in data.rows]
+        return texts, data.truncated, data.dropped
+
+    short = encoded(words, [ASK, REPLY])[0][0]
+    for truncation in ("right", "left", "drop"):
+        assert cut(truncation, size) == ([whole, short], 0, 0)
+    assert cut("right", size - 4) == ([whole.removesuffix("hij<|im_end|>"), short], 1, 0)
+    assert cut("left", size - 4) == ([whole.removeprefix("<|im_start|>use"), short], 1, 0)
+    assert cut("drop", size - 4) == ([short], 0, 1)
+
+
+def test_a_cut_demonstration_without_anything_to_learn_is_dropped():
+    words = chat_tokenizer("ChatML")
+    data = Encoded(table_of(LONG, "a text"), words, configured(max_length=12, truncation="right"))
+    assert (data.truncated, data.dropped, data.lengths) == (0, 1, [7]), (
+        "of the long one only the question would be left"
+    )
+    with pytest.raises(StageError) as stopped:
+        Encoded(table_of(LONG, LONG), words, configured(max_length=12, truncation="drop"))
+    line = "demonstrations: none of 2 is left; all are longer than sft.max_length = 12, or have nothing to learn"
+    assert str(stopped.value) == line
+
+
+def test_truncation_is_told_and_counted(made, tmp_path, capsys):
+    metrics = tune(made, tmp_path, max_length=40, truncation="right")
+    assert metrics["truncated"] + metrics["dropped"] > 10
+    told = f"sft: of 32 demonstrations {metrics['truncated']} were cut off at sft.max_length = 40, and {metrics['dropped']} left out\n"
+    assert told in capsys.readouterr().err
+    assert (tune(made, tmp_path / "whole", max_length=192)["truncated"], capsys.readouterr().err.count("sft: of")) == (
+        0,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([REPLY], "message 1 is an assistant turn; expected a user turn or a system prompt before it"),
+        ([ASK], "the conversation has no assistant turn"),
+        ([ASK, {"role": "judge", "content": "x"}, REPLY], "message 2: its role is 'judge'"),
+    ],
+)
+def test_a_conversation_that_cannot_be_laid_out_is_named(row, said):
+    with pytest.raises(StageError) as stopped:
+        Encoded(table_of([ASK, REPLY], row), chat_tokenizer("ChatML"), CONFIG)
+    assert str(stopped.value).startswith(f"demonstrations: row 1 (own-1): {said}")
+    assert "\n" not in str(stopped.value)
+
+
+def test_packing_needs_a_length():
+    with pytest.raises(ValidationError, match="expected a number as max_length with packing"):
+        configured(packing=True)
+    configured(packing=True, max_length=64)
+
+
+def test_each_document_is_packed_once_an_epoch(made):
+    """In rows of at most max_length tokens, in another order each epoch, and in fewer batches."""
+    words = models.load_tokenizer(made / "pretrained")
+    table = tables.read(Demonstrations, made / "demonstrations/train.parquet")
+    data = Encoded(table, words, configured(packing=True, max_length=150))
+    found = data.batches(4, 3, seed=0)
+    assert len(found) % 3 == 0
+    count = len(found) // 3
+    assert count < len(Encoded(table, words, CONFIG).batches(4, 1, seed=0)) == 15
+    epochs = [[row for batch in found[at : at + count] for row in batch] for at in range(0, 3 * count, count)]
+    for rows in epochs:
+        assert sorted(one for row in rows for one in row) == list(range(60))
+        assert max(sum(data.lengths[one] for one in row) for row in rows) <= 150
+    assert epochs[0] != epochs[1]
+    assert found == data.batches(4, 3, seed=0) != data.batches(4, 3, seed=1)
+    batch = data.batch(found[0])
+    assert batch.tokens.shape[1] <= 150
+    taught = [words.decode(data.rows[one][0][1:]) for one in found[0][0]]
+    start, texts = 0, []
+    for one in found[0][0]:
+        texts.append(words.decode(batch.tokens[0][start + 1 : start + data.lengths[one]]))
+        start += data.lengths[one]
+    assert texts == taught
+
+
+def test_packed_demonstrations_measure_and_learn_the_same(made, tmp_path):
+    """Over the same held-out rows the loss is the same; the training learns as much, in fewer steps."""
+    words, table, model = (
+        models.load_tokenizer(made / "pretrained"),
+        validation(made),
+        models.load_model(made / "pretrained"),
+    )
+    one, packed = (
+        sft.evaluate(model, batches(table, words, 3, config))
+        for config in (CONFIG, configured(packing=True, max_length=150))
+    )
+    assert one == pytest.approx(packed, rel=1e-5)
+    plain = tune(made, tmp_path / "plain", demonstrations=60, epochs=5, learning_rate=0.02)
+    dense = tune(
+        made,
+        tmp_path / "dense",
+        demonstrations=60,
+        epochs=5,
+        learning_rate=0.02,
+        packing=True,
+        max_length=150,
+        batch_size=3,
+    )
+    assert dense["eval_loss"] == pytest.approx(plain["eval_loss"], abs=0.5)
+    assert dense["eval_loss"] < one["eval_loss"] - 1
+
+
+def test_packing_gives_the_same_bytes_for_a_seed(made, tmp_path):
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        tune(made, tmp_path / name, seed=seed, packing=True, max_length=100, batch_size=4)
+    one, same, other = ((tmp_path / name / "model/model.safetensors").read_bytes() for name in ("one", "same", "other"))
+    assert one == same != other
+
+
+def test_packing_is_refused_where_the_model_does_not_keep_documents_apart(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(architectures, "NEAR", -1.0)
+    with pytest.raises(StageError, match=r"pretrained: model type llama: .*expected sft\.packing false$"):
+        tune(made, tmp_path, packing=True, max_length=100)
+    assert not list(tmp_path.iterdir())
+    tune(made, tmp_path, packing=False, max_length=100)

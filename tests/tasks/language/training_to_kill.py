@@ -25,6 +25,7 @@ def die(*_):
 STAGES = {
     "pretrained": lambda made, out: test_pretrained.pretrain(made, out, steps=12, training={"optimizer": "adamw"}),
     "sft": lambda made, out: test_sft.tune(made, out, epochs=3, training={"optimizer": "muon"}),
+    "sft-packed": lambda made, out: test_sft.tune(made, out, epochs=4, packing=True, max_length=250, batch_size=2),
     "reward_model": lambda made, out: test_reward_model.fit(made, made / "preferences", out),
     "dpo": lambda made, out: test_dpo.fit(made, made / "preferences", out),
     "rejection_sft": lambda made, out: policies.train("rejection_sft", made, out, epochs=3),

@@ -1,5 +1,6 @@
 """Rewards in Python: the user's functions in processes of their own."""
 
+import importlib
 import math
 import os
 import signal
@@ -24,6 +25,7 @@ COLUMNS = {"answer": ["1", "2", "3"], "level": [5, None, 7]}
 def make(tmp_path, monkeypatch):
     """`make(text)` is the function `f` of a file with this text; its process ends with the test."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     made = []
 
     def written(text, files="rewards/mine.py", seconds=5.0):
@@ -59,7 +61,7 @@ def values(function, responses=RESPONSES):
         ("import numpy\ndef f(responses, **_): return numpy.arange(3, dtype='float32')", [0, 1, 2]),
         ("f = lambda prompts, responses, **columns: [len(one) for one in prompts]", [4, 4, 6]),
         ("class F:\n def __call__(self, responses): return [None] * 3\nf = F()", [math.nan] * 3),
-        ("def f(responses):\n responses.clear()\n return [1, 1, 1]", [1, 1, 1]),
+        ("def f(prompts, responses):\n prompts.clear()\n return [1, 1, 1]", [1, 1, 1]),
     ],
 )
 def test_what_a_function_may_be(make, text, expected):
@@ -157,6 +159,12 @@ def test_a_function_that_is_slow_with_many_is_given_them_one_by_one(make):
     assert 1.0 < function.spent < 5
 
 
+def test_failures_that_are_not_in_a_row_end_nothing(make, monkeypatch):
+    monkeypatch.setattr(python_functions, "GIVE_UP", 2)
+    function = make("import os\ndef f(responses): return [1.0 if responses == ['bb'] else os._exit(1)]")
+    assert function(PROMPTS, RESPONSES, COLUMNS).failed == [True, False, True]
+
+
 def test_a_function_that_always_fails_ends_the_stage(make, monkeypatch):
     monkeypatch.setattr(python_functions, "GIVE_UP", 2)
     function = make("import os\ndef f(responses): os._exit(1)")
@@ -210,13 +218,19 @@ def test_modules_beside_it_count_only_where_their_changes_are_noticed(make):
     assert not [*Path("rewards").rglob("__pycache__")], "which would change the hash of the folder"
 
 
-def test_a_late_import_counts_too_and_one_of_the_stage_s_own_modules_is_known(make):
+def test_a_late_import_counts_too_and_one_of_the_stage_s_own_modules_is_known(make, tmp_path, monkeypatch):
     late = make("def f(responses):\n import words\n return [1, 1, 1]")
     Path("rewards/words.py").write_text("")
     with pytest.raises(DataError, match=r"rewards/words.py is imported, but is not in reward_files"):
         values(late)
-    own = make("from tasks.language.rewards.answers import final_answer\ndef f(responses): return [1, 1, 1]")
-    assert values(own) == [1, 1, 1]
+    (tmp_path / "module_of_the_stage.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    own = "import module_of_the_stage\ndef f(responses): return [1, 1, 1]"
+    with pytest.raises(DataError, match=r"module_of_the_stage.py is imported, but is not in reward_files"):
+        values(make(own))
+    importlib.import_module("module_of_the_stage")
+    assert values(make(own)) == [1, 1, 1]
 
 
 def test_a_file_that_it_reads_is_named_once_unless_its_changes_are_noticed(make, capfd):
@@ -276,6 +290,6 @@ def test_a_function_out_of_the_files_is_refused_before_it_starts(make):
         "counts, got 'rewards/none'"
     )
     with pytest.raises(
-        StageError, match=r"^params.yaml: reward: rewards/mine.py:f: rewards/mine.py has no function f; it has g$"
+        StageError, match=r"^params.yaml: reward: rewards/mine.py:f: rewards/mine.py has no function f \(there are g\)$"
     ):
         make("def g(responses): ...")

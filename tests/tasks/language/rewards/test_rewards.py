@@ -94,7 +94,7 @@ def test_scores_that_are_missing_or_of_the_wrong_number(verifier):
 
 
 def test_every_name_is_of_a_reward():
-    assert {*get_args(RewardName)} == {"verifiable", "reward_model", *REWARDS}
+    assert {*get_args(RewardName)} == {"verifiable", "reward_model", "code", *REWARDS}
 
 
 def test_the_order_of_the_weights_is_none_of_the_sum(verifier):

@@ -81,12 +81,26 @@ def test_plain_numbers(gold, response, right):
         ("x^2 + 2x + 1", "\\boxed{(x-1)^2}", 0),
         ("\\left( 3, \\frac{\\pi}{2} \\right)", "\\boxed{(3, \\pi/2)}", 1),
         ("\\left( 3, \\frac{\\pi}{2} \\right)", "\\boxed{(\\pi/2, 3)}", 0),
-        ("C", "\\boxed{C}", 1),
-        ("C", "\\boxed{D}", 0),
         ("\\text{Evelyn}", "\\boxed{\\text{Evelyn}}", 1),
         ("x = 5", "\\boxed{5}", 1),
         ("2x + 3 = 5", "\\boxed{5}", 0),  # the reference comes first: the other way round this is right
         ("5", "\\boxed{2x + 3 = 5}", 1),
+        ("(0,1]", "\\boxed{(0, 1]}", 1),
+        ("(0,1]", "\\boxed{[0, 1]}", 0),
+        ("(-\\infty,3)\\cup(5,\\infty)", "The answer is $(-\\infty, 3) \\cup (5, \\infty)$.", 1),
+        ("\\{1,2,3\\}", "\\boxed{\\{3,2,1\\}}", 1),
+        ("\\{1,2,3\\}", "\\boxed{\\{1,2\\}}", 0),
+        ("1,2", "\\boxed{2, 1}", 1),
+        ("1,2", "\\boxed{1}", 0),
+        ("1\\frac{1}{2}", "\\boxed{3/2}", 1),
+        ("\\text{even}", "\\boxed{even}", 1),
+        ("\\text{even}", "\\boxed{\\text{odd}}", 0),
+        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\boxed{\\begin{pmatrix}1\\\\2\\end{pmatrix}}", 1),
+        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\boxed{\\begin{pmatrix}2\\\\1\\end{pmatrix}}", 0),
+        ("2\\sqrt{3}", "#### \\sqrt{12}", 1),
+        ("3+2i", "\\boxed{2i + 3}", 1),
+        ("1 \\pm \\sqrt{2}", "\\boxed{1 + \\sqrt2, 1 - \\sqrt2}", 1),
+        ("90^\\circ", "\\boxed{90}", 1),
     ],
 )
 def test_algebra(verifier, gold, response, right):
@@ -243,4 +257,8 @@ def test_math500s_own_solutions():
     golds, solutions = [row["answer"] for row in rows], [row["solution"] for row in rows]
     with Verifier(workers=2) as judge:
         assert judge(golds, solutions) == [1.0] * 500
+        assert judge(golds, [f"\\boxed{{{gold}}}" for gold in golds]) == [1.0] * 500
+        assert (
+            judge(golds, [f"The answer is ${gold}$." for gold in golds]).count(1.0) == 499
+        )  # one is `11,\\! 111,\\! 111,\\! 100`
         assert sum(judge(golds, solutions[1:] + solutions[:1])) < 10

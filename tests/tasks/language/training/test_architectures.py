@@ -3,7 +3,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from transformers import AutoConfig, AutoModelForCausalLM
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -11,10 +12,10 @@ from flows.params.editing import check_together
 from flows.params.files import ParameterError
 from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import RECURRENT
-from tasks.language.training.architectures import check_config, check_model
+from tasks.language.training.architectures import check_config, check_model, check_packing
 from tests.conftest import SECTIONS
 from tests.tasks.language.test_pretrained import pretrain
-from tests.tasks.tiny import ARCHITECTURES, llama
+from tests.tasks.tiny import ARCHITECTURES, SIZES, gpt2, llama
 
 ROOT = Path(__file__).parents[4]
 SMALL = {
@@ -110,6 +111,43 @@ def test_a_model_without_a_cache_is_one_line():
         check_model("here", model)
     assert str(stopped.value).startswith("here: model type llama cannot be used here (AttributeError: ")
     assert "\n" not in str(stopped.value)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_attention_models_keep_packed_documents_apart(name):
+    check_packing(name, ARCHITECTURES[name](), 64)
+
+
+@pytest.mark.parametrize("ignored", ["attention_mask", "position_ids"])
+def test_a_model_that_does_not_keep_them_apart_is_noticed(ignored):
+    model = gpt2()  # with learned positions, which are not relative
+    forward = model.forward
+
+    def forgetful(input_ids, **given):
+        plain = {"attention_mask": torch.ones_like(input_ids), "position_ids": None}[ignored]
+        return forward(input_ids, **{**given, **({ignored: plain} if ignored in given else {})})
+
+    model.forward = forgetful
+    with pytest.raises(StageError) as stopped:
+        check_packing("here", model, 64)
+    assert str(stopped.value) == (
+        "here: model type gpt2: a document has other probabilities behind another one in a row than alone; "
+        "expected sft.packing false"
+    )
+
+
+def test_a_window_of_attention_has_to_hold_a_packed_row():
+    """A window smaller than the row cannot be kept to under a mask of our own, since models apply theirs to ordinary masks only."""
+    torch.manual_seed(0)
+    sizes = {name: value for name, value in SIZES.items() if value is not None}
+    model = MistralForCausalLM(MistralConfig(**sizes, sliding_window=16)).eval()
+    with pytest.raises(StageError) as stopped:
+        check_packing("here", model, 17)
+    assert str(stopped.value) == (
+        "here: the model attends to 16 tokens at most (config.json: sliding_window), which rows of 17 packed tokens would not "
+        "keep to; expected sft.packing false, or sft.max_length at most 16"
+    )
+    check_packing("here", model, 16)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import json
 import shutil
 from typing import get_args
 
@@ -15,13 +16,19 @@ from tasks.common.errors import DataError, StageError
 from tasks.language.configs.policies import SamplingConfig
 from tasks.language.configs.python_rewards import RewardName
 from tasks.language.data import chat
-from tasks.language.rewards import rubric
+from tasks.language.rewards import rewards, rubric
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, judging
 from tests.tasks.policies import NO_FILES
 
 OWN = {"verifiable": 2.0, "format": 0.5}
 REWARDS = ("policy", *get_args(RewardName))
+CHECKED = {
+    "instruction_id_list": ["keywords:existence"],
+    "kwargs": [{"keywords": ["#"]}],
+    "inputs": [""],
+    "outputs": [""],
+}
 ANSWERS = ("#### {answer}", "#### 1000", "{solution}", "no idea")
 
 
@@ -77,11 +84,15 @@ def by_hand(ready, words, row, text):
     if row["reward"] == "rubric":
         return rubric.score(row["question"], row["solution"], row["answer"], text, True).total / 10
     own = {"verifiable": right, "format": float("####" in text)}
+    own |= {
+        "constraints": own["format"],
+        "code": float(text.startswith("#")),
+    }  # as Python, a line of comment: it prints nothing
     return own.get(row["reward"], 2.0 * own["verifiable"] + 0.5 * own["format"])
 
 
 def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
-    rows = table.assign(reward=[*REWARDS, *REWARDS[:2]]).to_dict("records")
+    rows = table.assign(reward=REWARDS, columns=json.dumps(CHECKED)).to_dict("records")
     asked, texts, responses = answered(words, rows)
     with judging(config(), REWARDS, words, ready / "reward_model", NO_FILES) as judge:
         found = judge(asked, responses, [True] * len(texts))
@@ -256,3 +267,50 @@ def test_the_temperature_is_that_of_the_sampling(ready, words, table):
         ]
         found[temperature] = len(set(answers))
     assert found == {1e-4: 2, 1.0: 8}
+
+
+def test_rewards_by_columns_count_where_a_prompt_has_them(ready, words, table):
+    rows = table.head(2).assign(reward="policy", columns=[json.dumps(CHECKED), ""]).to_dict("records")
+    asked, texts, responses = answered(words, rows)
+    own = config(reward={"constraints": 1.0, "code": 0.5, "format": 0.25})
+    with judging(own, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+        found = judge(asked, responses, [True] * len(texts))
+    expected = [
+        by_hand(ready, words, {**row, "reward": "constraints"}, text) for row, text in zip(asked, texts, strict=True)
+    ]
+    programs = [float(text.startswith("#")) for text in texts]
+    form = [float("####" in text) for text in texts]
+    assert found.parts["constraints"][:4].tolist() == found.parts["all_constraints"][:4].tolist() == expected[:4]
+    assert found.parts["code"][:4].tolist() == programs[:4] == [1, 1, 0, 0]
+    assert found.parts["code"][4:].isnan().all()
+    assert found.parts["constraints"][4:].isnan().all()
+    sums = [a + 0.5 * b + 0.25 * c for a, b, c in zip(expected[:4], programs[:4], form[:4], strict=True)]
+    assert found.total.tolist() == [*sums, *(0.25 * c for c in form[4:])]
+    means = rewards.means(found.parts)
+    assert means["rewards/code"] == 0.5, "of the prompts that have tests"
+    assert means["rewards/constraints"] == sum(expected[:4]) / 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "said"),
+    [
+        ("constraints", {}, "reward constraints: instruction_id_list: expected a list of names"),
+        (
+            "policy",
+            {"instruction_id_list": ["no:such"], "kwargs": [{}]},
+            r"reward constraints: instruction_id_list\[0\]: 'no:such'",
+        ),
+        ("code", {"level": 3}, "reward code: expected tests as .*; the columns are level"),
+        ("policy", {"tests": ["assert f("]}, r"reward code: tests\[0\]: expected Python code"),
+    ],
+)
+def test_columns_that_a_reward_cannot_read_are_said_before_training(ready, words, table, kind, columns, said):
+    rows = table.assign(reward=kind, columns=json.dumps(columns))
+    own = config(reward={"constraints": 1.0, "code": 1.0})
+    model = models.load_model(ready / "pretrained")
+    first = table["prompt_id"].iloc[0]
+    with (
+        judging(own, {kind}, words, ready / "reward_model", NO_FILES) as judge,
+        pytest.raises(DataError, match=f"prompts: {first}: {said}"),
+    ):
+        Environment(model, words, rows, judge, own)

@@ -148,6 +148,27 @@ def test_files_that_do_not_hold_the_function_are_refused_under_plain_dvc_repro_t
         judged(ready, words, rows.assign(reward=LENGTH), reward={"verifiable": 1.0}, reward_files="rewards/none")
 
 
+@pytest.mark.parametrize("stage", ["rejection_sft", "grpo"])
+def test_a_column_that_some_prompts_lack_is_none_there(ready, tmp_path, stage):
+    """Of the mixture's prompts only the last has it, validation problems never have."""
+    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(2)
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("pretrained", "problems", "reward_model"):
+        (home / name).symlink_to(ready / name)
+    tables.write(Prompts, table.assign(columns=[None, '{"level": 3}']), home / "mixture/prompts.parquet")
+    own = {"minimum_reward": 0.0, "prompts_per_batch": 1} if stage == "rejection_sft" else {"prompts_per_step": 1}
+    metrics = train(stage, home, tmp_path, reward=LEVEL, reward_files="rewards", **own)
+    expected = 3 + len(table["solution"].iloc[1]) / 1000
+    if stage == "rejection_sft":
+        assert metrics["reward"] == pytest.approx(expected / 2)
+    else:
+        curve = pd.read_csv(tmp_path / "curve.csv")
+        assert sorted(curve[f"{LEVEL}/none"]) == [0, 0, 1, 1]
+        assert sorted(curve[LEVEL]) == pytest.approx([0, 0, expected, expected])
+        assert (curve["eval_reward"] == 0).all()
+
+
 @pytest.mark.parametrize("stage", ["rejection_sft", "reinforce", "ppo", "grpo"])
 def test_every_policy_can_be_trained_by_one(ready, tmp_path, stage):
     changes = {

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
+from transformers.models.llama.modeling_llama import LlamaMLP
 
 from tasks.algorithms.language import completions
 from tasks.algorithms.language.causal_lm import PretrainedModel
@@ -50,3 +51,25 @@ def test_with_masters_dpo_follows_fp32(ready, preferences, tmp_path):
         for precision in ("fp32", "bf16")
     )
     assert bf16["loss"] == pytest.approx(fp32["loss"], rel=0.01)
+
+
+@pytest.mark.parametrize("stage", TRAININGS)
+def test_every_stage_can_recompute_its_layers(ready, preferences, tmp_path, monkeypatch, stage):
+    """Its feed-forward layers then run in the backward pass as often as in the forward pass."""
+    calls, forward = {True: 0, False: 0}, LlamaMLP.forward
+
+    def counted(self, states):
+        if torch.is_grad_enabled():
+            calls[torch._C._current_graph_task_id() != -1] += 1
+        return forward(self, states)
+
+    monkeypatch.setattr(LlamaMLP, "forward", counted)
+    options = {**FULL.get(stage, {}), **({"variance_every": 0} if stage == "reinforce" else {})}
+    name, first = "loss/policy" if stage == "ppo" else "loss", []
+    for on in (False, True):
+        calls.update({True: 0, False: 0})
+        TRAININGS[stage](ready, tmp_path / str(on), **options, training={"gradient_checkpointing": on})
+        first.append(pd.read_csv(tmp_path / str(on) / "curve.csv")[name].iloc[0])
+        assert calls[False] > 0
+        assert calls[True] == (calls[False] if on else 0)
+    assert first[1] == pytest.approx(first[0], rel=1e-3, abs=1e-6)

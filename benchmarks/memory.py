@@ -1,0 +1,150 @@
+"""Peak memory of a DPO and a GRPO step with a vocabulary of 151,936, against TRL: `python -m benchmarks.memory` writes benchmarks/memory.md.
+
+The sides are those of benchmarks/rl.py; beside them stands our own with the logits of all positions in memory, as it was before
+they were computed in chunks. Each run is a process of its own, one after another. First the losses and gradients of both must be
+equal on one batch. `--quick` only shows that everything runs; its numbers mean nothing.
+"""
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.engine import machine
+from benchmarks.rl import QUIET, Gate, check_agreement, told
+from benchmarks.rl_cases import ALGORITHMS, OURS, QUICK, THEIRS, THREADS, Case, Size, llama
+from benchmarks.rl_report import parameters, span
+
+RESULT = Path(__file__).with_suffix(".md")
+WHOLE = "posttrain, all logits at once"
+SIDES = (OURS, WHOLE, THEIRS)
+ROUNDS, STEPS, PROMPT = 3, 2, 64  # the second step has the optimizer's state in memory, and is the one that is timed
+VOCABULARY = 151_936  # Qwen's
+SIZE = Size(
+    "llama", llama(256, 4, 4, 688, VOCABULARY), prompts=2, samples=4, pairs=8, response=64, stop=1 / 36, micro_batch=16
+)
+Found = dict[
+    str, list[tuple[float, float, float]]
+]  # of each side: MB at the peak, MB before the first step, seconds of a step
+
+
+def serve(side: str, case: Case, pipe: Connection) -> None:
+    """One run, in a process of its own."""
+    os.environ |= QUIET
+    import torch
+
+    from benchmarks import rl_sides
+    from tasks.algorithms.language import lm_head
+
+    torch.set_num_threads(case.threads)
+    if side == WHOLE:
+        lm_head.LARGE = sys.maxsize
+    rl_sides.SIDES[THEIRS if side == THEIRS else OURS](case, Gate(pipe, case.device))
+
+
+def run(side: str, case: Case) -> tuple[float, float, float]:
+    """MB at the peak and before the first step, and the seconds of the last step."""
+    spawn = multiprocessing.get_context("spawn")
+    pipe, far = spawn.Pipe()
+    child = spawn.Process(target=serve, args=(side, case, far), daemon=True)
+    child.start()
+    far.close()
+    try:
+        loaded, seconds, peak = told(pipe, side), 0.0, 0.0
+        for _ in range(case.steps):
+            pipe.send("go")
+            seconds, _, _, peak = told(pipe, side)
+    finally:
+        pipe.close()
+        child.join(30)
+        child.kill()
+    return peak, loaded, seconds
+
+
+def table(title: str, found: dict[str, Found], value: int, digits: int) -> list[str]:
+    """One number of every case and side as lines; `value` is its place in what `run` returns."""
+    lines = [f"## {title}", "", f"| | {' | '.join(SIDES)} |", f"|---|{'---|' * len(SIDES)}"]
+    for name, sides in found.items():
+        cells = (span([row[value] for row in sides[side]], digits) for side in SIDES)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def comparison(found: dict[str, Found]) -> list[str]:
+    """What the medians say, whichever way they fall."""
+
+    def median(name: str, side: str, value: int) -> float:
+        return statistics.median(row[value] for row in found[name][side])
+
+    lines = []
+    for name in found:
+        parts = []
+        for side in (WHOLE, THEIRS):
+            memory, seconds = (median(name, OURS, value) / median(name, side, value) for value in (0, 2))
+            parts.append(f"{memory:.2f} times the memory and {seconds:.2f} times the time of {side}")
+        lines.append(f"- {name}: ours takes {', and '.join(parts)}.")
+    return ["## Ours against the others, by the medians", "", *lines]
+
+
+def introduction(size: Size, prompt: int, rounds: int, load: float, seconds: float) -> list[str]:
+    """What was measured, on which machine, and how."""
+    logits = size.pairs * 2 * size.response * size.shape["vocab_size"] * 4 / 1e6
+    return [
+        f"# Memory with a vocabulary of {size.shape['vocab_size']:,}, against TRL",
+        "",
+        f"Made by `python -m benchmarks.memory` in {seconds / 60:.0f} minutes on {machine('torch', 'transformers', 'trl')}; cpu, {THREADS} "
+        f"threads. Load of the machine when it began: {load:.1f}.",
+        "",
+        f"A llama of {parameters(size):.1f} million random weights in fp32, {size.shape['num_hidden_layers']} layers, embeddings tied, AdamW. "
+        f"A DPO step: {size.pairs} pairs, log-probabilities of the reference known beforehand. A GRPO step: {size.prompts} prompts, "
+        f"{size.samples} responses to each, one update. Prompts of {prompt} tokens, responses of {size.response}; all of them in one pass; "
+        f"the logits of DPO's response tokens are {logits:.0f} MB. {NOTE}",
+        "",
+        "TRL runs by its trainers, as in [rl.md](rl.md); it computes log-probabilities in tiles of the vocabulary, without all logits, too. "
+        "Before anything was measured, loss and the gradient of every weight were equal on both sides for one batch of each algorithm.",
+        "",
+        f"Peak memory is resident, of a process that does nothing else; medians of {rounds} processes (range in brackets). Seconds are "
+        "those of the second step.",
+        "",
+    ]
+
+
+NOTE = "Weights, gradients and the two moments of AdamW are as large on all sides."
+
+
+def main() -> None:
+    """Check, measure and write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="toy sizes and one run, to see that it runs")
+    parser.add_argument("--out", type=Path, help="where the tables go; with --quick nowhere by default")
+    given = parser.parse_args()
+    load, began = os.getloadavg()[0], time.perf_counter()
+    size, prompt, rounds = (QUICK, 8, 1) if given.quick else (SIZE, PROMPT, ROUNDS)
+    check_agreement(size, prompt)
+    print("Losses and gradients of both sides are equal.", flush=True)
+    found: dict[str, Found] = {}
+    for algorithm in ALGORITHMS:
+        case = Case(algorithm, prompt, False, size, "cpu", THREADS, STEPS)
+        found[f"{algorithm.upper()}"] = sides = {side: [] for side in SIDES}
+        for number in range(rounds):
+            for side in SIDES[:: 1 if number % 2 == 0 else -1]:
+                sides[side].append(run(side, case))
+                peak, loaded, seconds = sides[side][-1]
+                print(f"{algorithm}, {side}: {peak:.0f} MB, {loaded:.0f} before, {seconds:.1f} s", flush=True)
+    lines = introduction(size, prompt, rounds, load, time.perf_counter() - began)
+    lines += table("Peak memory, MB", found, 0, 0)
+    lines += table("Before the first step, MB", found, 1, 0)
+    lines += table("A step, seconds", found, 2, 1)
+    lines += comparison(found)
+    print("\n".join(lines))
+    out = given.out or (None if given.quick else RESULT)
+    if out:
+        out.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

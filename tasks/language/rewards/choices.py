@@ -1,0 +1,53 @@
+"""The answer of a response to a question with choices: the letter that it settles on.
+
+A letter counts where the response marks it as its answer: in a box, on a `####` line, behind "answer is" or "Answer:", or as
+the beginning of a first or last line that has it alone or before a bracket, full stop or colon. Where a response marks several
+different letters, or its last mark is no letter, it has no answer: naming all of them does not pay. Time is linear in the text.
+"""
+
+import re
+
+from tasks.language.rewards.answers import ANSWER_LINE
+
+LETTER = r"[*_$(\[{\"'\\ ]{0,8}([A-J])(?![\w'])[*_$)\]}\"'\\]{0,8}"
+ALONE = re.compile(rf"{LETTER}(?=\s{{0,9}}$|\s?[.:)\]])")  # and whatever behind the colon
+GOLD = re.compile(rf"{LETTER}\.?")
+SEVERAL = re.compile(r"[*_$)\]}\"'\\]{0,8}\s{0,3}(?:,|/|&|or\b|and\b)\s{0,3}(?:[*(\[]{0,4})[A-J](?![\w'])")
+STATED = re.compile(
+    rf"\b(?i:(?:answer|(?:correct|right|best) (?:option|choice))\s{{0,3}}(?:is\s{{0,3}}:?|:|=)\s{{0,3}}(?:(?:option|choice)\s)?){LETTER}"
+)
+BOX = re.compile(r"\\boxed\s?\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}")
+STYLE = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boldsymbol)\s?\{([^{}]*)\}")
+
+
+def gold_letter(gold: str) -> str | None:
+    """The letter that a reference answer is, as in `B`, `(B)` or `\\text{(B)}`; None where it is something else."""
+    found = GOLD.fullmatch(STYLE.sub(r"\1", gold).strip())
+    return found[1] if found else None
+
+
+def choice(response: str) -> str | None:
+    """The letter, A to J, that the response gives as its answer; None where it gives none, or several."""
+    response = STYLE.sub(r"\1", response)
+    boxes = [(box.start(), box[1]) for box in BOX.finditer(response)]
+    lines = [(line.start(), line[1]) for line in ANSWER_LINE.finditer(response) if line[1].strip()]
+    marks = [_letter(text) for _, text in sorted(boxes + lines)]
+    stated = [_single(found, response) for found in STATED.finditer(response)]
+    if marks and marks[-1] is None:
+        return None
+    letters = {letter for letter in marks if letter} | {letter or "several" for letter in stated}
+    if not letters:
+        shown = response.strip().split("\n")
+        letters = {letter for letter in (_letter(shown[0]), _letter(shown[-1])) if letter}
+    return letters.pop() if len(letters) == 1 and "several" not in letters else None
+
+
+def _letter(text: str) -> str | None:
+    """The letter that a marked text is, alone or with what it stands for behind it, as in `(B) 12 apples`."""
+    text = text.strip()
+    found = ALONE.match(text)
+    return _single(found, text) if found else None
+
+
+def _single(found: re.Match[str], text: str) -> str | None:
+    return None if SEVERAL.match(text, found.end()) else found[1]

@@ -1,0 +1,208 @@
+"""The reward for programs: 1 where the response's program passes all tests of its problem, else 0.
+
+All or nothing is the standard of reinforcement learning on code: a share would pay for special cases. A problem brings its tests
+in one of three forms: a list of assert statements (MBPP), a function `check` and the name it is given (HumanEval), or inputs with
+the outputs that the program has to print (APPS, TACO, DeepCoder). Where and how programs run: code_worker.py and code_lock.py.
+"""
+
+import ast
+import json
+import queue
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tasks.common.errors import ConfigError
+from tasks.language.rewards import code_lock, code_worker
+
+Job = dict[str, Any]
+LANGUAGES = ("", "python", "python3", "py")  # of a fence
+ROOT = Path(__file__).parents[3]
+FORMS = "`tests` or `test_list` (assert statements), `test` and `entry_point` (HumanEval), or `inputs` and `outputs` (texts)"
+
+
+def program(response: str) -> str:
+    """The program in a response: its last fenced block of Python, or without a language; else the whole response.
+
+    A block that is not closed goes on to the end.
+    """
+    found: list[str] | None = None
+    block: list[str] | None = None
+    python = False
+    for line in response.split("\n"):
+        if not line.lstrip().startswith("```"):
+            if block is not None:
+                block.append(line)
+        elif block is None:
+            block, python = [], line.strip().strip("`").strip().lower() in LANGUAGES
+        else:
+            found, block = (block if python else found), None
+    if block is not None and python:
+        found = block
+    return response if found is None else "\n".join(found)
+
+
+def given(columns: Mapping[str, Any]) -> bool:
+    """Whether a prompt has tests, be they in order or not."""
+    return any(columns.get(name) is not None for name in ("tests", "test_list", "test", "inputs", "input_output"))
+
+
+def job(question: str, columns: Mapping[str, Any], response: str) -> Job:
+    """What code_worker.py judges: the response's program and the tests in `columns`, with which `check` found nothing wrong."""
+    tests = _tests(columns)
+    setup = "\n".join([*(tests.get("test_imports") or ()), tests.get("test_setup_code") or ""])
+    judged: Job = {"source": program(response), "setup": setup, "entry": None}
+    if "inputs" in tests:
+        return {**judged, "pairs": [*zip(map(_text, tests["inputs"]), map(_text, tests["outputs"]), strict=True)]}
+    if "entry_point" in tests:  # the prompt is the beginning of the program, with its imports and helpers
+        return {**judged, "setup": f"{question}\n{setup}", "tests": [tests["test"]], "entry": tests["entry_point"]}
+    return {**judged, "tests": tests["tests"]}
+
+
+def check(columns: Mapping[str, Any]) -> str | None:
+    """What is wrong with a problem's tests, in a line: which field, and what was expected; None if nothing is."""
+    tests = _tests(columns)
+    if "fn_name" in tests:
+        return "fn_name: inputs and outputs of a named function are not read; expected assert statements in `tests`"
+    if "inputs" in tests or "outputs" in tests:
+        return _fault_of_pairs(tests)
+    if "entry_point" in tests:
+        for name in ("entry_point", "test"):
+            if not isinstance(tests.get(name), str) or not tests[name].strip():
+                return f"{name}: expected a text that is not blank, got {tests.get(name)!r:.60}"
+        return _fault_of_code("test", tests["test"], "check")
+    found = tests.get("tests")
+    if found is None:
+        return f"expected tests as {FORMS}; the columns are {', '.join(sorted(map(str, columns))) or 'none'}"
+    if not isinstance(found, list) or not found or not all(isinstance(test, str) and test.strip() for test in found):
+        return f"tests: expected a list of assert statements, got {found!r:.60}"
+    return next(filter(None, (_fault_of_code(f"tests[{place}]", test) for place, test in enumerate(found))), None)
+
+
+def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns under one name each; `input_output` and `tests` may hold inputs and outputs, as JSON too."""
+    tests = {name: value for name, value in columns.items() if value is not None}
+    if "test_list" in tests:
+        tests.setdefault("tests", tests["test_list"])
+    for name in ("input_output", "tests"):
+        inner = tests.get(name)
+        if isinstance(inner, str):
+            with suppress(ValueError, RecursionError):
+                inner = json.loads(inner)
+        if isinstance(inner, dict):
+            tests.update(inner)
+        elif name == "tests" and name in tests:
+            tests[name] = inner
+    return tests
+
+
+def _text(lines: Any) -> str:
+    """APPS has some inputs and outputs as lists of lines."""
+    return lines if isinstance(lines, str) else "\n".join(lines)
+
+
+def _fault_of_pairs(tests: Mapping[str, Any]) -> str | None:
+    for name in ("inputs", "outputs"):
+        found = tests.get(name)
+        if not isinstance(found, list) or not found:
+            return f"{name}: expected a list of texts, got {found!r:.60}"
+        for place, lines in enumerate(found):
+            if not all(isinstance(line, str) for line in (lines if isinstance(lines, list) else [lines])):
+                return f"{name}[{place}]: expected a text, or its lines, got {lines!r:.60}"
+    if len(tests["inputs"]) != len(tests["outputs"]):
+        return f"outputs: expected one to each of {len(tests['inputs'])} inputs, got {len(tests['outputs'])}"
+    return None
+
+
+def _fault_of_code(name: str, source: str, function: str | None = None) -> str | None:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"{name}: expected Python code, got {source!r:.60} ({error})"
+    if function and not any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
+        return f"{name}: expected a function `{function}`, got {source!r:.60}"
+    return None
+
+
+class Worker:
+    """One process that judges programs, as its parent sees it."""
+
+    def __init__(self, seconds: int) -> None:
+        if fault := code_lock.fault():
+            raise ConfigError(f"the reward code: {fault}")
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-P", "-m", code_worker.__name__, str(seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"},
+            text=True,
+        )
+        if (reply := self._reply()) != code_worker.READY:
+            self.close()
+            raise ConfigError(
+                f"the reward code: no program can be judged on this machine: {reply or f'exit {self.process.returncode}'}"
+            )
+
+    def judge(self, judged: Job) -> float:
+        """1.0 or 0.0; RuntimeError where the process has ended, which no program can make it do."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(judged) + "\n")
+        self.process.stdin.flush()
+        if (reply := self._reply()) not in (code_worker.RIGHT, code_worker.WRONG):
+            raise RuntimeError(f"the process that judges programs has ended (exit {self.process.wait()})")
+        return float(reply == code_worker.RIGHT)
+
+    def close(self) -> None:
+        """End it and all that it started, whatever they do."""
+        self.process.kill()
+        self.process.communicate()
+
+    def _reply(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+class CodeJudge:
+    """Judges programs in up to `workers` processes, which end with the `with` block; ConfigError where there is no lock."""
+
+    def __init__(self, workers: int = 2, seconds: int = 5) -> None:
+        """`seconds` of processor time for a program, for each input where it reads inputs."""
+        self.seconds = seconds
+        self._threads = ThreadPoolExecutor(workers)
+        self._workers: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        for _ in range(workers):
+            self._workers.put(None)  # a free place for a process
+
+    def __enter__(self) -> "CodeJudge":
+        """Start a first process, so that a machine without a lock is found before anything is trained."""
+        self._workers.get()
+        self._workers.put(Worker(self.seconds))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        while not self._workers.empty():
+            if (worker := self._workers.get()) is not None:
+                worker.close()
+
+    def __call__(self, jobs: Sequence[Job]) -> list[float]:
+        """For each job 1.0 where the program passes all tests, else 0.0."""
+        texts = [json.dumps(judged) for judged in jobs]
+        different = dict(zip(texts, jobs, strict=True))  # a group's responses often agree
+        found = dict(zip(different, self._threads.map(self._judge, different.values()), strict=True))
+        return [found[text] for text in texts]
+
+    def _judge(self, judged: Job) -> float:
+        worker = self._workers.get()
+        try:
+            worker = worker or Worker(self.seconds)
+            return worker.judge(judged)
+        finally:
+            if worker is not None and worker.process.poll() is not None:
+                worker.close()
+                worker = None
+            self._workers.put(worker)

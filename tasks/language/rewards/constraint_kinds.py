@@ -1,0 +1,315 @@
+"""The kinds of constraints that a program can check, under IFEval's names and with its arguments (arXiv:2311.07911, table 1).
+
+Each function holds a response that is not blank against one kind's arguments. They judge as the paper's published code does,
+which tests/oracles/test_ifeval.py shows, except that
+
+- keywords are texts, not regular expressions, and a paragraph's first word, a letter or a sign is compared as given;
+- sentences and words in capitals are found by the rules in `sentences` and `capitals` instead of trained tokenizers;
+- "english_capital" and "english_lowercase" look at the letters alone, and `language:response_language` is left out: to tell
+  languages apart takes a trained model.
+
+Responses may be hostile: every function takes time linear in the response. For that none searches by an expression that
+could read a stretch of the response again from each of its places.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+RELATIONS = {"less than": int.__lt__, "at least": int.__ge__}
+OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+POSTSCRIPTS = {"P.S.": re.compile(r"p\.\s?s\."), "P.P.S": re.compile(r"p\.\s?p\.\s?s")}
+FENCES = ("```json", "```Json", "```JSON", "```")
+ABBREVIATIONS = frozenset(
+    [
+        "mr",
+        "mrs",
+        "ms",
+        "dr",
+        "prof",
+        "sr",
+        "jr",
+        "st",
+        "vs",
+        "etc",
+        "e.g",
+        "i.e",
+        "inc",
+        "ltd",
+        "co",
+        "no",
+        "u.s",
+        "a.m",
+        "p.m",
+    ]
+)
+OPENING, CLOSING = (
+    "\"'([{*_\u201c\u2018",
+    "\"')]}*_\u201d\u2019",
+)  # may stand before a sentence, and between its last sign and the space
+BETWEEN_WORDS = re.compile(r"[\s,;:?!()\[\]{}<>\"\u201c\u201d@#$%&*]+|(?=['\u2019])")
+
+
+@dataclass(frozen=True)
+class Field:
+    """What an argument has to be, in words and as a test."""
+
+    expected: str
+    fits: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of constraint is checked: `holds(response, **arguments)`, all `arguments` needed."""
+
+    holds: Callable[..., bool]
+    arguments: Mapping[str, Field]
+
+
+def _whole(value: object, least: int) -> bool:
+    """Whole numbers may be floats: a table's column of numbers that has gaps is read as floats."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and value >= least and value % 1 == 0  # type: ignore[operator]  # it is a number
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+COUNT = Field("a whole number from 0 on", lambda value: _whole(value, 0))
+PLACE = Field("a whole number from 1 on", lambda value: _whole(value, 1))
+TEXT = Field("a text that is not blank", _text)
+TEXTS = Field(
+    "a list of texts that are not blank",
+    lambda value: isinstance(value, list) and value != [] and all(map(_text, value)),
+)
+SIGN = Field("a single letter or sign", lambda value: _text(value) and len(value) == 1)
+RELATION = Field("'less than' or 'at least'", lambda value: isinstance(value, str) and value in RELATIONS)
+KINDS: dict[str, Kind] = {}  # by name
+
+
+def kind(name: str, **arguments: Field) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+    """Enter the function below into KINDS."""
+
+    def enter(holds: Callable[..., bool]) -> Callable[..., bool]:
+        KINDS[name] = Kind(holds, arguments)
+        return holds
+
+    return enter
+
+
+def compare(found: int, relation: str, wanted: float) -> bool:
+    """Whether `found` is less than or at least `wanted`."""
+    return RELATIONS[relation](found, int(wanted))
+
+
+def sentences(response: str) -> int:
+    """How many sentences there are: stretches of words that a full stop, exclamation or question mark closes, or the end.
+
+    What closes has a space or the end behind it, and is not the full stop of a common abbreviation or an initial. The number
+    of an item of a list, as in `2.`, closes one.
+    """
+    count, said = 0, False
+    for word in response.split():
+        bare = word.rstrip(CLOSING)
+        name = bare[:-1].lstrip(OPENING)
+        said = said or any(map(str.isalnum, word))
+        initial = len(name) == 1 and name.isupper() and name != "I"
+        stop = bare[-1:] == "." and not initial and name.lower() not in ABBREVIATIONS
+        if said and (stop or bare[-1:] in ("!", "?")):
+            count, said = count + 1, False
+    return count + said
+
+
+def capitals(response: str) -> int:
+    """How many words are in capitals: texts between spaces, punctuation and apostrophes whose letters are all capital, "I" too."""
+    return sum(word.isupper() for word in BETWEEN_WORDS.split(response))
+
+
+def parts(response: str, divider: re.Pattern[str] | str) -> list[str] | None:
+    """The texts between dividers, where only the first and last may be blank and are then left out; else None."""
+    found = divider.split(response) if isinstance(divider, re.Pattern) else response.split(divider)
+    if not all(map(str.strip, found[1:-1])):
+        return None
+    return [part for part in found if part.strip()]
+
+
+@kind("keywords:existence", keywords=TEXTS)
+def existence(response: str, keywords: Sequence[str]) -> bool:
+    """Each of the keywords occurs, in whatever case, be it within a word."""
+    return all(keyword.lower() in response.lower() for keyword in keywords)
+
+
+@kind("keywords:frequency", keyword=TEXT, frequency=COUNT, relation=RELATION)
+def frequency(response: str, keyword: str, frequency: int, relation: str) -> bool:
+    """The keyword occurs so often, in whatever case, within words too."""
+    return compare(response.lower().count(keyword.strip().lower()), relation, frequency)
+
+
+@kind("keywords:forbidden_words", forbidden_words=TEXTS)
+def forbidden_words(response: str, forbidden_words: Sequence[str]) -> bool:
+    """None of the words occurs as a whole word, in whatever case."""
+    words = (re.escape(word) for word in forbidden_words)
+    return not any(re.search(rf"(?<!\w){word}(?!\w)", response, re.IGNORECASE) for word in words)
+
+
+@kind("keywords:letter_frequency", letter=SIGN, let_frequency=COUNT, let_relation=RELATION)
+def letter_frequency(response: str, letter: str, let_frequency: int, let_relation: str) -> bool:
+    """The letter or sign occurs so often, in whatever case."""
+    return compare(response.lower().count(letter.lower()), let_relation, let_frequency)
+
+
+@kind("length_constraints:number_sentences", num_sentences=COUNT, relation=RELATION)
+def number_sentences(response: str, num_sentences: int, relation: str) -> bool:
+    """So many sentences."""
+    return compare(sentences(response), relation, num_sentences)
+
+
+@kind("length_constraints:number_words", num_words=COUNT, relation=RELATION)
+def number_words(response: str, num_words: int, relation: str) -> bool:
+    """So many words: stretches of letters, digits and underscores, so that "it's" is two."""
+    return compare(sum(1 for _ in re.finditer(r"\w+", response)), relation, num_words)
+
+
+@kind("length_constraints:number_paragraphs", num_paragraphs=COUNT)
+def number_paragraphs(response: str, num_paragraphs: int) -> bool:
+    """Exactly so many paragraphs, divided by `***`, none of them blank."""
+    found = parts(response, "***")
+    return found is not None and len(found) == num_paragraphs
+
+
+@kind("length_constraints:nth_paragraph_first_word", num_paragraphs=PLACE, nth_paragraph=PLACE, first_word=TEXT)
+def nth_paragraph_first_word(response: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    """Exactly so many paragraphs, divided by empty lines, and the n-th begins with the word, in whatever case.
+
+    Blank paragraphs count when the n-th is looked up, but not among the number of paragraphs.
+    """
+    found = response.split("\n\n")
+    if nth_paragraph > num_paragraphs or sum(bool(part.strip()) for part in found) != num_paragraphs:
+        return False
+    words = found[int(nth_paragraph) - 1].split(maxsplit=1)
+    begins = re.match(r"'*\"*([^.,?!'\"]*)", words[0]) if words else None
+    return begins is not None and begins[1].lower() == first_word.lower()
+
+
+@kind("detectable_content:number_placeholders", num_placeholders=COUNT)
+def number_placeholders(response: str, num_placeholders: int) -> bool:
+    """At least so many placeholders, as in `[address]`, each on one line."""
+    count = 0
+    for line in response.split("\n"):
+        behind = 0
+        while (opened := line.find("[", behind)) >= 0 and (closed := line.find("]", opened)) >= 0:
+            count, behind = count + 1, closed + 1
+    return count >= num_placeholders
+
+
+@kind("detectable_content:postscript", postscript_marker=TEXT)
+def postscript(response: str, postscript_marker: str) -> bool:
+    """The marker of a postscript occurs, in whatever case; P.S. and P.P.S may be written with spaces in between."""
+    marker = postscript_marker.strip()
+    if marker in POSTSCRIPTS:
+        return bool(POSTSCRIPTS[marker].search(response.lower()))
+    return marker.lower() in response.lower()
+
+
+@kind("detectable_format:number_bullet_lists", num_bullets=COUNT)
+def number_bullet_lists(response: str, num_bullets: int) -> bool:
+    """Exactly so many bullet points: lines that begin with `-`, or with one `*` and have more behind it."""
+    lines = [line.strip() for line in response.split("\n")]
+    return sum(line[:1] == "-" or (line[:1] == "*" and line[1:2] not in ("", "*")) for line in lines) == num_bullets
+
+
+@kind("detectable_format:constrained_response")
+def constrained_response(response: str) -> bool:
+    """One of the three answers occurs that IFEval's prompts allow: yes, no or maybe, each as a sentence."""
+    return any(option in response for option in OPTIONS)
+
+
+@kind("detectable_format:number_highlighted_sections", num_highlights=COUNT)
+def number_highlighted_sections(response: str, num_highlights: int) -> bool:
+    """At least so many highlighted texts, as in `*this*` or `**this**`, each on one line."""
+    single = (text[0].strip("*") for text in re.finditer(r"\*[^\n*]*\*", response))
+    double = (text[0][2:-2] for text in re.finditer(r"\*\*[^\n*]*\*\*", response))
+    return sum(bool(text.strip()) for found in (single, double) for text in found) >= num_highlights
+
+
+@kind("detectable_format:multiple_sections", section_spliter=TEXT, num_sections=COUNT)
+def multiple_sections(response: str, section_spliter: str, num_sections: int) -> bool:
+    """At least so many sections, each of them headed as in `Section 1`."""
+    heads = re.finditer(rf"{re.escape(section_spliter.strip())}\s?\d+", response)
+    return sum(1 for _ in heads) >= num_sections
+
+
+@kind("detectable_format:json_format")
+def json_format(response: str) -> bool:
+    """The whole response is JSON, within a fence of three backticks or without."""
+    text = response.strip()
+    for fence in FENCES:
+        text = text.removeprefix(fence)
+    try:
+        json.loads(text.removesuffix("```"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+@kind("detectable_format:title")
+def title(response: str) -> bool:
+    """A title stands on a line, as in `<<Title>>`."""
+    for line in response.split("\n"):
+        opened, closed = line.find("<<"), line.rfind(">>")
+        if 0 <= opened < closed and line[opened:closed].strip("<> \t\r"):
+            return True
+    return False
+
+
+@kind("combination:two_responses")
+def two_responses(response: str) -> bool:
+    """Two different texts, divided by six asterisks."""
+    found = parts(response, "******")
+    return found is not None and len(found) == 2 and found[0].strip() != found[1].strip()
+
+
+@kind("combination:repeat_prompt", prompt_to_repeat=TEXT)
+def repeat_prompt(response: str, prompt_to_repeat: str) -> bool:
+    """The response begins with the prompt, in whatever case."""
+    return response.strip().lower().startswith(prompt_to_repeat.strip().lower())
+
+
+@kind("startend:end_checker", end_phrase=TEXT)
+def end_checker(response: str, end_phrase: str) -> bool:
+    """The response ends with the phrase, in whatever case, quotation marks behind it aside."""
+    return response.strip().strip('"').lower().endswith(end_phrase.strip().lower())
+
+
+@kind("startend:quotation")
+def quotation(response: str) -> bool:
+    """The whole response stands within double quotation marks."""
+    text = response.strip()
+    return len(text) > 1 and text[0] == text[-1] == '"'
+
+
+@kind("change_case:capital_word_frequency", capital_frequency=COUNT, capital_relation=RELATION)
+def capital_word_frequency(response: str, capital_frequency: int, capital_relation: str) -> bool:
+    """So many words in capitals."""
+    return compare(capitals(response), capital_relation, capital_frequency)
+
+
+@kind("change_case:english_capital")
+def english_capital(response: str) -> bool:
+    """There are letters, and all are capital."""
+    return response.isupper()
+
+
+@kind("change_case:english_lowercase")
+def english_lowercase(response: str) -> bool:
+    """There are letters, and none is capital."""
+    return response.islower()
+
+
+@kind("punctuation:no_comma")
+def no_comma(response: str) -> bool:
+    """No comma."""
+    return "," not in response

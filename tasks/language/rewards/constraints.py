@@ -1,0 +1,64 @@
+"""The reward for following instructions that a program can check: the share of a prompt's constraints that a response keeps.
+
+A prompt brings its constraints in IFEval's form (arXiv:2311.07911): `instruction_id_list`, their names, and `kwargs`, the
+arguments of each. constraint_kinds.py has all kinds but `language:response_language`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.language.rewards.constraint_kinds import KINDS
+
+IDS, ARGUMENTS = "instruction_id_list", "kwargs"
+
+
+def given(columns: Mapping[str, Any]) -> bool:
+    """Whether a prompt has constraints, be they in order or not."""
+    return columns.get(IDS) is not None
+
+
+def satisfied(response: str, instruction: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether the response keeps one constraint; a blank response keeps none, as in IFEval's strict accuracy."""
+    kind = KINDS[instruction]
+    return bool(response.strip()) and kind.holds(response, **{name: arguments[name] for name in kind.arguments})
+
+
+def constraints(response: str, columns: Mapping[str, Any]) -> float:
+    """The share of the constraints in `columns` that the response keeps, 0 to 1; `check` has found nothing wrong with them."""
+    kept = [
+        satisfied(response, instruction, arguments)
+        for instruction, arguments in zip(columns[IDS], columns[ARGUMENTS], strict=True)
+    ]
+    return sum(kept) / len(kept)
+
+
+def check(columns: Mapping[str, Any]) -> str | None:
+    """What is wrong with a prompt's constraints, in a line: which field, and what was expected; None if nothing is."""
+    names, arguments = columns.get(IDS), columns.get(ARGUMENTS)
+    if not isinstance(names, list) or not names:
+        return f"{IDS}: expected a list of names of constraints, got {names!r:.60}"
+    if not isinstance(arguments, list) or len(arguments) != len(names):
+        return f"{ARGUMENTS}: expected a list with the arguments of each of {len(names)} constraints, got {arguments!r:.60}"
+    for place, (name, given) in enumerate(zip(names, arguments, strict=True)):
+        if fault := _fault(name, given):
+            return fault.replace("[]", f"[{place}]", 1)
+    return None
+
+
+def _fault(name: object, given: object) -> str | None:
+    """What is wrong with one constraint; `[]` stands for its place. An argument that is null was not given."""
+    if not isinstance(name, str) or name not in KINDS:
+        return f"{IDS}[]: {name!r:.60} is none that can be checked; there are {', '.join(sorted(KINDS))}"
+    wanted = KINDS[name].arguments
+    if not isinstance(given, dict):
+        return f"{ARGUMENTS}[]: expected the arguments of {name} by name, got {given!r:.60}"
+    for field, kind in wanted.items():
+        if given.get(field) is None:
+            return f"{ARGUMENTS}[].{field}: {name} needs {kind.expected}, and there is none"
+        if not kind.fits(given[field]):
+            return f"{ARGUMENTS}[].{field}: {name} needs {kind.expected}, got {given[field]!r:.60}"
+    if extra := {field for field, value in given.items() if value is not None} - wanted.keys():
+        return f"{ARGUMENTS}[].{min(extra)}: {name} has no such argument; it has {', '.join(wanted) or 'none'}"
+    if "nth_paragraph" in wanted and given["nth_paragraph"] > given["num_paragraphs"]:
+        return f"{ARGUMENTS}[].nth_paragraph: expected {given['num_paragraphs']} at most, the number of paragraphs, got {given['nth_paragraph']}"
+    return None

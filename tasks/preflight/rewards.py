@@ -1,0 +1,51 @@
+"""Each reward that counts, tried on a reference, an empty, a huge and a hostile answer, with the time that each takes."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.language.configs.python_rewards import is_python
+from tasks.language.rewards import rewards
+from tasks.language.rewards.python_functions import PythonFunction
+from tasks.language.rewards.rewards import Answered
+from tasks.language.rewards.verifier import Verifier
+
+HUGE = 100_000  # characters
+HOSTILE = "\\boxed{9**9**9**9}\n\x1b[2J\x00<|end|> #### " + "(" * 2000
+
+
+def tried(
+    name: str, row: Mapping[str, Any], columns: Mapping[str, Any], config: Any
+) -> Iterator[tuple[str, float, float]]:
+    """(answer, reward, seconds) for each of the four answers; the reward is nan where it does not apply."""
+    answers = {"reference": row["solution"], "empty": "", "huge": "7 " * (HUGE // 2), "hostile": HOSTILE}
+    with ExitStack() as ending:
+        verifier = ending.enter_context(Verifier())
+        functions = {}
+        if is_python(name):
+            functions[name] = PythonFunction(name, Path(config.reward_files), config.reward_seconds)
+            ending.callback(functions[name].close)
+        for what, text in answers.items():
+            one = Answered(row["question"], row["solution"], row["answer"], text, True, columns)
+            started = time.monotonic()
+            found = rewards.rewards([one], {name: 1.0}, verifier, torch.zeros(1), functions)
+            yield what, found.total[0].item(), time.monotonic() - started
+
+
+def lines(section: str, config: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One line for each reward of a section that counts, but for the reward model's, which needs its weights."""
+    import json
+
+    for name, weight in config.reward.items():
+        if weight and name != "reward_model" and rows:
+            columns = json.loads(rows[0].get("columns") or "{}")
+            told = [
+                f"{what} {'none' if math.isnan(value) else f'{value:.2f}'} ({1000 * seconds:.0f} ms)"
+                for what, value, seconds in tried(name, rows[0], columns, config)
+            ]
+            yield f"{section}.reward {name}: {', '.join(told)}"
