@@ -39,11 +39,12 @@ def export(root: Path, of: str, target: Path) -> list[str]:
     [reason] = [stage.reason for stage in plan(root, [link.stage]) if stage.name == link.stage]
     remarks = [f"{link.stage} is out of date ({reason}); the card says so"] if reason else []
     evaluation = f"evaluate@{link.stage}"
-    if not (evaluated := _is_of(root, evaluation, link)):
-        remarks.append(f"the card has no evaluation: {evaluation} has not run on this model")
+    evaluated = _is_of(root, evaluation, link)
     files = [outs.metrics_file(root, name) for name in (link.stage, *[evaluation] * evaluated)]
     with _whole_or_nothing(target) as folder:
         facts = _copied(root, source, folder, files)
+        if facts["kind"] == "policy" and not evaluated:
+            remarks.append(f"the card has no evaluation: {evaluation} has not run on this model")
         numbers = {file.stem: json.loads((root / file).read_text()) for file in files}
         card = Card(
             name=target.name,

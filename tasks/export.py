@@ -65,7 +65,7 @@ def export(folder: Path, out: Path) -> dict[str, Any]:
 
 
 def _language_model(folder: Path) -> PretrainedModel:
-    model: PretrainedModel = model_files.load(AutoModelForCausalLM, folder)
+    model: PretrainedModel = model_files.load(AutoModelForCausalLM, folder, dtype="auto")
     return model
 
 

@@ -117,6 +117,8 @@ def _start(card: Card) -> Iterator[str]:
 
 
 def _evaluation(card: Card) -> Iterator[str]:
+    if card.facts["kind"] != "policy":  # a reward model is measured by its own stage
+        return
     yield from ("## Evaluation", "")
     if card.evaluation is None:
         yield from (f"`evaluate@{card.stage}` has not run on this model.", "")

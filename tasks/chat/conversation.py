@@ -11,7 +11,7 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common import model_files, models
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.data import chat
+from tasks.language.data import chat, conversations
 
 Message = dict[str, str]  # `role` and `content`
 UNFINISHED = "\ufffd"  # what a decoder shows for a character of which a token is still missing
@@ -116,12 +116,9 @@ class Conversation:
     def _encode(self, messages: list[Message]) -> list[int]:
         """What these messages are in tokens, up to where the answer begins; special tokens in their text are plain text."""
         try:
-            return self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, sanitize_control_tokens=True
-            )["input_ids"]
-        except Exception as error:  # a template is a program, and Jinja hands on whatever it raises
-            said = " ".join(str(error).split())[:300]
-            raise DataError(f"{self.name}: its chat template cannot render this conversation ({said})") from None
+            return conversations.encode_prompt(self.tokenizer, messages)
+        except DataError as error:
+            raise DataError(f"{self.name}: {error}") from None
 
     def _check_system(self, text: str) -> None:
         """Raise DataError unless the template shows the system prompt, and not as if the user or the model had said it."""
@@ -130,7 +127,9 @@ class Conversation:
             messages = [{"role": role, "content": text}, {"role": "user", "content": "A question."}]
             try:
                 return self.tokenizer.apply_chat_template(messages, tokenize=False)
-            except Exception:  # as above; a template without system prompts may raise on purpose
+            except (
+                Exception
+            ):  # a template is a program that raises what it likes; one without system prompts does so on purpose
                 return None
 
         shown = rendered("system")
@@ -144,7 +143,7 @@ def load(folder: Path, sampling: Sampling) -> Conversation:
         raise DataError(f"{folder}: holds no config.json; expected a model in Hugging Face layout")
     if "ForSequenceClassification" in (folder / "config.json").read_text(errors="replace"):
         raise DataError(f"{folder}: a classifier, such as a reward model, does not answer; expected a language model")
-    model: PretrainedCausalLM = models.placed(model_files.load(AutoModelForCausalLM, folder))
+    model: PretrainedCausalLM = models.placed(model_files.load(AutoModelForCausalLM, folder, dtype="auto"))
     tokenizer = model_files.load_tokenizer(folder)
     model_files.check_tokenizer(folder, tokenizer, model.get_input_embeddings().num_embeddings)
     if tokenizer.chat_template is None:

@@ -197,6 +197,7 @@ def test_the_head_names_the_kind_of_model_and_what_it_began_from(kind: str, task
     assert (head["pipeline_tag"], head["base_model"]) == (task, "some/base")
     assert ("reward-model" in head["tags"]) == (kind != "policy")
     assert ("AutoModelForSequenceClassification" in card) == (kind == "classifier")
+    assert ("`evaluate@m` has not run on this model." in card) == (kind == "policy")
     assert ("2 times the mean log-probability" in card) == (kind == "log_probability")
     compile(re.findall("```python\n(.*?)```", card, re.DOTALL)[0], "card", "exec")
     scratch = [Made(first, "", {**params, "pretrained.init": "scratch"}), *made[1:]]

@@ -103,7 +103,7 @@ def test_a_template_that_shows_a_system_prompt_as_somebody_else_s_words_is_refus
 def test_a_template_that_raises_is_one_line():
     made = talk()
     made.tokenizer.chat_template = "{{ raise_exception('never\ntwice') }}"
-    with pytest.raises(DataError, match=r"^m: its chat template cannot render this conversation \(never twice\)$"):
+    with pytest.raises(DataError, match=r"^m: the chat template refuses the conversation: never twice$"):
         made.ask("Hi")
     with pytest.raises(DataError, match="no place for a system prompt"):
         made.set_system("Be brief.")
