@@ -93,11 +93,18 @@ def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(inner, str):
             with suppress(ValueError, RecursionError):
                 inner = json.loads(inner)
+        if isinstance(inner, list) and inner and all(isinstance(one, dict) for one in inner):
+            inner = {f"{part}s": [one.get(part) for one in inner] for part in ("input", "output")} | _called(inner)
         if isinstance(inner, dict):
             tests.update(inner)
         elif name == "tests" and name in tests:
             tests[name] = inner
     return tests
+
+
+def _called(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    """DeepCoder's pairs of an input and an output say whether they are a function's arguments and value."""
+    return {"fn_name": None} if any(one.get("testtype") == "functional" or one.get("fn_name") for one in pairs) else {}
 
 
 def _text(lines: Any) -> str:
