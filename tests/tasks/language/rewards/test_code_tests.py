@@ -102,6 +102,7 @@ def test_all_tests_have_to_pass(judge):
         ({"input_output": '{"inputs": [[1]], "outputs": [1], "fn_name": "f"}'}, "fn_name: inputs and outputs of a named function"),
         ({"tests": [{"input": "1", "output": "2", "testtype": "functional"}]}, "fn_name: inputs and outputs of a named"),
         ({"tests": [{"input": "1"}]}, r"outputs\[0\]: expected a text, or its lines, got None"),
+        ({"tests": ["import unittest\nclass T(unittest.TestCase):\n    pass"]}, r"tests\[0\]: expected an assert statement or a call"),
         ({"tests": ["\x00"]}, r"tests\[0\]: expected Python code"),
     ],
 )  # fmt: skip
