@@ -28,9 +28,8 @@ class DpoConfig(Config):
     gamma: float = Field(ge=0)  # the margin that SimPO asks for, in rewards
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs
-    max_length: int | None = Field(
-        ge=8, le=10**7
-    )  # tokens of a prompt with a response, at most; null: the model's own limit
+    # tokens of a prompt with a response, at most; null: the model's own limit
+    max_length: int | None = Field(ge=8, le=10**7)
     # of longer ones: right cuts off the response's end, left the prompt's beginning, drop leaves the pair out
     truncation: Literal["right", "left", "drop"]
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up

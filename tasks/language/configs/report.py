@@ -12,9 +12,8 @@ class ReportConfig(Config):
     """Which policies are shown, in the pipeline's order, and against which one they are judged."""
 
     seed: Seed  # all random draws of the stage follow from it
-    policies: Annotated[
-        list[PolicyName], Field(min_length=1), Distinct
-    ]  # policies in the order in which they are shown; only these are trained
+    # policies in the order in which they are shown; only these are trained
+    policies: Annotated[list[PolicyName], Field(min_length=1), Distinct]
     baseline: PolicyName  # the policy that the others are compared with, problem by problem
     samples: int = Field(ge=0, le=10**5)  # problems shown with every policy's answer
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for the interval of a difference
