@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -100,6 +101,13 @@ def test_points_by_hand_and_each_question_is_asked_once(server, judge, monkeypat
     assert len(kept) == 3
     assert not [one for one in kept if "secret" in one.read_text()]
     assert capfd.readouterr().err == "", "what is kept there is no file of the reward"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("7", 0.7), ("Points: 2.5/10", 0.25), ("10", 1.0), ("0", 0.0), ("11", None), ("", None)]
+)
+def test_the_points_of_a_reply(text, expected):
+    assert runpy.run_path(str(EXAMPLE))["points"](text) == expected
 
 
 def test_a_changed_question_is_a_new_one(server, judge):
