@@ -124,6 +124,8 @@ def encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], l
     """A row of Demonstrations as tokens, and which of them are learned: the assistant's, or all of a plain text."""
     if not text:
         return conversations.encode_conversation(tokenizer, forms.from_json(messages))
+    if tokenizer.eos_token_id is None:
+        raise DataError("the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
     start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     tokens = [*start, *chat.encode_response(tokenizer, text, ended=False), tokenizer.eos_token_id]
     return tokens, [True] * len(tokens)
