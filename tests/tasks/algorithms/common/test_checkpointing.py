@@ -97,3 +97,10 @@ def test_sampling_keeps_its_cache(make):
     )
     assert torch.equal(drawn.tokens, expected.tokens)
     assert torch.equal(drawn.logps, expected.logps)
+
+
+def test_a_model_without_such_layers_is_refused(monkeypatch):
+    """Otherwise nothing would be recomputed, and nothing would say so."""
+    monkeypatch.setattr(checkpointing, "GradientCheckpointingLayer", torch.nn.Conv3d)
+    with pytest.raises(ValueError, match=r"^LlamaForCausalLM has no layers that transformers can recompute$"):
+        checkpointing.enable(llama())
