@@ -21,14 +21,20 @@ Output = TypeVar("Output")
 class Checkpointable(Protocol):
     """A model of transformers."""
 
+    def modules(self) -> Iterator[nn.Module]:
+        """All parts, itself included."""
+        ...
+
     def activation_checkpointing_enable(self, activation_checkpointing_kwargs: dict[str, object]) -> None:
         """Mark its layers."""
         ...
 
 
 def enable(model: Checkpointable) -> None:
-    """Have the model's layers recomputed from now on."""
+    """Have the model's layers recomputed from now on; ValueError for a model that does not support it."""
     model.activation_checkpointing_enable({"use_reentrant": False})
+    if not any(isinstance(part, GradientCheckpointingLayer) for part in model.modules()):
+        raise ValueError(f"{type(model).__name__} has no layers that transformers can recompute")
 
 
 def layers(model: object) -> list[nn.Module]:

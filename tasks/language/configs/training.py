@@ -2,10 +2,22 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from tasks.common.config import Config, Idle
 
+Names = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+
+
+def _told_once(value: object, validated: ValidatorFunctionWrapHandler) -> object:
+    """One error for both forms, instead of pydantic's for each."""
+    try:
+        return validated(value)
+    except ValidationError:
+        raise ValueError("expected 'all-linear' or a list of names of layers") from None
+
+
+Targets = Annotated[Literal["all-linear"] | Names, WrapValidator(_told_once)]
 UNUSED = (Idle(("training.final_rate",), {"training.schedule": ("constant",)}),)  # of every section with this part
 
 
@@ -39,7 +51,7 @@ class AdapterConfig(Config):
     rank: int = Field(ge=1, le=10**4)  # rank of the two factors beside each adapted layer
     alpha: float = Field(gt=0)  # what the factors add is scaled by alpha / rank
     # all-linear: all linear layers but the head | or names of layers, such as q_proj and v_proj
-    targets: Literal["all-linear"] | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    targets: Targets
     merge: bool  # whether the out is the model with its adapter added in, or both side by side
 
 

@@ -12,6 +12,7 @@ from tasks.algorithms.common.precision import TrainedWeights, compute_dtype, in_
 from tasks.algorithms.language.causal_lm import CausalLM, PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.critic import Critic
 from tasks.common import adapters, models
+from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.training import AdapterConfig, TrainingConfig
 
@@ -34,7 +35,11 @@ class TrainedModel(Generic[Model]):
         self._add_adapter()
         set_precision(self.model, config.precision)
         if config.gradient_checkpointing:
-            checkpointing.enable(self.model)
+            try:
+                checkpointing.enable(self.model)
+            except ValueError as error:
+                name = self.model.name_or_path
+                raise ConfigError(f"params.yaml: training.gradient_checkpointing: {name}: {error}") from None
         self.weights = TrainedWeights(self.model)
 
     def save(self, tokenizer: Tokenizer, out: Path) -> None:

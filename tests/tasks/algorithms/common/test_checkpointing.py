@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from transformers import OPTConfig, OPTForCausalLM
 
 from tasks.algorithms.common import checkpointing
 from tasks.algorithms.language import sft
@@ -97,3 +98,23 @@ def test_sampling_keeps_its_cache(make):
     )
     assert torch.equal(drawn.tokens, expected.tokens)
     assert torch.equal(drawn.logps, expected.logps)
+
+
+def test_a_model_without_such_layers_is_refused(monkeypatch):
+    """Otherwise nothing would be recomputed, and nothing would say so."""
+    monkeypatch.setattr(checkpointing, "GradientCheckpointingLayer", torch.nn.Conv3d)
+    with pytest.raises(ValueError, match=r"^LlamaForCausalLM has no layers that transformers can recompute$"):
+        checkpointing.enable(llama())
+
+
+def test_dropout_of_a_layers_own_stays_off_too():
+    """OPT's layers drop out by their own mode of training, not by that of a part of theirs."""
+    sizes = {"vocab_size": 16, "hidden_size": 32, "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"word_embed_proj_dim": 32, "max_position_embeddings": 64, "pad_token_id": 1, "eos_token_id": 2}
+    torch.manual_seed(0)
+    model = OPTForCausalLM(OPTConfig(**sizes, dropout=0.5, init_std=0.3)).eval()
+    plain = token_logps(model, RESPONSES).detach()
+    checkpointing.enable(model)
+    found = token_logps(model, RESPONSES)
+    torch.testing.assert_close(found.detach(), plain, rtol=1e-4, atol=1e-5)
+    found.sum().backward()
