@@ -22,14 +22,22 @@ from benchmarks.rl_report import parameters, span
 RESULT = Path(__file__).with_suffix(".md")
 WHOLE = "posttrain, all logits at once"
 SIDES = (OURS, WHOLE, THEIRS)
-ROUNDS, STEPS, PROMPT = 3, 2, 64  # the second step has the optimizer's state in memory, and is the one that is timed
+ROUNDS, PROMPT = 3, 64
+STEPS = 2  # the second begins with the optimizer's state in memory, and is the one that is timed
 VOCABULARY = 151_936  # Qwen's
 SIZE = Size(
-    "llama", llama(256, 4, 4, 688, VOCABULARY), prompts=2, samples=4, pairs=8, response=64, stop=1 / 36, micro_batch=16
+    "llama", llama(128, 4, 4, 344, VOCABULARY), prompts=2, samples=8, pairs=8, response=32, stop=1 / 36, micro_batch=16
 )
-Found = dict[
-    str, list[tuple[float, float, float]]
-]  # of each side: MB at the peak, MB before the first step, seconds of a step
+Run = tuple[float, float, float]  # MB at the peak, MB before the first step, the processor's seconds of a step
+Found = dict[str, list[Run]]  # by side
+
+
+class Meter(Gate):
+    """Counts the processor's time, which other work on the machine changes little."""
+
+    def clock(self) -> float:
+        """The seconds that all threads of this process have worked."""
+        return time.process_time()
 
 
 def serve(side: str, case: Case, pipe: Connection) -> None:
@@ -43,11 +51,11 @@ def serve(side: str, case: Case, pipe: Connection) -> None:
     torch.set_num_threads(case.threads)
     if side == WHOLE:
         lm_head.LARGE = sys.maxsize
-    rl_sides.SIDES[THEIRS if side == THEIRS else OURS](case, Gate(pipe, case.device))
+    rl_sides.SIDES[THEIRS if side == THEIRS else OURS](case, Meter(pipe, case.device))
 
 
-def run(side: str, case: Case) -> tuple[float, float, float]:
-    """MB at the peak and before the first step, and the seconds of the last step."""
+def run(side: str, case: Case) -> Run:
+    """One process: its memory, and the time of its last step."""
     spawn = multiprocessing.get_context("spawn")
     pipe, far = spawn.Pipe()
     child = spawn.Process(target=serve, args=(side, case, far), daemon=True)
@@ -85,13 +93,14 @@ def comparison(found: dict[str, Found]) -> list[str]:
         parts = []
         for side in (WHOLE, THEIRS):
             memory, seconds = (median(name, OURS, value) / median(name, side, value) for value in (0, 2))
-            parts.append(f"{memory:.2f} times the memory and {seconds:.2f} times the time of {side}")
+            parts.append(f"{memory:.2f} times the memory and {seconds:.2f} times the processor's time of {side}")
         lines.append(f"- {name}: ours takes {', and '.join(parts)}.")
     return ["## Ours against the others, by the medians", "", *lines]
 
 
 def introduction(size: Size, prompt: int, rounds: int, load: float, seconds: float) -> list[str]:
     """What was measured, on which machine, and how."""
+    processes = "one of each" if rounds == 1 else f"medians of {rounds} processes (range in brackets)"
     logits = size.pairs * 2 * size.response * size.shape["vocab_size"] * 4 / 1e6
     return [
         f"# Memory with a vocabulary of {size.shape['vocab_size']:,}, against TRL",
@@ -107,8 +116,8 @@ def introduction(size: Size, prompt: int, rounds: int, load: float, seconds: flo
         "TRL runs by its trainers, as in [rl.md](rl.md); it computes log-probabilities in tiles of the vocabulary, without all logits, too. "
         "Before anything was measured, loss and the gradient of every weight were equal on both sides for one batch of each algorithm.",
         "",
-        f"Peak memory is resident, of a process that does nothing else; medians of {rounds} processes (range in brackets). Seconds are "
-        "those of the second step.",
+        f"Peak memory is resident, of a process that does nothing else; {processes}. Seconds are "
+        "those of the processor for the second step, of all threads together.",
         "",
     ]
 
@@ -121,9 +130,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="toy sizes and one run, to see that it runs")
     parser.add_argument("--out", type=Path, help="where the tables go; with --quick nowhere by default")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each side and algorithm")
     given = parser.parse_args()
     load, began = os.getloadavg()[0], time.perf_counter()
-    size, prompt, rounds = (QUICK, 8, 1) if given.quick else (SIZE, PROMPT, ROUNDS)
+    size, prompt, rounds = (QUICK, 8, 1) if given.quick else (SIZE, PROMPT, given.rounds)
     check_agreement(size, prompt)
     print("Losses and gradients of both sides are equal.", flush=True)
     found: dict[str, Found] = {}
@@ -138,7 +148,7 @@ def main() -> None:
     lines = introduction(size, prompt, rounds, load, time.perf_counter() - began)
     lines += table("Peak memory, MB", found, 0, 0)
     lines += table("Before the first step, MB", found, 1, 0)
-    lines += table("A step, seconds", found, 2, 1)
+    lines += table("A step, processor seconds", found, 2, 1)
     lines += comparison(found)
     print("\n".join(lines))
     out = given.out or (None if given.quick else RESULT)

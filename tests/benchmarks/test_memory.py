@@ -24,8 +24,8 @@ def test_tables_and_sentences_by_hand():
         "",
     ]
     assert memory.comparison(FOUND)[-1] == (
-        f"- DPO: ours takes 0.25 times the memory and 2.00 times the time of {memory.WHOLE}, and 1.25 times the memory and 0.80 times "
-        f"the time of {THEIRS}."
+        f"- DPO: ours takes 0.25 times the memory and 2.00 times the processor's time of {memory.WHOLE}, and 1.25 times the memory and 0.80 times "
+        f"the processor's time of {THEIRS}."
     )
 
 
@@ -41,7 +41,7 @@ def test_the_command(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     written = out.read_text()
-    for title in ("Peak memory, MB", "Before the first step, MB", "A step, seconds"):
+    for title in ("Peak memory, MB", "Before the first step, MB", "A step, processor seconds"):
         [table] = re.findall(rf"## {title}\n\n(.*?)\n\n", written, re.DOTALL)
         rows = table.splitlines()[2:]
         assert [row.split(" | ")[0] for row in rows] == ["| GRPO", "| DPO"]
