@@ -82,8 +82,11 @@ def _rows(part: Schema, schema: Schema, values: object, prefix: str) -> Iterator
     for name, below in part["properties"].items():
         below, value = resolved(below, schema), values.get(name) if isinstance(values, Mapping) else None
         meaning, entry = below.get("description", ""), _entry(below, schema)
-        inner = entry if entry is not None else below
-        if "properties" in inner:
+        inner = entry if entry is not None else _section(below, schema)
+        if "properties" in inner and "anyOf" in below:
+            yield [f"`{prefix}{name}`", _cell(_shown(value)), "keys with values or null", _cell(meaning)]
+            yield from _rows(inner, schema, value, f"{prefix}{name}.")
+        elif "properties" in inner:
             key = f"{prefix}{name}" + (".*" if entry is not None else "")
             yield [f"`{key}`", "", "keys with values", _cell(meaning)]
             entries = list(value.values() if isinstance(value, Mapping) else value or ())
@@ -102,6 +105,12 @@ def _entry(part: Schema, schema: Schema) -> Schema | None:
     below = part.get("additionalProperties") or part.get("items")
     found = resolved(below, schema) if isinstance(below, dict) else {}
     return found if "properties" in found else None
+
+
+def _section(part: Schema, schema: Schema) -> Schema:
+    """The part itself; of a choice between a section and null the section."""
+    choices = [resolved(choice, schema) for choice in part.get("anyOf", [])]
+    return next((choice for choice in choices if "properties" in choice), part)
 
 
 def _shown(value: object) -> str:

@@ -62,6 +62,8 @@ def changed(config: C, **changes: Any) -> C:
     """A section with changes; those to its part `training` stand in a dictionary of their own."""
     if isinstance(changes.get("training"), dict):
         changes["training"] = config.training.model_copy(update=changes["training"])  # type: ignore[attr-defined]
+    if isinstance(changes.get("lora"), dict):
+        return type(config).model_validate({**config.model_copy(update=changes).model_dump(warnings=False)})
     return config.model_copy(update=changes)
 
 

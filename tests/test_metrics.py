@@ -75,6 +75,14 @@ def home(one_thread, tmp_path_factory):
             seams.run(stage, PARAMS, Path.cwd())
             if stage == "pretrained":
                 shutil.copytree("data/pretrained", "data/raw/models")
+        pairs = [
+            {"prompt": f"{n}?", "chosen": "a", "rejected": "b", "score_chosen": 2, "score_rejected": n}
+            for n in range(4)
+        ]
+        Path("pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+        given = laid_over(PARAMS, {"preferences": {"source": "files", "path": "pairs.jsonl"}})
+        seams.run("preferences", given, Path("given"))
+        shutil.copy("given/data/metrics/preferences.json", "data/metrics/preferences@given.json")
         yield Path.cwd()
 
 

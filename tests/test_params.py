@@ -193,8 +193,25 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
             "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.learning_rate pretrained.clip "
             "pretrained.training",
         ),
-        ([], "mixture.datasets.*.source problems", "mixture.path mixture.hub_config mixture.hub_revision"),
+        (
+            [],
+            "mixture.datasets.*.source problems",
+            "mixture.path mixture.hub_config mixture.hub_revision mixture.validation_share",
+        ),
         ([OTHERS], "mixture.datasets.*.source file or hub", "mixture.skip"),
+        ([], "sft.max_length null", "sft.truncation"),
+        ([], "preferences.source annotator", "preferences.hub_id preferences.hub_split"),
+        (
+            ["preferences.source=files"],
+            "preferences.source files",
+            "preferences.temperature preferences.tie_margin preferences.strong_margin preferences.hub_revision",
+        ),
+        (
+            [],
+            "demonstrations.source problems",
+            "demonstrations.path demonstrations.hub_id demonstrations.hub_config demonstrations.validation_share",
+        ),
+        (["demonstrations.source=hub"], "demonstrations.source hub", "demonstrations.path"),
         ([], "dqn.variants.*.online false", "dqn.exploration"),
         (
             ["decision_transformer.text.weight=0"],
@@ -227,6 +244,11 @@ def test_what_does_nothing_is_known(known, settings, why, keys):
         ([], "reinforce.critic_updates"),
         (["problems.source=files"], "problems.path"),
         ([OTHERS.replace("file", "problems")], "mixture.skip"),
+        ([OTHERS], "mixture.validation_share"),
+        (["sft.max_length=64"], "sft.truncation"),
+        (["preferences.source=files"], "preferences.path"),
+        ([], "preferences.path"),
+        (["demonstrations.source=files"], "demonstrations.validation_share"),
         (["dqn.variants={a: {double: true, online: true}, b: {double: true, online: false}}"], "dqn.exploration"),
         (["decision_transformer.inits={a: random, b: synthetic}"], "decision_transformer.synthetic"),
     ],
@@ -252,7 +274,8 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     assert said("grpo.updates=2") == ["grpo.updates: 1 -> 2"]
     assert said("dqn.exploration.warmup=5")[1] == "dqn.exploration does nothing with dqn.variants.*.online false"
     said("grpo.updates=1")
-    assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}) == [nothing]
+    own = "sft.truncation does nothing with sft.max_length null"
+    assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}) == [nothing, own]
 
 
 @pytest.mark.parametrize("name", ["simpo", "ipo", "tiny", "qwen-gsm8k"])

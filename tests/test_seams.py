@@ -120,11 +120,14 @@ BASE: dict[str, dict[str, Any]] = {
 
 # The one branch that is run again with a changed key, where it shows the effect of all keys.
 ONE_BRANCH = {"evaluate": "sft", "behaviour": "CartPole-v1", "transitions": DISCRETE, "returns": f"bc-{DISCRETE}"}
+ADAPTER = {"rank": 2, "alpha": 4.0, "targets": "all-linear", "merge": True}
 # The changed value of a key where its type alone gives none that has an effect.
 VALUES: dict[str, Any] = {
     "behaviour.clip": 0.1,
     "*.clip": 0.001,
     "*.training.warmup": 0.9,
+    **{f"{stage}.lora": {**ADAPTER, "dropout": 0.0} for stage in ("sft", "reward_model", "rejection_sft")},
+    "*.lora": ADAPTER,
     "*.training.betas": [0.5, 0.6],
     "*.clip_ratio": 0.001,
     "*.clip_value": 0.001,
@@ -137,6 +140,8 @@ VALUES: dict[str, Any] = {
     "preferences.tie_margin": 4.0,
     "mixture.datasets.0.name": "sums",
     "mixture.datasets.0.location": "test.jsonl",
+    "sft.max_length": 100,
+    "*.validation_share": 0.5,
     "reinforce.variance_parts": 2,
     "report.baseline": "pretrained",
     "report.bootstrap": 5,
@@ -162,6 +167,11 @@ TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one
 UNDER: dict[str, dict[str, Any]] = {
     "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},
     "mixture.datasets.0.weight": {"mixture.datasets": TWO_SETS},
+    "demonstrations.seed": {"demonstrations.source": "files"},
+    "demonstrations.validation_share": {"demonstrations.source": "files"},
+    "sft.truncation": {"sft.max_length": 100},
+    "sft.packing": {"sft.max_length": 200},
+    "mixture.validation_share": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
     "reward_model.kind": {"reward_model.likelihood": 0.0},
     "mixture.datasets.0.location": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
     "dqn.exploration.*": ONLINE,
@@ -179,9 +189,10 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
     "*.gradient_checkpointing": (
         "the same numbers are computed again",
-        "tests/tasks/algorithms/language/test_checkpointing.py",
+        "tests/tasks/algorithms/common/test_checkpointing.py",
     ),
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
+    "preferences.source": ("files and a hub need a path too", "tests/tasks/language/test_preferences.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
     "*.reward_seconds": (
         "only a function that hangs reaches it",
@@ -224,9 +235,10 @@ class Home:
         self.root = root
         self.found = {}  # hashes of outs by stage and what was changed
         rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(40)]
-        (root / "data/raw/problems").mkdir(parents=True)
-        for name, part in (("train", rows[:24]), ("test", rows[24:])):
-            (root / f"data/raw/problems/{name}.jsonl").write_text("\n".join(part) + "\n")
+        for file, part in (("problems/train", rows[:24]), ("problems/test", rows[24:]), ("demonstrations/own", rows)):
+            path = root / f"data/raw/{file}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(part) + "\n")
 
     def outs(self, stage):
         """The hashes of the stage's outs."""

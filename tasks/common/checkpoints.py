@@ -31,7 +31,7 @@ from tasks.common.tracking import Row, track
 
 FOLDER = Path("mlruns/checkpoints")
 EVERY_SECONDS = 30.0  # between two checkpoints; neither this nor SHARE changes an out
-LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")  # that can change a result
+LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "numpy", "math-verify", "sympy")  # that can change a result
 SHARE = 0.05  # of the time, at most, goes into checkpoints: a large model's are further apart
 
 

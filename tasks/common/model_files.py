@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from tasks.common import adapters
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
@@ -29,6 +30,18 @@ class Named(Protocol):
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """The weights with their names."""
+        ...
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The weights."""
+        ...
+
+    def named_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """All parts with their names."""
+        ...
+
+    def get_submodule(self, target: str) -> torch.nn.Module:
+        """The part of this name."""
         ...
 
 
@@ -59,8 +72,10 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **{"dtype": "float32", **arguments},
+            **{"dtype": "float32", **adapters.NONE, **arguments},
         )
+        if isinstance(source, Path) and adapters.has_adapter(source):
+            adapters.merge_saved(model, source)
     _refuse(source, "lacks weights of the model that config.json describes", {*found["missing_keys"]} - {*new})
     body = (
         f"{model.base_model_prefix}."  # with another head than it was saved with, the old one's weights are left over

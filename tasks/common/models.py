@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from tasks.common import adapters
+
 if TYPE_CHECKING:
     from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
     from tasks.common.tokenizers import Tokenizer
@@ -22,10 +24,14 @@ def device() -> str:
 
 
 def load_model(path: Path, dtype: str = "float32") -> "PretrainedCausalLM":
-    """A causal language model in evaluation mode (dropout off), in fp32 unless `dtype` says otherwise."""
+    """A causal language model in evaluation mode (dropout off), in fp32 unless `dtype` says otherwise; an adapter is merged."""
     from transformers import AutoModelForCausalLM
 
-    model: PretrainedCausalLM = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
+    model: PretrainedCausalLM = AutoModelForCausalLM.from_pretrained(
+        path, dtype=dtype, local_files_only=True, **adapters.NONE
+    )
+    if adapters.has_adapter(path):
+        adapters.merge_saved(model, path)
     return placed(model)
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import grpo
-from tasks.common import models
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.grpo import GrpoConfig
 from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
-from tasks.language.training.trained_model import frozen_dtype
+from tasks.language.training.trained_model import new_reference
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {**grpo.METRICS, **policy_training.METRICS}
@@ -31,7 +30,7 @@ def run(
         updates = config.steps * config.updates
         settings = settings_of(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
-        reference = models.load_model(policy, frozen_dtype(config.training)) if config.beta else None
+        reference = new_reference(policy, learner.trained) if config.beta else None
         own = settings_of(config, grpo.GrpoSettings)
 
         def fit(start: int) -> Iterator[Row]:

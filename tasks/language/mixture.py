@@ -1,5 +1,6 @@
 """The prompts that policies are trained on by reward: drawn from one or more data sets, each with a weight and a reward."""
 
+import math
 import random
 import sys
 from itertools import accumulate, pairwise
@@ -35,7 +36,7 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
         round(config.prompts * end / ends[-1]) for end in ends
     ]  # rounded bounds, so that the parts add up to all prompts
     rows: list[Record] = []
-    validation: list[Record] = []
+    validation = of_problems(problems) if any(one.source == "problems" for one in config.datasets) else []
     asked: set[str] = set()  # questions of validation and test are never trained on, and none is twice
     for held_out in ("validation", "test"):
         asked |= set(tables.read(Problems, problems / f"{held_out}.parquet")["question"])
@@ -43,10 +44,9 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     for dataset, (start, end) in zip(config.datasets, pairwise(shares), strict=True):
         found = {row["question"]: row for row in available(config, dataset, problems, raw)}
         pool = [row for question, row in found.items() if question not in asked]
-        if dataset.source == "problems":
-            validation += of_problems(problems)
-        else:
-            kept = random.Random(config.seed).sample(pool, min(len(pool), round(config.validation_share * len(pool))))
+        if dataset.source != "problems":
+            count = min(math.ceil(config.validation_share * len(pool)), max(len(pool) - 1, 0))
+            kept = random.Random(config.seed).sample(pool, count)
             validation += [prompt(dataset, row) for row in kept]
             asked.update(row["question"] for row in kept)
             pool = [row for row in pool if row["question"] not in asked]

@@ -7,14 +7,13 @@ from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.common.precision import TrainedWeights
 from tasks.algorithms.language import ppo
 from tasks.algorithms.language.kl import AdaptiveKl
-from tasks.common import models
 from tasks.common.checkpoints import Stateful
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.ppo import PpoConfig
 from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, trainee
-from tasks.language.training.trained_model import frozen_dtype, new_critic
+from tasks.language.training.trained_model import new_critic, new_reference
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {**ppo.METRICS, **policy_training.METRICS}
@@ -31,8 +30,7 @@ def run(
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
     with trainee("ppo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
-        critic = new_critic(learner.policy, config.training)
-        reference = models.load_model(policy, frozen_dtype(config.training))
+        critic, reference = new_critic(learner.trained), new_reference(policy, learner.trained)
         updates = config.steps * config.epochs * config.minibatches
         settings = settings_of(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)

@@ -47,7 +47,7 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
         return {"weights": model.num_parameters()}
     words = models.load_tokenizer(tokenizer)
     new = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(models.device())
-    trained = TrainedModel(new, config.training)
+    trained = TrainedModel(lambda _: new, config.training)
     texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
     settings = settings_of(config.training, OptimizerSettings)
     optimizer = Optimizer(new, config.learning_rate, config.steps, config.clip, settings)

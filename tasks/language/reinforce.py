@@ -35,7 +35,7 @@ def run(
         state: dict[str, Stateful] = {"optimizer": optimizer, "mean": mean}
         critic = critic_optimizer = None
         if config.baseline == "critic":
-            critic = new_critic(learner.policy, config.training)
+            critic = new_critic(learner.trained)
             state["critic"] = TrainedWeights(critic)
             updates = config.steps * config.critic_updates
             state["critic_optimizer"] = critic_optimizer = Optimizer(

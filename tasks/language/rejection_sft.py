@@ -1,5 +1,6 @@
 """Rejection fine-tuning: sample N answers a prompt, keep the best by reward, fine-tune on them (arXiv:2307.09288, 3.2.2)."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from tasks.algorithms.language.sequences import batches_per_run, make_batch, shu
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
-from tasks.common.errors import ConfigError
 from tasks.common.tables import Record
 from tasks.common.tracking import Row, log, log_table, progress
 from tasks.language.configs.rejection_sft import RejectionSftConfig
@@ -45,15 +45,18 @@ def run(
 ) -> Metrics:
     """Write the policy to `out` with the answers it was trained on (selected.parquet), and the curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
     model = trained.model
     table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
     kinds, further = {*table["reward"]}, further_columns(table)
     with judging(config, kinds, tokenizer, reward_model, reward_files, further) as judge:
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
-    if not kept:
-        raise ConfigError(
-            f"params.yaml: rejection_sft.minimum_reward: no answer earned {config.minimum_reward}; lower it"
+    if not kept:  # a weak model costs this policy alone, not the flow
+        print(
+            f"rejection_sft: no answer earned rejection_sft.minimum_reward = {config.minimum_reward}, so that nothing was learned: "
+            "the policy is the one that it started from",
+            file=sys.stderr,
+            flush=True,
         )
     shown = [{"prompt": one["row"]["question"], "response": one["response"]} for one in kept[:40]]
     log_table(pd.DataFrame(shown), "selected.json")
@@ -74,7 +77,8 @@ def run(
         tables.write_curves(training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps), curves)
         trained.save(tokenizer, out)
         selection = [forms.demonstrated(one["row"], one["response"]) for one in kept]
-        tables.write(Demonstrations, pd.DataFrame(selection), out / "selected.parquet")
+        columns = list(Demonstrations.to_schema().columns)
+        tables.write(Demonstrations, pd.DataFrame(selection, columns=columns, dtype=str), out / "selected.parquet")
     return metrics
 
 

@@ -76,7 +76,7 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
     view = {
         "headline": headline.headline(results),
-        "warnings": [*_cut_off(results), *warnings(drawn)],
+        "warnings": [*_untrained(results, drawn), *_cut_off(results), *warnings(drawn)],
         "answered": results.answered,
         "problems": answers[config.policies[0]]["problem_id"].nunique(),
         "policies": config.policies,
@@ -240,6 +240,13 @@ def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
                 f"of the last tenth of the steps)."
                 + (" The margin grew because the rejected ones fell further." if further else "")
             )
+
+
+def _untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """One sentence for each later policy that took no step: it is the policy that it started from."""
+    for name in results.later:
+        if name in drawn and drawn[name].empty:
+            yield f"{name}: there was nothing to learn from, so that it is the policy that it started from (its log says why)."
 
 
 def _cut_off(results: Results) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """A reward model on preference pairs (Bradley-Terry), with accuracy and calibration on prompts it has not seen."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from tasks.algorithms.language.pairs import Pairs
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
+from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.data.comparisons import ComparisonSet, Limit
@@ -52,9 +54,8 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     """Start from `policy`; write the model, calibration.csv and curve.csv beside it, and the curve to `curves`."""
     torch.manual_seed(config.seed)
     tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
-    trained = TrainedModel(untrained(config, policy, generator), config.training)
+    trained = TrainedModel(partial(untrained, config, policy, generator, tokenizer), config.training, config.lora)
     model = trained.model
-    model.config.pad_token_id = tokenizer.pad_token_id
     table = tables.read(Comparisons, preferences / "test.parquet").sort_values("prompt_id", kind="stable")
     limit = Limit(config.max_length, config.truncation)
     train = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer, limit)
@@ -65,7 +66,7 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         compared.check_positions(model, "reward_model.max_length")
 
     def margins() -> Tensor:
-        return test.margins(reward_model.scores(model, test.responses(SCORED_AT_ONCE)).double())
+        return test.margins(reward_model.scores(trained.model, test.responses(SCORED_AT_ONCE)).double())
 
     before = accuracies(table, margins())
     steps = train.steps(config.prompts_per_batch, config.epochs)
@@ -87,7 +88,7 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         found = margins()
         tables.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")
         held_out = test.batches(config.prompts_per_batch, 1, config.seed)
-        beaten = reward_model.beats_corrupted(model, held_out, len(tokenizer), generator)
+        beaten = reward_model.beats_corrupted(trained.model, held_out, len(tokenizer), generator)
     cuts = {} if config.max_length is None else {"truncated": train.truncated, "dropped": train.dropped}
     return {
         **accuracies(table, found),
@@ -97,14 +98,18 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
     }
 
 
-def untrained(config: RewardModelConfig, policy: Path, generator: torch.Generator) -> PretrainedModel:
+def untrained(
+    config: RewardModelConfig, policy: Path, generator: torch.Generator, tokenizer: Tokenizer, dtype: str
+) -> PretrainedModel:
     """The policy as a reward model: its own log-probabilities, or a new head on its body."""
     if config.kind == "head":
-        classifier = reward_model_files.load_classifier(policy, new=["score.weight"])
+        classifier = reward_model_files.load_classifier(policy, new=["score.weight"], dtype=dtype)
         vars(classifier.config).pop(reward_model.BETA, None)  # the policy may be a reward model of the other kind
+        classifier.config.pad_token_id = tokenizer.pad_token_id
         reward_model.initialise_head(classifier, generator)
         return classifier
-    model = models.load_model(policy)
+    model = models.load_model(policy, dtype)
+    model.config.pad_token_id = tokenizer.pad_token_id
     setattr(model.config, reward_model.BETA, config.beta)
     return model
 

@@ -34,7 +34,7 @@ METRICS = {
 def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
     model = trained.model
     train = tables.read(Demonstrations, demonstrations / "train.parquet").head(config.demonstrations)
     validation = tables.read(Demonstrations, demonstrations / "validation.parquet")
@@ -56,7 +56,7 @@ def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves
         tables.write_curves(rows, curves)
         trained.save(tokenizer, out)
         evaluated = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
-        found = sft.evaluate(model, evaluated)
+        found = sft.evaluate(trained.model, evaluated)
     return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
 
 

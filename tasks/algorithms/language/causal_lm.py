@@ -190,6 +190,14 @@ class PretrainedModel(CausalLMWithBody, Protocol):
         """The weights with their names."""
         ...
 
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """All parts with their names."""
+        ...
+
+    def get_submodule(self, target: str) -> nn.Module:
+        """The part of this name."""
+        ...
+
     def get_input_embeddings(self) -> nn.Embedding:
         """The embeddings of the tokens."""
         ...

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.language import checkpointing
+from tasks.algorithms.common import checkpointing
 from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, Inputs, KeyValueCache, Parametrised
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 

@@ -14,11 +14,12 @@ METRICS = {
 
 
 class Critic(torch.nn.Module):
-    """A copy of a policy's body with a linear head that starts at 0, trained apart from the policy."""
+    """A copy of a policy's body with a linear head that starts at 0, trained apart from the policy; frozen weights are shared."""
 
     def __init__(self, policy: CausalLMWithBody) -> None:
         super().__init__()
-        self.body = copy.deepcopy(policy.base_model)
+        frozen = {id(p): p for p in policy.parameters() if not p.requires_grad}
+        self.body = copy.deepcopy(policy.base_model, frozen)
         first = next(self.body.parameters())
         self.head = torch.nn.Linear(policy.config.hidden_size, 1, device=first.device)
         torch.nn.init.zeros_(self.head.weight)

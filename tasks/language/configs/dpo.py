@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, AccumulatingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig, AdapterConfig
 
 
 class DpoConfig(Config):
@@ -36,3 +36,4 @@ class DpoConfig(Config):
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
+    lora: AdapterConfig | None  # an adapter in place of all weights; null for none

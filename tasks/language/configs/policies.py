@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
 from tasks.language.configs.python_rewards import Reward, holds, is_python
-from tasks.language.configs.training import UNUSED, TrainingConfig
+from tasks.language.configs.training import UNUSED, AdapterConfig, TrainingConfig
 
 # The stages whose models are evaluated and reported.
 PolicyName = Literal["pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo"]
@@ -56,6 +56,7 @@ class PolicyConfig(SamplingConfig):
     prompts_per_step: int = Field(ge=1, le=10**6)  # prompts of a step, each with `samples` responses
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient; a larger one is scaled down
+    lora: AdapterConfig | None  # an adapter in place of all weights; null for none
     keep: Literal["best", "last"]  # which checkpoint is the out: the best by reward on validation problems, or the last
     evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
     evaluate_prompts: int = Field(ge=1, le=10**7)  # validation problems of an evaluation

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from tasks.language.configs.policies import SamplingConfig
-from tasks.language.configs.training import UNUSED, AccumulatingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
 
 
 class RejectionSftConfig(SamplingConfig):
@@ -19,3 +19,4 @@ class RejectionSftConfig(SamplingConfig):
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
+    lora: DroppingAdapterConfig | None  # an adapter in place of all weights; null for none

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, AccumulatingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
 
 
 class RewardModelConfig(Config):
@@ -37,3 +37,4 @@ class RewardModelConfig(Config):
     margin: float = Field(ge=0)  # score difference asked of strong preferences (arXiv:2307.09288, eq. 2); 0 for none
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
+    lora: DroppingAdapterConfig | None  # an adapter in place of all weights; null for none

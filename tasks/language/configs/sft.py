@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, AccumulatingConfig
+from tasks.language.configs.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
 
 
 class SftConfig(Config):
@@ -24,6 +24,7 @@ class SftConfig(Config):
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
+    lora: DroppingAdapterConfig | None  # an adapter in place of all weights; null for none
 
     @field_validator("packing")
     @classmethod

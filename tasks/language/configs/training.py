@@ -31,3 +31,19 @@ class AccumulatingConfig(TrainingConfig):
 
     # parts in which a batch is passed through the model; their gradients add up to the batch's, so only memory and time change
     accumulate: int = Field(ge=1, le=10**6)
+
+
+class AdapterConfig(Config):
+    """A low-rank adapter (LoRA, arXiv:2106.09685) that is trained in place of the model's own weights."""
+
+    rank: int = Field(ge=1, le=10**4)  # rank of the two factors beside each adapted layer
+    alpha: float = Field(gt=0)  # what the factors add is scaled by alpha / rank
+    # all-linear: all linear layers but the head | or names of layers, such as q_proj and v_proj
+    targets: Literal["all-linear"] | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    merge: bool  # whether the out is the model with its adapter added in, or both side by side
+
+
+class DroppingAdapterConfig(AdapterConfig):
+    """The same for stages that train with dropout on; the others have none."""
+
+    dropout: float = Field(ge=0, lt=1)  # share of an adapter's inputs that are dropped

@@ -49,7 +49,10 @@ class ComparisonSet:
         self.kept: list[bool] = []  # whether each row of the table, sorted by prompt, is a pair of the set
         for _, group in table.groupby("prompt_id", sort=True):
             rows = tables.records(group)
-            asked = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
+            try:
+                asked = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
+            except DataError as error:
+                raise DataError(f"comparisons: {rows[0]['prompt_id']}: {error}") from None
             sides = [(_tokens(row, "chosen", tokenizer), _tokens(row, "rejected", tokenizer)) for row in rows]
             asked, fitting = self._fitted(asked, sides, limit)
             self._add(

@@ -21,6 +21,7 @@ from tasks.language.rewards import code_lock, code_worker
 
 Job = dict[str, Any]
 LANGUAGES = ("", "python", "python3", "py")  # of a fence
+RUNS = (ast.Assert, ast.Expr, ast.For, ast.While, ast.If, ast.Try, ast.With)  # statements that can fail a test
 ROOT = Path(__file__).parents[3]
 FORMS = "`tests` or `test_list` (assert statements), `test` and `entry_point` (HumanEval), or `inputs` and `outputs` (texts)"
 
@@ -93,11 +94,18 @@ def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(inner, str):
             with suppress(ValueError, RecursionError):
                 inner = json.loads(inner)
+        if isinstance(inner, list) and inner and all(isinstance(one, dict) for one in inner):
+            inner = {f"{part}s": [one.get(part) for one in inner] for part in ("input", "output")} | _called(inner)
         if isinstance(inner, dict):
             tests.update(inner)
         elif name == "tests" and name in tests:
             tests[name] = inner
     return tests
+
+
+def _called(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+    """DeepCoder's pairs of an input and an output say whether they are a function's arguments and value."""
+    return {"fn_name": None} if any(one.get("testtype") == "functional" or one.get("fn_name") for one in pairs) else {}
 
 
 def _text(lines: Any) -> str:
@@ -123,6 +131,8 @@ def _fault_of_code(name: str, source: str, function: str | None = None) -> str |
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"{name}: expected Python code, got {source!r:.60} ({error})"
+    if not function and not any(isinstance(node, RUNS) for node in tree.body):
+        return f"{name}: expected an assert statement or a call, since else every program passes, got {source!r:.60}"
     if function and not any(isinstance(node, ast.FunctionDef) and node.name == function for node in tree.body):
         return f"{name}: expected a function `{function}`, got {source!r:.60}"
     return None

@@ -168,9 +168,6 @@ def means(parts: Mapping[str, Tensor]) -> dict[str, float]:
             found[name + NONE] = values.isnan().float().mean().item()
         elif name.endswith(FAILED):
             found[name] = values.nan_to_num(0.0).mean().item()
-        elif any(name in logged for _, _, logged in BY_COLUMNS.values()):
-            known = values[~values.isnan()]
-            found[f"rewards/{name}"] = known.mean().item() if len(known) else 0.0
         else:
             found[f"rewards/{name}"] = known.mean().item() if len(known) else 0.0
     return found

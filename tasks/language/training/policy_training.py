@@ -140,7 +140,10 @@ class Watch:
 def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trainee]:
     """The policy of `sources` with what it is asked and how its answers are judged, until the block ends."""
     torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(sources.policy, config.training), models.load_tokenizer(sources.policy)
+    trained, tokenizer = (
+        trained_model.load(sources.policy, config.training, config.lora),
+        models.load_tokenizer(sources.policy),
+    )
     prompts = tables.read(Prompts, sources.mixture / "prompts.parquet")
     held_out = tables.read(Prompts, sources.mixture / "validation.parquet").head(config.evaluate_prompts)
     if config.evaluate_every and held_out.empty:

@@ -1,48 +1,119 @@
-"""A model while it is trained: in the precision that its section asks for, and how it is kept and saved."""
+"""A model while it is trained: in the precision that its section asks for, with an adapter or without, and how it is saved."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+import torch
+
+from tasks.algorithms.common import checkpointing
 from tasks.algorithms.common.precision import TrainedWeights, compute_dtype, in_full, set_precision
-from tasks.algorithms.language import checkpointing
-from tasks.algorithms.language.causal_lm import CausalLMWithBody, PretrainedCausalLM, PretrainedModel
+from tasks.algorithms.language.causal_lm import CausalLM, PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.critic import Critic
-from tasks.common import models
+from tasks.common import adapters, models
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.training import TrainingConfig
+from tasks.language.configs.training import AdapterConfig, TrainingConfig
 
 Model = TypeVar("Model", bound=PretrainedModel)
 
 
 class TrainedModel(Generic[Model]):
-    """A model with what a checkpoint of its training holds (`weights`)."""
+    """A model with what a checkpoint of its training holds (`weights`): of a model with an adapter only that, and a new head."""
 
-    def __init__(self, model: Model, config: TrainingConfig) -> None:
-        """Round the model in place, and have its layers recomputed, where `config` asks for it."""
-        set_precision(model, config.precision)
+    def __init__(
+        self,
+        loaded: Callable[[str], Model],
+        config: TrainingConfig,
+        adapter: AdapterConfig | None = None,
+    ) -> None:
+        """`loaded` returns the model as it was before training, as the type that transformers names so."""
+        self.loaded, self.config, self.adapter = loaded, config, adapter
+        small = config.precision == "pure_bf16" or (adapter is not None and config.precision == "bf16")
+        self.model = loaded("bfloat16" if small else "float32")
+        self._add_adapter()
+        set_precision(self.model, config.precision)
         if config.gradient_checkpointing:
-            checkpointing.enable(model)
-        self.model, self.config, self.weights = model, config, TrainedWeights(model)
+            checkpointing.enable(self.model)
+        self.weights = TrainedWeights(self.model)
 
     def save(self, tokenizer: Tokenizer, out: Path) -> None:
-        """Write the model to `out`, in fp32 unless the precision is pure_bf16. Training is over: the model is what was written."""
-        if self.config.precision == "bf16":
-            in_full(self.model)
-        models.save_model(self.model, tokenizer, out)
+        """Write the model to `out`, in fp32 unless the precision is pure_bf16; training is over, and the model is what was written.
+
+        An adapter is merged into the weights, and stands in `out`/adapter besides; or it stands beside the weights that it was
+        trained on, from where transformers and `models.load_model` load both.
+        """
+        if self.adapter is None:
+            if self.config.precision == "bf16":
+                in_full(self.model)
+            models.save_model(self.model, tokenizer, out)
+            return
+        if self.config.precision != "fp32":  # the weights below the adapter were rounded
+            trained = self.weights.state_dict()
+            self.model = self.loaded("float32")
+            self._add_adapter()
+            TrainedWeights(self.model).load_state_dict(trained)
+        adapters.save(self.model, out / "adapter" if self.adapter.merge else out)
+        if not self.adapter.merge:
+            self._save_base(tokenizer, out)
+        adapters.merge(self.model)
+        if self.adapter.merge:
+            if self.config.precision == "pure_bf16":
+                set_precision(self.model, "pure_bf16")
+            models.save_model(self.model, tokenizer, out)
+
+    def _add_adapter(self) -> None:
+        if self.adapter is not None:
+            asked = self.adapter.model_dump(exclude={"merge"})
+            adapters.add(self.model, **{"dropout": 0.0, **asked})
+
+    def _save_base(self, tokenizer: Tokenizer, out: Path) -> None:
+        """Write the model without its adapter, with the head that was trained."""
+        base = self.loaded("float32")
+        weights = base.state_dict()
+        with torch.no_grad():
+            for name, trained in TrainedWeights(self.model).state_dict().items():
+                if name in weights:
+                    weights[name].copy_(trained)
+        models.save_model(base, tokenizer, out)
 
 
-def new_critic(policy: CausalLMWithBody, config: TrainingConfig) -> Critic:
-    """The critic of a policy, trained as the policy is."""
-    critic = Critic(policy)
-    set_precision(critic, config.precision)
+class WithoutAdapter:
+    """A policy as it was before its adapter: a reference that needs no memory of its own. For passes without gradients."""
+
+    def __init__(self, policy: PretrainedCausalLM) -> None:
+        self.policy = policy
+
+    def __call__(self, **inputs: Any) -> Any:
+        """What the policy makes of the inputs without its adapter."""
+        with adapters.switched_off(self.policy):
+            return self.policy(**inputs)
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the policy's."""
+        return getattr(self.policy, name)
+
+
+def load(path: Path, config: TrainingConfig, adapter: AdapterConfig | None = None) -> TrainedModel[PretrainedCausalLM]:
+    """The causal language model at `path`, about to be trained."""
+    return TrainedModel(partial(models.load_model, path), config, adapter)
+
+
+def new_reference(path: Path, trained: TrainedModel[PretrainedCausalLM]) -> CausalLM:
+    """The model at `path`, from which `trained` began: that model itself without its adapter, where it has one."""
+    if trained.adapter is not None:
+        without: CausalLM = WithoutAdapter(trained.model)
+        return without
+    return models.load_model(path, frozen_dtype(trained.config))
+
+
+def new_critic(trained: TrainedModel[PretrainedCausalLM]) -> Critic:
+    """The critic of a policy, trained as the policy is; with an adapter of its own beside the same weights, where that has one."""
+    critic = Critic(trained.model)
+    set_precision(critic, trained.config.precision)
     return critic
 
 
-def load(path: Path, config: TrainingConfig) -> TrainedModel[PretrainedCausalLM]:
-    """The causal language model at `path`, about to be trained."""
-    return TrainedModel(models.load_model(path, "bfloat16" if config.precision == "pure_bf16" else "float32"), config)
-
-
 def frozen_dtype(config: TrainingConfig) -> str:
-    """The type, as transformers names it, of a model that only takes part in the training, such as a reference."""
+    """The type, as transformers names it, of a model that only takes part in the training, such as a reward model."""
     return str(compute_dtype(config.precision)).removeprefix("torch.")

@@ -30,12 +30,12 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
         "graph-60.location: expected a place below transitions.path, where changes are noticed, got '../x'"
     ),
     'grpo.reward={"mine.py:f": 1.0}': (
-        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or a function such as rewards/mine.py:politeness"
+        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or constraints or code or a function such as rewards/mine.py:politeness"
     ),
     "grpo.reward_seconds=0": "expected a number above 0 and of at most 1000000, got 0",
     "ppo.reward_files=": "expected text, got null",
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: praise')}]": (
-        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or a function such as "
+        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or constraints or code or a function such as "
         "rewards/mine.py:politeness, got 'praise'"
     ),
     "report.baseline=ppo2": "expected one of report.policies, got 'ppo2'",

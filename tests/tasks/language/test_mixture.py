@@ -90,7 +90,7 @@ def test_nothing_that_is_judged_elsewhere_and_nothing_twice(made, raw, tmp_path)
 
 
 def test_a_set_with_fewer_rows_than_its_weight_asks_for_is_told(made, raw, tmp_path, capsys):
-    metrics, table = mixed(made, raw(ROWS[:3]), tmp_path / "out", *BOTH)
+    metrics, table = mixed(made, raw(ROWS[:3]), tmp_path / "out", *BOTH, validation_share=0.0)
     assert metrics["shortfall"] == {"own": 0, "sums": 2}
     assert len(table) == 18
     told = "mixture: sums: 3 prompts, not the 5 that its weight asks for: it has no more\n"
@@ -162,3 +162,94 @@ def test_what_cannot_be_mixed_is_one_line(made, raw, tmp_path, datasets, changes
     assert said in str(stopped.value)
     assert "\n" not in str(stopped.value)
     assert not (tmp_path / "out").exists()
+
+
+def held_out(out):
+    return tables.read(Prompts, out / "validation.parquet")
+
+
+def test_validation_problems_are_held_out_as_the_stage_that_trains_judges(made, raw, tmp_path):
+    """Once, however many data sets take training problems; in their order, which decides what a policy is judged on."""
+    twice = [of("own", "problems", location=""), of("more", "problems", location="")]
+    for name, sets in (("one", twice[:1]), ("two", twice)):
+        assert mixed(made, raw(), tmp_path / name, *sets)[0]["validation"] == 8
+        table = held_out(tmp_path / name)
+        problems = tables.read(Problems, made / "problems/validation.parquet")
+        assert table["prompt_id"].tolist() == problems["problem_id"].tolist()
+        assert set(table["reward"]) == {"policy"}
+        for column in ("question", "solution", "answer"):
+            assert table[column].tolist() == problems[column].tolist()
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.001, 1), (0.1, 3), (0.11, 4), (0.999, 29)])
+def test_a_share_of_a_files_prompts_is_held_out_and_never_trained_on(made, raw, tmp_path, share, count):
+    metrics, table = mixed(
+        made, raw(), tmp_path / "out", of("sums", "file", reward="rubric"), prompts=40, validation_share=share
+    )
+    kept = held_out(tmp_path / "out")
+    assert (metrics["validation"], metrics["available"]["sums"], len(table)) == (count, 30 - count, 30 - count)
+    assert sorted([*table["question"], *kept["question"]]) == sorted(row["question"] for row in ROWS)
+    assert {*kept["reward"], *kept["dataset"]} == ({"rubric", "sums"} if count else set())
+
+
+def test_held_out_prompts_of_one_set_are_trained_on_by_none(made, raw, tmp_path):
+    """The second data set has the same file: it trains on nothing that the first holds out, and holds out nothing that it trains on."""
+    for seed in range(5):
+        sets = [of("one", "file", 1.0), of("two", "file", 3.0), of("own", "problems", location="")]
+        metrics, table = mixed(made, raw(), tmp_path / f"{seed}", *sets, validation_share=0.2, seed=seed)
+        kept = held_out(tmp_path / f"{seed}")
+        assert metrics["validation"] == len(kept) > 8 + 6
+        assert not {*table["question"]} & {*kept["question"]}
+        assert kept["dataset"].tolist() != sorted(kept["dataset"]), (
+            "shuffled, so that a policy is judged on some of each"
+        )
+
+
+def test_what_a_set_of_one_prompt_has_is_trained_on(made, raw, tmp_path):
+    metrics, table = mixed(made, raw(ROWS[:1]), tmp_path / "out", of("sums", "file"), prompts=1, validation_share=0.9)
+    assert (metrics["validation"], len(table)) == (0, 1)
+
+
+def test_any_columns_reach_the_reward_and_turns_before_the_question_the_policy(made, raw, tmp_path):
+    """A set without either beside it: its rows have them empty."""
+    system = {"role": "system", "content": "Be brief."}
+    rows = [
+        {"key": n, "prompt": [system, {"role": "user", "content": f"Say {n}."}], "instruction_id_list": [f"kind-{n}"]}
+        for n in range(10)
+    ]
+    _, table = mixed(made, raw(rows), tmp_path / "out", BOTH[0], of("ours", "file", reward="format"), prompts=8)
+    for row in table[table["dataset"] == "ours"].itertuples():
+        columns = json.loads(row.columns)
+        assert row.question == f"Say {columns['key']}."
+        assert columns["instruction_id_list"] == [f"kind-{columns['key']}"]
+        assert json.loads(row.history) == [system]
+    assert {*table["history"][table["dataset"] == "own"], *table["columns"][table["dataset"] == "own"]} == {""}
+    assert (held_out(tmp_path / "out")["columns"] != "").sum() == 1
+    assert "columns" not in mixed(made, raw(), tmp_path / "plain", *BOTH)[1]
+
+
+def test_a_folder_of_files_is_one_set(made, tmp_path):
+    folder = tmp_path / "raw/sums"
+    folder.mkdir(parents=True)
+    for name, rows in (("a.jsonl", ROWS[:10]), ("b.jsonl", ROWS[10:])):
+        (folder / name).write_text("\n".join(map(json.dumps, rows)))
+    metrics, table = mixed(made, tmp_path / "raw", tmp_path / "out", of("sums", "file", location="sums"), prompts=40)
+    assert metrics["available"] == {"sums": 29}
+    assert {name.rpartition("-")[0] for name in table["prompt_id"]} == {"sums/a", "sums/b"}
+
+
+@pytest.mark.parametrize("reward", ["verifiable", "rubric"])
+def test_a_reward_that_needs_an_answer_refuses_prompts_without(made, raw, tmp_path, reward):
+    rows = [{"prompt": f"Write about {n}."} for n in range(10)]
+    with pytest.raises(StageError) as stopped:
+        mixed(made, raw(rows), tmp_path / "out", of("free", "file", reward=reward))
+    assert str(stopped.value).startswith("mixture: free: sums-")
+    assert str(stopped.value).endswith(f"has no answer, which its reward {reward} needs; expected a column answer")
+    assert not (tmp_path / "out").exists()
+    _, table = mixed(made, raw(rows), tmp_path / "out", of("free", "file", reward="reward_model"))
+    assert set(table["answer"]) == {""}
+
+
+def test_a_bad_row_of_a_set_is_one_line(made, raw, tmp_path):
+    with pytest.raises(StageError, match=r"sums\.jsonl: line 31: field 'question' is not there; expected text"):
+        mixed(made, raw([*ROWS, {"title": "?"}]), tmp_path / "out", of("sums", "file"))

@@ -1,14 +1,21 @@
+import json
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
-from tasks.common import tables
+from tasks.algorithms.language import dpo
+from tasks.common import models, tables
 from tasks.common.errors import StageError
 from tasks.language.configs.preferences import PreferencesConfig
+from tasks.language.data import forms, prompts
+from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.preferences import _metrics, run
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 from tests.conftest import PARAMS
+from tests.tasks.language import test_dpo, test_reward_model
 
 CHANGES = {"seed": 3, "temperature": 0.0, "tie_margin": 0.0, "strong_margin": 5.0, "test_share": 0.25}
 CONFIG = PreferencesConfig.model_validate({**PARAMS["preferences"], **CHANGES})
@@ -143,3 +150,150 @@ def test_the_seed_decides(stage):
 def test_no_pairs_at_all_is_said(stage):
     with pytest.raises(StageError, match="no training pairs: all responses to those prompts tie"):
         stage(tie_margin=10.0)
+
+
+def given(tmp_path, rows, name="given", test=(), **changes):
+    """Run the stage on these rows as files; its metrics and its folder."""
+    raw, out = tmp_path / "raw" / name, tmp_path / name
+    raw.mkdir(parents=True)
+    for file, part in (("train", rows), ("test", test)):
+        if part:
+            (raw / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    config = CONFIG.model_copy(update={"source": "files", "path": str(raw), **changes})
+    return run(config, raw, tmp_path / "no problems", out), out
+
+
+PAIRS = [{"prompt": f"Question {n}?", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(8)]
+
+
+def test_given_pairs_are_split_by_prompt_and_counted(tmp_path):
+    rows = [*PAIRS, *({**row, "rejected": "worse"} for row in PAIRS), PAIRS[3], {**PAIRS[0], "chosen": "bad 0"}]
+    metrics, out = given(tmp_path, rows)
+    assert metrics == {"pairs": {"train": 12, "test": 4}, "strong": 1.0, "equal_texts": 1, "duplicates": 1, "leaked": 0}
+    train, test = (set(tables.read(Comparisons, out / f"{name}.parquet")["prompt"]) for name in ("train", "test"))
+    assert len(train) == 6
+    assert not train & test
+    assert not (out / "annotations.parquet").exists()
+
+
+def test_given_scores_levels_and_held_out_files_are_kept(tmp_path):
+    scored = [
+        {**row, "score_chosen": score, "score_rejected": 5, "strength": "slightly better" if score == 5 else "better"}
+        for row, score in zip(PAIRS, (9, 9, 9, 5, 5, 1, 9, 9), strict=True)
+    ]
+    metrics, out = given(tmp_path, scored[:6], test=[*scored[6:], scored[0]])
+    assert metrics["given_scores"] == (5 + 2 / 2) / 8
+    assert (metrics["strong"], metrics["duplicates"], metrics["pairs"]) == (6 / 8, 1, {"train": 5, "test": 3})
+    table = tables.read(Comparisons, out / "test.parquet")
+    assert {*zip(table["prompt"], table["chosen_score"], table["strength"], strict=True)} == {
+        ("Question 6?", 9.0, "a better"),
+        ("Question 7?", 9.0, "a better"),
+        ("Question 0?", 9.0, "a better"),
+    }
+
+
+def test_a_hub_set_of_pairs_is_read(tmp_path, monkeypatch):
+    """In the columns of the hub's UltraFeedback; its split for tests is split as well, since it is all there is."""
+    turns = [{"role": "user", "content": "?"}]
+    rows = [
+        {
+            "prompt": row["prompt"],
+            "chosen": [{**turns[0], "content": row["prompt"]}, {"role": "assistant", "content": row["chosen"]}],
+            "rejected": [{**turns[0], "content": row["prompt"]}, {"role": "assistant", "content": row["rejected"]}],
+            "messages": [],
+            "score_chosen": 8.0,
+            "score_rejected": 3.5,
+        }
+        for row in PAIRS
+    ]
+    held = {("some/pairs", None, "v1"): {"train_prefs": rows[:0], "test_prefs": rows}}
+    monkeypatch.setattr("datasets.load_dataset", lambda name, config, revision: held[name, config, revision])
+    hub = {"source": "hub", "hub_id": "some/pairs", "hub_revision": "v1", "hub_split": "test_prefs"}
+    metrics = run(CONFIG.model_copy(update=hub), tmp_path, tmp_path, tmp_path / "out")
+    assert metrics["pairs"] == {"train": 6, "test": 2}
+    assert metrics["given_scores"] == 1
+    table = comparisons(tmp_path / "out")
+    assert {*zip(table["prompt"], table["chosen"], table["rejected"], strict=True)} == {
+        (row["prompt"], row["chosen"], row["rejected"]) for row in PAIRS
+    }
+    with pytest.raises(StageError, match=r"^some/pairs: pairs with 0 different prompts; expected at least 2"):
+        run(CONFIG.model_copy(update={**hub, "hub_split": "train_prefs"}), tmp_path, tmp_path, tmp_path / "none")
+
+
+def test_what_is_no_pair_or_no_folder_of_responses_is_one_line(tmp_path, stage):
+    with pytest.raises(StageError, match=r"train\.jsonl: line 2: expected columns prompt, chosen and rejected"):
+        given(tmp_path, [PAIRS[0], {"prompt": "Why?"}])
+    expected = "no responses.parquet; expected data/responses as preferences.path with source annotator"
+    with pytest.raises(StageError) as stopped:
+        run(CONFIG, tmp_path / "raw", tmp_path, tmp_path / "out")
+    assert str(stopped.value) == f"{tmp_path}/raw: {expected}"
+    assert not (tmp_path / "out").exists()
+
+
+BEFORE = [{"role": "user", "content": "Hi there."}, {"role": "assistant", "content": "Yes?"}]
+
+
+@pytest.fixture(scope="module")
+def learnable(made):
+    """Pairs from the made problems: the solution against one with ten times its number, half of them behind earlier turns."""
+    rows = []
+    for n, row in enumerate(tables.read(Problems, made / "problems/train.parquet").itertuples()):
+        asked = {"role": "user", "content": row.question}
+        wrong = str(row.solution).replace(str(row.answer), f"{row.answer}0")
+        rows.append({"prompt": [*BEFORE, asked] if n % 2 else [asked], "chosen": row.solution, "rejected": wrong})
+    return rows
+
+
+def test_given_pairs_are_learned_from(made, learnable, tmp_path):
+    """Files to pairs, to a reward model and a policy that prefer what people preferred on held-out prompts, with history."""
+    metrics, out = given(tmp_path, learnable, test_share=0.3)
+    assert metrics["pairs"] == {"train": 42, "test": 18}
+    table = tables.read(Comparisons, out / "train.parquet")
+    assert {bool(history) for history in table["history"]} == {True, False}
+    found = test_reward_model.fit(made, out, tmp_path / "reward_model", epochs=8)
+    assert found["accuracy"] > 0.8
+    assert found["against_rubric"] == {}
+    test_dpo.fit(made, out, tmp_path / "dpo", epochs=6, learning_rate=0.003)
+    words, margins = models.load_tokenizer(made / "pretrained"), []
+    held_out = ComparisonSet(tables.read(Comparisons, out / "test.parquet"), words)
+    for model in (made / "pretrained", tmp_path / "dpo/model"):
+        margins.append(held_out.margins(dpo.reference_logps(models.load_model(model), held_out.responses(8))))
+    assert (margins[1] > margins[0]).double().mean() > 0.8
+
+
+def test_a_history_is_in_the_tokens_of_the_prompt(made, learnable, tmp_path):
+    """A template without system prompts refuses a pair with one, in a line that names it."""
+    words = models.load_tokenizer(made / "pretrained")
+    asked = words.decode(prompts.encode(words, *forms.split_prompt(learnable[1]["prompt"])))
+    question = learnable[1]["prompt"][-1]["content"]
+    assert asked == f"<|user|>Hi there.<|assistant|>Yes?<|end|><|user|>{question}<|assistant|>"
+    _, out = given(tmp_path, learnable)
+    table = tables.read(Comparisons, out / "train.parquet")
+    compared = ComparisonSet(table, words)
+    asked = [words.decode(tokens) for tokens in compared.asked]
+    by_prompt = table.drop_duplicates("prompt_id").sort_values("prompt_id")
+    for text, prompt, history in zip(asked, by_prompt["prompt"], by_prompt["history"], strict=True):
+        assert text.count(prompt) == 1
+        assert text.startswith("<|user|>Hi there.") == bool(history)
+    system = forms.as_json([{"role": "system", "content": "Be brief."}])
+    with pytest.raises(
+        StageError, match=r"^comparisons: prompt-\d+: message 1 \(system\): the chat template has no such role"
+    ):
+        ComparisonSet(table.assign(history=system), words)
+
+
+ULTRAFEEDBACK = Path(__file__).parents[4] / "shared/data/ultrafeedback"
+
+
+@pytest.mark.skipif(not ULTRAFEEDBACK.is_dir(), reason=f"{ULTRAFEEDBACK} is not there")
+def test_real_pairs(tmp_path):
+    """Its own test file is held out; most chosen answers have the higher scores."""
+    metrics = run(CONFIG.model_copy(update={"source": "files", "path": "x"}), ULTRAFEEDBACK, tmp_path, tmp_path / "out")
+    counted = metrics["equal_texts"] + metrics["duplicates"] + metrics["leaked"]
+    assert sum(metrics["pairs"].values()) + counted == 1200
+    assert metrics["pairs"]["test"] > 190
+    train, test = (
+        set(tables.read(Comparisons, tmp_path / f"out/{name}.parquet")["prompt"]) for name in ("train", "test")
+    )
+    assert not train & test
+    assert metrics["given_scores"] > 0.9

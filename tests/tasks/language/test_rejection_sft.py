@@ -4,7 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.common import tables
+from tasks.common import models, tables
 from tasks.common.errors import StageError
 from tasks.language.data import chat, forms
 from tasks.language.rewards.rewards import Rewards
@@ -75,7 +75,12 @@ def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_a_minimum_that_none_reaches_is_named(ready, tmp_path):
-    with pytest.raises(StageError, match=r"rejection_sft\.minimum_reward: no answer earned 99\.0; lower it"):
-        train("rejection_sft", ready, tmp_path, minimum_reward=99.0)
-    assert not list(tmp_path.iterdir())
+def test_a_minimum_that_none_reaches_costs_the_policy_its_training_and_nothing_else(ready, tmp_path, capsys):
+    """The out is the policy that it started from, so that what comes after can go on."""
+    metrics = train("rejection_sft", ready, tmp_path, minimum_reward=99.0)
+    assert metrics["selected"] == 0
+    assert "no answer earned rejection_sft.minimum_reward = 99.0" in capsys.readouterr().err
+    assert tables.read(Demonstrations, tmp_path / "model/selected.parquet").empty
+    assert pd.read_csv(tmp_path / "curve.csv").empty
+    before, after = (models.load_model(path).state_dict() for path in (ready / "pretrained", tmp_path / "model"))
+    assert all(torch.equal(before[name], after[name]) for name in before)

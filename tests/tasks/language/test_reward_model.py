@@ -32,6 +32,7 @@ CONFIG = RewardModelConfig(
     margin=0.0,
     clip=1.0,
     training=PARAMS["reward_model"]["training"],
+    lora=None,
 )
 
 

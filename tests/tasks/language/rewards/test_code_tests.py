@@ -63,6 +63,7 @@ READS = "import sys\nprint(sum(map(int, sys.stdin.read().split())))"
         (PAIRS, READS, READS.replace("sum", "max")),
         (PAIRS, "a = open(0).read().split()\nprint('', int(a[0]) + int(a[1]), '\\n')", "print(3)"),
         ({"input_output": json.dumps(PAIRS)}, READS, ""),
+        ({"tests": json.dumps([{"input": "1 2", "output": "3", "testtype": "stdin"}])}, READS, "print(4)"),
         ({"tests": PAIRS}, "def main():\n    print(sum(int(x) for x in (input() + ' ' + input()).split()))\ntry:\n    main()\nexcept EOFError:\n    print(3)", "input()"),
     ],
 )  # fmt: skip
@@ -99,6 +100,9 @@ def test_all_tests_have_to_pass(judge):
         ({"inputs": ["1", 2], "outputs": ["1", "2"]}, r"inputs\[1\]: expected a text, or its lines, got 2"),
         ({"inputs": ["1", "2"], "outputs": ["1"]}, "outputs: expected one to each of 2 inputs, got 1"),
         ({"input_output": '{"inputs": [[1]], "outputs": [1], "fn_name": "f"}'}, "fn_name: inputs and outputs of a named function"),
+        ({"tests": [{"input": "1", "output": "2", "testtype": "functional"}]}, "fn_name: inputs and outputs of a named"),
+        ({"tests": [{"input": "1"}]}, r"outputs\[0\]: expected a text, or its lines, got None"),
+        ({"tests": ["import unittest\nclass T(unittest.TestCase):\n    pass"]}, r"tests\[0\]: expected an assert statement or a call"),
         ({"tests": ["\x00"]}, r"tests\[0\]: expected Python code"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -206,7 +207,7 @@ def test_ways_of_right_programs(judge):
 def test_a_verdict_is_the_same_on_a_busy_machine(judge):
     """The limit is of processor time: a program that needs half of it passes among others that want the processors."""
     needs = "import time\nwhile time.process_time() < 0.3: pass\n" + RIGHT_BOTH
-    busy = [psutil.Popen(["python3", "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    busy = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
     try:
         started = time.monotonic()
         assert verdicts(judge, needs) == [1, 1]

@@ -19,6 +19,7 @@ from tasks.language.data import chat
 from tasks.language.rewards import rewards, rubric
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, judging
+from tests.conftest import PARAMS
 from tests.tasks.policies import NO_FILES
 
 OWN = {"verifiable": 2.0, "format": 0.5}
@@ -43,6 +44,7 @@ def config(**changes):
         "reward_files": "rewards/none",
         "reward_seconds": 10.0,
         "strip_thinking": False,
+        "training": PARAMS["grpo"]["training"],
     }
     return SamplingConfig.model_validate({**values, **changes})
 

@@ -19,9 +19,9 @@ from tasks.common.errors import StageError
 from tasks.language.data import chat
 from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
+from tasks.language.training import trained_model
 from tasks.language.training.environment import Environment, Judge, judging
 from tasks.language.training.policy_training import Trainee
-from tasks.language.training.trained_model import TrainedModel
 from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
@@ -107,13 +107,11 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
     found = {}
     for name in ("before", "after"):
         path = ready / "pretrained" if name == "before" else tmp_path / "model"
-        model, words = models.load_model(path), models.load_tokenizer(path)
+        trained, words = trained_model.load(path, config.training), models.load_tokenizer(path)
         table = tables.read(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
         with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-            held_out = Environment(model, words, table, judge.grading(), config)
-            found[name] = Trainee(config, TrainedModel(model, config.training), words, held_out, held_out).evaluate()[
-                "eval_reward"
-            ]
+            held_out = Environment(trained.model, words, table, judge.grading(), config)
+            found[name] = Trainee(config, trained, words, held_out, held_out).evaluate()["eval_reward"]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
     assert curve["eval_reward"].nunique() == 4
 
@@ -136,8 +134,8 @@ def test_validation_draws_by_a_seed_that_no_step_has(ready, tmp_path, monkeypatc
 
 def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monkeypatch):
     """Answers to validation problems are right, wrong but with steps, or empty; the reward is the reward model's."""
-    model, words = models.load_model(ready / "pretrained"), models.load_tokenizer(ready / "pretrained")
-    config = configured("ppo")
+    config, words = configured("ppo"), models.load_tokenizer(ready / "pretrained")
+    trained = trained_model.load(ready / "pretrained", config.training)
     table = tables.read(Prompts, ready / "mixture/validation.parquet").head(3)
     first, second = table["solution"].iloc[0], table["solution"].iloc[1]
     texts = [first, second.replace(f"#### {table['answer'].iloc[1]}", "#### 0"), "no"]
@@ -151,8 +149,8 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
 
     monkeypatch.setattr(rollouts, "sample", drawn)
     with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-        held_out = Environment(model, words, table, judge.grading(), config)
-        found = Trainee(config, TrainedModel(model, config.training), words, held_out, held_out).evaluate()
+        held_out = Environment(trained.model, words, table, judge.grading(), config)
+        found = Trainee(config, trained, words, held_out, held_out).evaluate()
         answered = [
             Answered(row.question, row.solution, row.answer, text, True)
             for row, text in zip(table.itertuples(), texts, strict=True)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from tasks.algorithms.language import checkpointing, sft
+from tasks.algorithms.common import checkpointing
+from tasks.algorithms.language import sft
 from tasks.algorithms.language.completions import states, token_logps
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.reward_model import score

@@ -1,0 +1,153 @@
+"""LoRA (arXiv:2106.09685) through peft: a weight W stays as it is, and alpha / rank times B A, of low rank, is learned beside it.
+
+peft's layers stand within the model, which keeps its class. So whatever reads the model works with and without them. peft is
+imported by the functions that need it, since most runs have no adapter.
+"""
+
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tasks.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tasks.algorithms.language.causal_lm import PretrainedModel
+
+
+class Adapted(Protocol):
+    """A module whose layers have adapters."""
+
+    def named_modules(self) -> "Iterator[tuple[str, nn.Module]]":
+        """All parts with their names."""
+        ...
+
+    def get_submodule(self, target: str) -> "nn.Module":
+        """The part of this name."""
+        ...
+
+    def parameters(self) -> "Iterator[nn.Parameter]":
+        """All weights."""
+        ...
+
+
+FILE, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # as peft names them
+NONE = {
+    "adapter_kwargs": {"subfolder": "-"}
+}  # arguments with which transformers does not look for them; its models save otherwise
+NAME = "default"
+SHOWN = 8  # names shown of a longer list
+
+
+def add(model: "PretrainedModel", rank: int, alpha: float, dropout: float, targets: str | Sequence[str]) -> None:
+    """Freeze the model and put an adapter beside its linear layers: those with the names, or `all-linear` for all but the head.
+
+    B starts at 0, so that the model is at first what it was. A is drawn from torch's generator. ConfigError with one line where a
+    name is none of a layer, or is that of the head or of the embeddings, which other parts of the model may share.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+    from transformers.pytorch_utils import Conv1D
+
+    outer = {id(part) for part in (model.get_input_embeddings(), model.get_output_embeddings(), _score(model))}
+    inner = {name for name, part in _linear(model) if id(part) not in outer}
+    wanted = sorted({name.rpartition(".")[2] for name in inner}) if targets == "all-linear" else list(targets)
+    if unknown := [name for name in wanted if not any(f".{layer}".endswith(f".{name}") for layer in inner)]:
+        known = sorted({name.rpartition(".")[2] for name in inner})
+        raise ConfigError(
+            f"params.yaml: lora.targets: {unknown[0]} is no linear layer of {model.name_or_path}; there are {', '.join(known[:SHOWN])}"
+        )
+    asked = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        target_modules=wanted,
+        fan_in_fan_out=any(isinstance(part, Conv1D) for _, part in _linear(model)),
+    )
+    inject_adapter_in_model(asked, model, NAME)
+    if head := _score(model):
+        head.requires_grad_(True)
+
+
+def has_adapter(folder: Path) -> bool:
+    """Whether the model saved in this folder has an adapter beside its weights."""
+    return (folder / FILE).is_file()
+
+
+@contextmanager
+def switched_off(model: "Adapted") -> Iterator[None]:
+    """In the block the model is what it was before its adapter was added. For passes without gradients."""
+    layers = list(_adapted(model))
+    for _, layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for _, layer in layers:
+            layer.enable_adapters(True)
+
+
+def merge(model: "Adapted") -> None:
+    """Add each adapter to its weight, in place; the model is then one without adapters, all of whose weights can be trained."""
+    for name, layer in list(_adapted(model)):
+        layer.merge()
+        parent, _, own = name.rpartition(".")
+        setattr(model.get_submodule(parent), own, layer.get_base_layer())
+    _all_trained(model)
+
+
+def merge_saved(model: "Adapted", folder: Path) -> None:
+    """Add to a model's weights, in place, the adapter that stands beside them in the folder; it may be another one than `save`'s."""
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft reads what transformers has given another name
+        PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+    _all_trained(model)
+
+
+def _all_trained(model: "Adapted") -> None:
+    for p in model.parameters():
+        p.requires_grad_(True)
+    vars(model).pop("peft_config", None)
+
+
+def save(model: "PretrainedModel", folder: Path) -> None:
+    """Write the adapter as peft does: adapter_model.safetensors, and adapter_config.json, which names no path."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    marked = {f".{kind}.{NAME}.": f".{kind}." for kind in ("lora_A", "lora_B")}
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        for inside, written in marked.items():
+            if inside in name:
+                tensors[f"base_model.model.{name.replace(inside, written)}"] = tensor.contiguous()
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+    asked = {
+        name: sorted(v) if isinstance(v, set) else v for name, v in vars(model)["peft_config"][NAME].to_dict().items()
+    }
+    (folder / FILE).write_text(json.dumps({**asked, "base_model_name_or_path": None}, indent=2, sort_keys=True) + "\n")
+    (folder / WEIGHTS).chmod((folder / FILE).stat().st_mode)
+
+
+def _adapted(model: "Adapted") -> Iterator[tuple[str, Any]]:
+    """The layers with an adapter, by name."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return ((name, part) for name, part in model.named_modules() if isinstance(part, BaseTunerLayer))
+
+
+def _linear(model: "PretrainedModel") -> "list[tuple[str, nn.Module]]":
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    return [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear | Conv1D)]
+
+
+def _score(model: "PretrainedModel") -> "nn.Module | None":
+    """The head of a classifier, which is new and so trained whole."""
+    return getattr(model, "score", None)
