@@ -13,7 +13,7 @@ from flows.console.summary import relative
 from flows.params.files import find_root
 from flows.running import one_line, plan
 
-INTERRUPTED = 130  # the child's exit code where Ctrl-C stopped it while it was loading
+INTERRUPTED = 130  # the exit code after Ctrl-C
 Targets = Annotated[
     list[str] | None,
     typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
@@ -47,7 +47,7 @@ def chat(
         folder = checkpoint(root, model)
         other = [f"--against={checkpoint(root, against)}"] if against is not None else []
     options = [f"--temperature={temperature}", f"--max-new-tokens={max_new_tokens}", f"--seed={seed}"]
-    return _child(root, "tasks.chat", str(folder), *other, f"--system={system}", *options)
+    return _child(root, "tasks.chat", str(folder), *other, f"--system={system}", *options, takes_ctrl_c=True)
 
 
 def export(
@@ -111,11 +111,21 @@ def check(targets: Targets = None) -> int:
     return _child(root, "tasks.preflight", *sorted(stages))
 
 
-def _child(root: Path, module: str, *arguments: str) -> int:
-    """Run a module of this repository on this terminal; its exit code. A Ctrl-C is for the child alone, which begins by ignoring it."""
+def _child(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:
+    """Run a module of this repository on this terminal; its exit code. Ctrl-C ends it, in no words.
+
+    One that `takes_ctrl_c` gets it itself. It too begins by ignoring it: Python would end with a page of errors in its first moments.
+    """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=root)
+    if not takes_ctrl_c:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        status = subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=root).wait()
+        status = child.wait()
+    except KeyboardInterrupt:
+        child.terminate()
+        child.wait()
+        status = INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, before)
     if status == INTERRUPTED:

@@ -1,6 +1,6 @@
 """`python -m tasks.export FOLDER OUT`: copy a model with its tokenizer as others load it, and print what it is as JSON.
 
-`posttrain export` starts it. The weights are copied byte for byte; the copy is loaded once, so that a broken model is not passed on.
+`posttrain export` starts it. The weights are copied byte for byte, or merged with the adapter beside them; the copy is loaded once, so that a broken model is not passed on.
 With `--explain FILE...`, files of metrics, the JSON has a sentence for each number in them.
 """
 
@@ -19,7 +19,7 @@ from transformers.utils import logging
 from tasks import metrics
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.reward_model import BETA
-from tasks.common import model_files
+from tasks.common import adapters, model_files
 from tasks.common.errors import DataError
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
@@ -41,13 +41,15 @@ def export(folder: Path, out: Path) -> dict[str, Any]:
     """Copy the model to the folder `out`; returns what it is. DataError with one line if it is not whole."""
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder}: holds no config.json; expected a model in Hugging Face layout")
-    if (folder / "adapter_config.json").exists():
-        raise DataError(f"{folder}: holds adapters and not the whole model; merge them first")
+    merged = adapters.has_adapter(folder)
     for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
-        shutil.copyfile(file, out / file.name)
+        if not (merged and (file.name.startswith("adapter_") or ".safetensors" in file.name)):
+            shutil.copyfile(file, out / file.name)
     config = json.loads((out / "config.json").read_text())
     classifies = "ForSequenceClassification" in str(config.get("architectures"))
     load: Callable[[Path], PretrainedModel] = reward_model_files.load_classifier if classifies else _language_model
+    if merged:
+        load(folder).save_pretrained(out)
     model = load(out)
     tokenizer = model_files.load_tokenizer(out)
     model_files.check_tokenizer(out, tokenizer, model.get_input_embeddings().num_embeddings)

@@ -113,9 +113,7 @@ def about(conversation: "Conversation") -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # posttrain has it ignored until here, where it does no harm
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored until here, as posttrain starts it
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:

@@ -98,16 +98,16 @@ class Terminal:
 
     def show(self, conversations: Sequence[Conversation], question: str) -> None:
         """The answers as they are drawn, side by side if there are several; Ctrl-C ends them all."""
-        with ExitStack() as stack:
-            stack.enter_context(_without_echo())
-            drawn = [stack.enter_context(closing(conversation.ask(question))) for conversation in conversations]
-            try:
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(_without_echo())
+                drawn = [stack.enter_context(closing(conversation.ask(question))) for conversation in conversations]
                 if len(drawn) == 1:
                     _stream(drawn[0])
                 else:
                     self._columns(conversations, drawn)
-            except KeyboardInterrupt:
-                self.say("stopped")
+        except KeyboardInterrupt:
+            self.say("stopped")
         for conversation in conversations:
             for note in conversation.notes:
                 self.say(f"{conversation.name}: {note}" if len(conversations) > 1 else note)

@@ -3,6 +3,8 @@
 import os
 import pty
 import re
+import select
+import signal
 import subprocess
 import sys
 import termios
@@ -57,6 +59,26 @@ def test_a_script_gets_an_answer_a_line_and_the_child_s_exit_code(root: Path) ->
     assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (2, "", 1)
 
 
+def test_ctrl_c_ends_a_child_that_has_no_answer_to_it_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "sleeper.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(60)")
+    start = "from pathlib import Path; from flows import model_commands; model_commands._child(Path(), 'sleeper')"
+    with subprocess.Popen(
+        [sys.executable, "-c", start],
+        cwd=tmp_path,
+        env=environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"up\n"
+        os.killpg(command.pid, signal.SIGINT)  # as a terminal does: to the command and its child
+        began = time.monotonic()
+        assert command.communicate() == (b"", b"")
+    assert command.returncode == 130
+    assert time.monotonic() - began < 30
+
+
 class Terminal:
     """The command at a terminal of its own, as a person has it."""
 
@@ -71,9 +93,9 @@ class Terminal:
 
     def until(self, text: str) -> str:
         """What is shown until this text appears, without the sequences that move the cursor."""
-        started = time.monotonic()
         while text not in self.shown:
-            assert time.monotonic() - started < 60, self.shown
+            ready, _, _ = select.select([self.master], [], [], 60)
+            assert ready, self.shown
             self.shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", os.read(self.master, 4096).decode(errors="replace"))
         before, _, self.shown = self.shown.partition(text)
         return before
@@ -106,6 +128,7 @@ def test_at_a_terminal_ctrl_c_ends_the_answer_and_ctrl_d_the_program(terminal: T
         terminal.type("\x03")
         assert "^C" not in terminal.until("(stopped)")
         terminal.until("> ")
+    time.sleep(0.5)  # until `input` waits; a signal just before that waits for the next key
     terminal.type("\x03")
     terminal.until("Ctrl-D or /quit leaves")
     terminal.until("> ")

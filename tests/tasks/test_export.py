@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, GenerationConfig, LlamaForCausalLM
 
 from tasks import export
-from tasks.common import models
+from tasks.common import adapters, models
 from tasks.common.errors import DataError
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.tiny import llama
@@ -51,13 +51,30 @@ def test_generate_stops_where_an_answer_ends(tmp_path, out):
     assert GenerationConfig.from_pretrained(out).eos_token_id == sorted(ends)
 
 
-def test_what_is_no_whole_model_is_refused(made, tmp_path, out):
+def test_an_adapter_is_merged_into_the_weights(tmp_path, out):
+    words = chat_tokenizer("ChatML")
+    model = llama(vocab_size=len(words))
+    models.save_model(model, words, tmp_path / "model")
+    adapters.add(model, rank=2, alpha=4.0, dropout=0.0, targets="all-linear")
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            weight.data.normal_(generator=torch.Generator().manual_seed(0))
+    adapters.save(model, tmp_path / "model")
+    export.export(tmp_path / "model", out)
+    assert not [file for file in out.iterdir() if file.name.startswith("adapter")]
+    tokens = torch.tensor([words.encode("How many apples?")])
+    exported, base = (llama_of(path)(tokens).logits for path in (out, tmp_path / "model"))
+    torch.testing.assert_close(exported, model(tokens).logits, rtol=0.0, atol=1e-3)
+    assert (exported - base).abs().max() > 0.1, "the adapter matters"
+
+
+def llama_of(folder):
+    return LlamaForCausalLM.from_pretrained(folder, **adapters.NONE).eval()
+
+
+def test_what_is_no_model_is_refused(made, out):
     with pytest.raises(DataError, match=r"holds no config\.json"):
         export.export(made / "problems", out)
-    folder = shutil.copytree(made / "pretrained", tmp_path / "model")
-    (folder / "adapter_config.json").write_text("{}")
-    with pytest.raises(DataError, match="holds adapters and not the whole model; merge them first"):
-        export.export(folder, out)
 
 
 def test_numbers_are_explained_by_their_stage(tmp_path):
