@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from copy import deepcopy
 from pathlib import Path
 
@@ -298,88 +297,3 @@ def test_no_preset_sets_what_does_nothing_by_it(known, name):
     edits = editing.preset(ROOT, SECTIONS, name)
     found = idle(known, [f"{'.'.join(edit.key)}={json.dumps(edit.value)}" for edit in edits])
     assert found.keys() & {".".join(edit.key) for edit in edits} == set()
-
-
-@pytest.mark.parametrize("source", ["d4rl", "minari", "minari-remote"])
-def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, source):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    editing.edit(tmp_path, SECTIONS, [editing.setting(IMPORT.replace("d4rl", source))])
-    editing.check_together(
-        tmp_path, SECTIONS, {"transitions@graph-60", "bc@x", "sft"}, {"transitions@graph-60", "bc@x", "sft"}
-    )
-    if source == "minari-remote":  # Minari looks for it elsewhere
-        return editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
-    told = r"^params.yaml: transitions.datasets.x.location: data/raw/transitions/it.hdf5 does not exist$"
-    with pytest.raises(ParameterError, match=told):
-        editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
-    (tmp_path / "data/raw/transitions").mkdir(parents=True)
-    (tmp_path / "data/raw/transitions/it.hdf5").touch()
-    editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
-
-
-def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text().replace("CartPole-v1", "CartPole-v9"))
-    editing.check(tmp_path, SECTIONS)
-    known = {f"behaviour@{name}" for name in ("graph", "key-to-door", "LunarLander-v3", "Hopper-v5")}
-    editing.check_together(
-        tmp_path,
-        SECTIONS,
-        {*known, "transitions@CartPole-v9-medium-replay"},
-        {*known, "transitions@CartPole-v9-medium-replay"},
-    )
-    told = r"^params.yaml: behaviour.environments.CartPole-v9: Gymnasium has no such environment \(did you mean CartPole-v1\?\)$"
-    with pytest.raises(ParameterError, match=told):
-        editing.check_together(tmp_path, SECTIONS, {*known, "behaviour@CartPole-v9"}, {*known, "behaviour@CartPole-v9"})
-
-
-@pytest.mark.parametrize(
-    ("id_", "told"),
-    [
-        ("tests.tasks.goal:Reach-v0", None),  # the stage itself finds out whether the module has it
-        ("no_such_package:Reach-v0", "no_such_package:Reach-v0: no module no_such_package is installed"),
-        ("CartPole-v9", r"Gymnasium has no such environment \(did you mean CartPole-v1\?\)"),
-        ("CartPole-v1", None),
-    ],
-)
-def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
-    """The command line imports no module of another package, so that a preset alone runs no code."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
-    editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
-    editing.check_together(tmp_path, SECTIONS, {"behaviour@graph"}, {"behaviour@graph"})
-    imported = set(sys.modules)
-    if told is None:
-        editing.check_together(tmp_path, SECTIONS, {"behaviour@theirs"}, {"behaviour@theirs"})
-    else:
-        with pytest.raises(ParameterError, match=rf"^params.yaml: behaviour.environments.theirs: {told}$"):
-            editing.check_together(tmp_path, SECTIONS, {"behaviour@theirs"}, {"behaviour@theirs"})
-    assert not [name for name in set(sys.modules) - imported if name.startswith(("tests", "no_such"))]
-
-
-@pytest.mark.parametrize("id_", ["a b:c", "../evil:X-v0", "a:b:c", ""])
-def test_an_id_that_is_none_is_refused(tmp_path, id_):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
-    with pytest.raises(ParameterError, match=r"behaviour.environments.theirs.id: expected text"):
-        editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
-
-
-def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
-    """The setting of the paper's appendix and code (arXiv:2106.01345), after the preset is laid over params.yaml."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "decision-transformer"))
-    section = YAML(typ="safe").load(tmp_path / "params.yaml")["decision_transformer"]
-    paper = {
-        "width": 128, "layers": 3, "heads": 1, "dropout": 0.1, "batch_size": 64, "learning_rate": 1e-4,
-        "weight_decay": 1e-4, "warmup": 10_000, "last_rate": 1.0, "steps": 100_000, "clip": 0.25,
-    }  # fmt: skip
-    assert {key: section[key] for key in paper} == paper
-    targets = {"Hopper": [3600, 1800], "HalfCheetah": [12000, 6000], "Walker2d": [5000, 2500]}
-    for data_set, asked in section["datasets"].items():
-        environment = data_set.split("-")[0]
-        if environment == "Reacher":  # in version 5 returns are negative, so D4RL's targets do not apply
-            assert (asked["scale"], asked["context"]) == (10, 5)
-        else:
-            assert asked == {"targets": targets[environment], "scale": 1000, "context": 20}
-    assert len(section["datasets"]) == 4 * 3

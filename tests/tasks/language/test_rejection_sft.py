@@ -5,7 +5,6 @@ from transformers import AutoModelForCausalLM
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.common import models, tables
-from tasks.common.errors import StageError
 from tasks.language.data import chat, forms
 from tasks.language.rewards.rewards import Rewards
 from tasks.language.tables.problems import Demonstrations, Prompts
