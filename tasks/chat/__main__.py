@@ -54,6 +54,8 @@ def command(conversations: Sequence["Conversation"], text: str) -> str:
             conversation.reset()
         return "the conversation begins anew"
     if name == "/system":
+        for conversation in conversations:  # all of them or none
+            conversation.check_system(rest.strip())
         for conversation in conversations:
             conversation.set_system(rest.strip())
         return "the conversation begins anew with this system prompt" if rest else "there is no system prompt now"

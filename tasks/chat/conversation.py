@@ -45,10 +45,23 @@ class Conversation:
 
     def set_system(self, text: str) -> None:
         """Begin anew with this system prompt; an empty one is none. DataError where the chat template has no place for it."""
-        if text:
-            self._check_system(text)
+        self.check_system(text)
         self.system = [{"role": "system", "content": text}] if text else []
         self.reset()
+
+    def check_system(self, text: str) -> None:
+        """Raise DataError unless the template shows the system prompt, and not as if the user or the model had said it."""
+
+        def rendered(role: str) -> str | None:
+            messages = [{"role": role, "content": text}, {"role": "user", "content": "A question."}]
+            try:
+                return self.tokenizer.apply_chat_template(messages, tokenize=False)
+            except Exception:  # a template raises what it likes; one without system prompts does so on purpose
+                return None
+
+        shown = rendered("system")
+        if text and (shown is None or text.strip() not in shown or shown in (rendered("user"), rendered("assistant"))):
+            raise DataError(f"{self.name}: its chat template has no place for a system prompt")
 
     def ask(self, question: str) -> Generator[str, None, None]:
         """The answer so far, each time that it has grown. What was drawn is kept as a turn, where the caller stops early too.
@@ -119,22 +132,6 @@ class Conversation:
             return conversations.encode_prompt(self.tokenizer, messages)
         except DataError as error:
             raise DataError(f"{self.name}: {error}") from None
-
-    def _check_system(self, text: str) -> None:
-        """Raise DataError unless the template shows the system prompt, and not as if the user or the model had said it."""
-
-        def rendered(role: str) -> str | None:
-            messages = [{"role": role, "content": text}, {"role": "user", "content": "A question."}]
-            try:
-                return self.tokenizer.apply_chat_template(messages, tokenize=False)
-            except (
-                Exception
-            ):  # a template is a program that raises what it likes; one without system prompts does so on purpose
-                return None
-
-        shown = rendered("system")
-        if shown is None or text.strip() not in shown or shown in (rendered("user"), rendered("assistant")):
-            raise DataError(f"{self.name}: its chat template has no place for a system prompt")
 
 
 def load(folder: Path, sampling: Sampling) -> Conversation:

@@ -29,6 +29,10 @@ class Parrot:
     def reset(self):
         self.asked = []
 
+    def check_system(self, text):
+        if text == self.name:
+            raise DataError(f"{self.name}: no place")
+
     def set_system(self, text):
         self.system, self.asked = text, []
 
@@ -54,6 +58,14 @@ def test_against_another_model_each_answer_has_its_name_and_each_its_own_turns(t
     chat.talk([new, old], Pipe())
     assert capsys.readouterr().out == "new: 1 one\nold: 1 one\nnew: 2 two\nold: 2 two\n"
     assert new.asked == old.asked == ["one", "two"]
+
+
+def test_a_system_prompt_is_for_all_models_or_none(typed):
+    typed("one", "/system old")
+    new, old = Parrot("new"), Parrot("old")
+    with pytest.raises(DataError, match="old: no place"):
+        chat.talk([new, old], Pipe())
+    assert (new.system, new.asked) == ("", ["one"])
 
 
 @pytest.mark.parametrize(
