@@ -111,7 +111,8 @@ def introduction(size: Size, prompt: int, rounds: int, load: float, seconds: flo
         f"A llama of {parameters(size):.1f} million random weights in fp32, {size.shape['num_hidden_layers']} layers, embeddings tied, AdamW. "
         f"A DPO step: {size.pairs} pairs, log-probabilities of the reference known beforehand. A GRPO step: {size.prompts} prompts, "
         f"{size.samples} responses to each, one update. Prompts of {prompt} tokens, responses of {size.response}; all of them in one pass; "
-        f"the logits of DPO's response tokens are {logits:.0f} MB. {NOTE}",
+        f"the logits of DPO's response tokens are {logits:.0f} MB. "
+        "Weights, gradients and the two moments of AdamW are as large on all sides.",
         "",
         "TRL runs by its trainers, as in [rl.md](rl.md); it computes log-probabilities in tiles of the vocabulary, without all logits, too. "
         "Before anything was measured, loss and the gradient of every weight were equal on both sides for one batch of each algorithm.",
@@ -120,9 +121,6 @@ def introduction(size: Size, prompt: int, rounds: int, load: float, seconds: flo
         "those of the processor for the second step, of all threads together.",
         "",
     ]
-
-
-NOTE = "Weights, gradients and the two moments of AdamW are as large on all sides."
 
 
 def main() -> None:

@@ -45,7 +45,9 @@ def test_the_command(tmp_path):
         [table] = re.findall(rf"## {title}\n\n(.*?)\n\n", written, re.DOTALL)
         rows = table.splitlines()[2:]
         assert [row.split(" | ")[0] for row in rows] == ["| GRPO", "| DPO"]
-        assert all(float(number) > 0 for row in rows for number in re.findall(r"\| ([\d.]+) \(", row))
+        numbers = [float(number) for row in rows for number in re.findall(r"\| ([\d.]+) \(", row)]
+        assert len(numbers) == 2 * len(memory.SIDES)
+        assert "MB" not in title or min(numbers) > 100, "torch alone is larger; a toy's step takes hardly any time"
 
 
 def test_the_logits_are_large_enough_to_be_computed_in_chunks():
