@@ -35,20 +35,6 @@ REWARDS = " or ".join([*OWN, SUCH_AS])
             ["reinforce.keep=best", "reinforce.evaluate_every=0"],
             "reinforce.evaluate_every: expected at least 1 with keep best, got 0",
         ),
-        (
-            ["sft.training.accumulate=0"],
-            "sft.training.accumulate: expected a whole number of at least 1 and of at most 1000000, got 0",
-        ),
-        (
-            ["ppo.training.precision=fp16"],
-            "ppo.training.precision: expected 'fp32' or 'bf16' or 'pure_bf16', got 'fp16'",
-        ),
-        (["dpo.training.betas=[0.9, 1]"], "dpo.training.betas.1: expected a number of at least 0 and below 1, got 1"),
-        (
-            ["sft.lora={rank: 8, alpha: 16, dropout: 0.1, targets: all, merge: true}"],
-            "sft.lora.targets: expected 'all-linear' or a list of names of layers, got 'all'",
-        ),
-        (["grpo.lora={rank: 8}"], "grpo.lora.alpha: missing; expected a number above 0"),
         (["reinforce.baseline=mean"], "reinforce.baseline: expected 'none' or 'running_mean' or 'critic', got 'mean'"),
         (["ppo.kl_target=high"], "ppo.kl_target: expected a number above 0 or null, got 'high'"),
         (["ppo.kl_target=0"], "ppo.kl_target: expected a number above 0 or null, got 0"),
@@ -206,7 +192,6 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
             "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.learning_rate pretrained.clip "
             "pretrained.training",
         ),
-        (["sft.training.schedule=constant"], "sft.training.schedule constant", "sft.training.final_rate"),
         (
             [],
             "mixture.datasets.*.source problems",
