@@ -44,7 +44,7 @@ class Pair(NamedTuple):
 
 def demonstration(row: Mapping[str, Any]) -> Demonstration:
     """A row of any form of DEMONSTRATIONS."""
-    if (turns := _first(row, TURNS)) is not None:
+    if (turns := next((name for name in TURNS if row.get(name) not in (None, "")), None)) is not None:
         messages = conversation(row[turns], turns)
         if turns != "messages" and isinstance(row.get("system"), str) and row["system"].strip():
             messages = [{"role": "system", "content": row["system"]}, *messages]
@@ -60,7 +60,7 @@ def demonstration(row: Mapping[str, Any]) -> Demonstration:
         messages = [question(text(row, "question")), _answer(text(row, name))]
     elif "problem" in row and "solution" in row:
         messages = [question(text(row, "problem")), _answer(text(row, "solution"))]
-    elif "text" in row:
+    elif row.get("text") is not None:
         return Demonstration([], text(row, "text"))
     else:
         raise ValueError(f"expected columns {DEMONSTRATIONS}; got {columns(row)}")
@@ -220,7 +220,7 @@ def _strong(row: Mapping[str, Any]) -> bool:
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((name for name in names if row.get(name) not in (None, "")), None)
+    return next((name for name in names if row.get(name) is not None), None)
 
 
 def question(content: str) -> Message:

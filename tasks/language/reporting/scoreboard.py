@@ -99,7 +99,8 @@ class Results:
     @cached_property
     def temperatures(self) -> list[str]:
         """The temperatures that were sampled at, as metrics name them; the policies' best ones last."""
-        return [temperature(name) for name in self.metrics if name.startswith("length_sampled_")]
+        told = ("strict_mean_at_", "length_sampled_")
+        return list(dict.fromkeys(temperature(name) for name in self.metrics if name.startswith(told)))
 
     @property
     def hottest(self) -> str:

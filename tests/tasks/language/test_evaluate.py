@@ -24,6 +24,12 @@ from tests.tasks.tiny import Bigrams
 
 CONFIG = EvaluateConfig(
     seed=1,
+    source="problems",
+    path="data/raw/test_problems",
+    hub_id="some/problems",
+    hub_config=None,
+    hub_revision="main",
+    hub_split="test",
     problems=5,
     samples=4,
     temperatures=[0.5, 1.0],
@@ -34,6 +40,7 @@ CONFIG = EvaluateConfig(
     max_new_tokens=8,
     batch_size=2,
     reward_model_path="data/reward_model",
+    pairs_path="data/raw/test_pairs",
     strip_thinking=False,
     bootstrap=200,
 )
@@ -83,9 +90,12 @@ def home(tmp_path_factory):
 
 
 def evaluate(home, out, reference="reference", policy="policy", reward_model="reward_model", **changes):
+    """The stage on the test problems of `home`; `asked` and `pairs` name files or folders of the user's own."""
+    (home / "nothing").mkdir(exist_ok=True)
+    own = [home / changes.pop(name, "nothing") for name in ("asked", "pairs")]
     config = CONFIG.model_copy(update=changes)
     paths = [home / name for name in (policy, reference, reward_model, "problems")]
-    return run(config, *paths, home / out)
+    return run(config, *paths, *own, home / "curve.csv", home / out)
 
 
 @pytest.fixture(scope="module")

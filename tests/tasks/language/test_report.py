@@ -10,7 +10,7 @@ import pytest
 
 from tasks.common import tables
 from tasks.language.configs.report import ReportConfig
-from tasks.language.report import run, warnings, win_rates
+from tasks.language.report import run
 from tasks.language.reporting import measures
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.problems import Problems
@@ -18,12 +18,6 @@ from tasks.language.tables.problems import Problems
 CONFIG = ReportConfig(seed=2, policies=["pretrained", "sft", "dpo"], baseline="sft", samples=2, bootstrap=200)
 RIGHT = {"pretrained": 0.02, "sft": 0.5, "dpo": 0.8}
 BEST = {"pretrained": 0.5, "sft": 0.3, "dpo": 0.5}
-STAGES = {
-    "problems": {"train": 4000},
-    "sft": {"loss": 0.25},
-    "reward_model": {"accuracy": 0.81, "pairs": {"test": 900}},
-    "dpo": {"rewards": {"margins": 1.5}},
-}
 
 
 def generation(rng, name, problem, temperature, sample):
@@ -47,16 +41,19 @@ def generation(rng, name, problem, temperature, sample):
     }
 
 
-def write(table, references, best, out):
-    """Write the evaluation's outs for a table of answers; its metrics."""
+def write(table, asked, best, out):
+    """Write the evaluation's outs for a table of answers to the problems `asked`."""
+    references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
     named = {"t0.5": 0.5, "t1.0": 1.0, "tbest": best}
     values = measures.per_problem(table, references, named, [2, 4])
     tables.write(Generations, table, out / "generations.parquet")
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
     tables.write(Measures, long, out / "measures.parquet")
+    tables.write(Problems, asked, out / "asked.parquet")
     found = measures.summary(values, 0, 100) | measures.accuracy_by_stratum(table, named, 0, 100)
     chosen = {f"strict_validation_t{t}": {"mean": 0.5, "low": 0.4, "high": 0.6} for t in (0.3, 0.5)}
-    return {"best_temperature": best, **{key: vars(value) for key, value in found.items()}, **chosen}
+    numbers = {"best_temperature": best, **{key: vars(value) for key, value in found.items()}, **chosen}
+    (out / "evaluation.json").write_text(json.dumps(numbers))
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +70,10 @@ def home(tmp_path_factory):
         }
         for n in range(30)
     ]
-    tables.write(Problems, pd.DataFrame(problems), home / "problems" / "test.parquet")
-    (home / "metrics").mkdir()
-    for name, metrics in STAGES.items():
-        (home / "metrics" / f"{name}.json").write_text(json.dumps(metrics))
-    references = {row["problem_id"]: row["answer"] for row in problems}
     for name in RIGHT:
         drawn = [(0.0, 0), *((t, k) for t in sorted({0.5, 1.0, BEST[name]}) for k in range(4))]
         table = pd.DataFrame([generation(rng, name, n, *draw) for draw in drawn for n in range(30)])
-        metrics = write(table, references, BEST[name], home / "evaluate" / name)
-        (home / "metrics" / f"evaluate@{name}.json").write_text(json.dumps(metrics))
+        write(table, pd.DataFrame(problems), BEST[name], home / "evaluate" / name)
     falling = np.linspace(0, -1, 40)
     for name, extra in {
         "sft": {"mean_token_accuracy": -falling},
@@ -96,9 +87,9 @@ def home(tmp_path_factory):
     }.items():
         tables.write_curves(
             pd.DataFrame({"loss": falling + 1 + rng.normal(0, 0.1, 40), **extra}).to_dict("records"),
-            home / "curves" / f"{name}.csv",
+            home / "evaluate" / name / "curve.csv",
         )
-    tables.write_curves([], home / "curves" / "pretrained.csv")
+    tables.write_curves([], home / "evaluate/pretrained/curve.csv")
     calibration = pd.DataFrame({"predicted": [0.1, 0.5, 0.9], "observed": [0.15, 0.5, 0.8], "pairs": [9.0, 5.0, 20.0]})
     (home / "reward_model").mkdir()
     calibration.to_csv(home / "reward_model" / "calibration.csv", index=False)
@@ -106,16 +97,8 @@ def home(tmp_path_factory):
 
 
 def report(home: Path, out: Path, **changes):
-    metrics = [*STAGES, *(f"evaluate@{name}" for name in RIGHT)]
-    return run(
-        CONFIG.model_copy(update=changes),
-        evaluations=home / "evaluate",
-        curves=home / "curves",
-        reward_model=home / "reward_model",
-        stage_metrics=[home / "metrics" / f"{name}.json" for name in metrics],
-        problems=home / "problems",
-        out=out,
-    )
+    config = CONFIG.model_copy(update=changes)
+    return run(config, evaluations=home / "evaluate", reward_model=home / "reward_model", out=out)
 
 
 @pytest.fixture(scope="module")
@@ -162,13 +145,12 @@ def test_what_models_say_is_text_and_not_markup(pages):
 
 def test_both_pages_have_the_same_numbers(pages, home):
     metrics, html, markdown = pages
-    judged = {name: json.loads((home / "metrics" / f"evaluate@{name}.json").read_text()) for name in RIGHT}
+    judged = {name: json.loads((home / "evaluate" / name / "evaluation.json").read_text()) for name in RIGHT}
     for page in (html, markdown):
         assert page.count("<!-- posttrain:run -->") == 1
         assert all(f"{100 * judged[name]['strict_greedy']['mean']:.1f} %" in page for name in RIGHT)
         assert f"{judged['dpo']['kl_sampled_t1.0']['mean']:.2f}" in page
         assert f"{100 * metrics['dpo']['win_rate_greedy']['mean']:.1f} %" in page
-        assert "0.81" in page
         assert "dpo: the chosen answers became less likely, by 0.96 nats" in page
         assert "With sft, accuracy of the greedy answers was raised from pretrained" in page
 
@@ -177,7 +159,7 @@ def test_dvc_has_a_row_of_few_numbers_for_each_policy(pages, home):
     metrics, _, _ = pages
     rows = {path.stem: json.loads(path.read_text()) for path in (home / "out/metrics").iterdir()}
     assert rows.keys() == RIGHT.keys()
-    judged = {name: json.loads((home / "metrics" / f"evaluate@{name}.json").read_text()) for name in RIGHT}
+    judged = {name: json.loads((home / "evaluate" / name / "evaluation.json").read_text()) for name in RIGHT}
     assert {name: row["strict_greedy"] for name, row in rows.items()} == {
         name: of["strict_greedy"]["mean"] for name, of in judged.items()
     }
@@ -185,29 +167,10 @@ def test_dvc_has_a_row_of_few_numbers_for_each_policy(pages, home):
     assert "change" not in rows["sft"]  # the baseline
 
 
-def test_the_warning_is_given_only_when_the_chosen_answers_fell():
-    def curve(chosen, rejected):
-        steps = np.linspace(0, 1, 20)
-        return pd.DataFrame(
-            {
-                "logps/chosen_change": chosen * steps,
-                "rewards/chosen": 0.1 * chosen * steps,
-                "rewards/rejected": 0.1 * rejected * steps,
-            }
-        )
-
-    both, chosen_only = (list(warnings({"dpo": curve(-2.0, rejected)})) for rejected in (-9.0, 0.0))
-    assert "by 1.95 nats an answer" in both[0]
-    assert "the rejected ones fell further" in both[0]
-    assert len(chosen_only) == 1
-    assert "fell further" not in chosen_only[0]
-    assert list(warnings({"dpo": curve(0.5, -9.0), "sft": pd.DataFrame({"loss": [1.0]})})) == []
-
-
 def test_markdown_tables_are_whole_and_plots_exist(pages, home):
     shown = re.findall(r"(?:^\|.*\n)+", pages[2] + "\n", re.MULTILINE)
     titles = re.findall("^### (.*)", pages[2], re.MULTILINE)
-    assert len(shown) == 12, "eleven of policies, one of stages"
+    assert len(shown) == 11
     assert titles[0] == "At a glance"
     assert "Answers with and without steps, sampled at temperature 1.0" in titles
     for table in shown:
@@ -267,7 +230,7 @@ def test_seed_and_resamples_act_on_intervals_alone(home, pages, tmp_path):
 
 def test_untrained_controls_and_what_a_change_is_owed_to_are_told(home, pages):
     metrics, html, markdown = pages
-    judged = json.loads((home / "metrics" / "evaluate@sft.json").read_text())
+    judged = json.loads((home / "evaluate/sft/evaluation.json").read_text())
     names = {"strict_mean_at_4_tbest": "sft, sampled at 0.3, its best"}
     for how in ("0.5", "1.0"):
         names |= {f"strict_majority_at_4_t{how}": f"sft, majority@4 at {how}"}
@@ -288,10 +251,7 @@ def test_a_baseline_that_is_best_greedily_is_no_control_of_itself(home, tmp_path
     shutil.copytree(home, tmp_path / "home")
     folder = tmp_path / "home/evaluate/sft"
     table = tables.read(Generations, folder / "generations.parquet")
-    asked = tables.read(Problems, home / "problems/test.parquet")
-    references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
-    metrics = write(table, references, 0.0, folder)
-    (tmp_path / "home/metrics/evaluate@sft.json").write_text(json.dumps(metrics))
+    write(table, tables.read(Problems, folder / "asked.parquet"), 0.0, folder)
     found = report(tmp_path / "home", tmp_path / "out")
     assert "strict_mean_at_4_tbest" not in found["controls"]
     assert "greedily" in (tmp_path / "out/report.md").read_text()
@@ -301,12 +261,10 @@ def test_a_baseline_that_is_best_greedily_is_no_control_of_itself(home, tmp_path
 def test_a_flow_without_a_reward_model_has_a_report(home, tmp_path):
     shutil.copytree(home, tmp_path / "home")
     (tmp_path / "home/reward_model/calibration.csv").unlink()
-    references = tables.read(Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
     for name in RIGHT:
         folder = tmp_path / "home/evaluate" / name
         table = tables.read(Generations, folder / "generations.parquet").drop(columns="reward")
-        metrics = write(table, references, BEST[name], folder)
-        (tmp_path / "home/metrics" / f"evaluate@{name}.json").write_text(json.dumps(metrics))
+        write(table, tables.read(Problems, folder / "asked.parquet"), BEST[name], folder)
     found = report(tmp_path / "home", tmp_path / "out")
     assert not any("best_of" in metric for metric in found["controls"])
     page = (tmp_path / "out/report.html").read_text()
@@ -315,22 +273,64 @@ def test_a_flow_without_a_reward_model_has_a_report(home, tmp_path):
     assert not (tmp_path / "out/reward-kl.svg").exists()
 
 
-def answers(greedy, *sampled):
-    """Each column is a problem, with the rubric points of its greedy and its sampled answers."""
-    rows = [
-        {"problem_id": f"{problem}", "temperature": float(sample > 0), "sample": max(0, sample - 1), "rubric": points}
-        for sample, scores in enumerate([greedy, *sampled])
-        for problem, points in enumerate(scores)
-    ]
-    return pd.DataFrame(rows).sample(frac=1, random_state=0)
+def without_answers(home, folder):
+    """The evaluations as they are where no right answers are known: likelihoods, rewards and lengths are left."""
+    shutil.copytree(home, folder)
+    for number, name in enumerate(RIGHT):
+        place = folder / "evaluate" / name
+        judged = ["strict", "lenient", "rubric", "correctness", "reasoning", "clarity"]
+        table = tables.read(Generations, place / "generations.parquet").drop(columns=judged)
+        table = table[table["temperature"].isin((0.0, 0.5, 1.0))]
+        asked = tables.read(Problems, place / "asked.parquet")
+        values = measures.per_problem(table, {}, {"t0.5": 0.5, "t1.0": 1.0}, [2, 4])
+        values["reference_loss"] = 2.0 - number / 2 + np.arange(len(values)) / 100
+        tables.write(Generations, table, place / "generations.parquet")
+        long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
+        tables.write(Measures, long, place / "measures.parquet")
+        tables.write(Problems, asked.assign(answer="", solution="Any."), place / "asked.parquet")
+        found = {key: vars(value) for key, value in measures.summary(values, 0, 100).items()}
+        pairs = {"pair_accuracy": {"mean": 0.5 + number / 10, "low": 0.4, "high": 0.9}}
+        (place / "evaluation.json").write_text(json.dumps({**found, **pairs}))
+    return folder
 
 
-def test_win_rates_by_hand():
-    base = answers([5, 5, 5], [0, 9, 2], [9, 9, 2])
-    other = answers([5, 6, 4], [9, 9, 9], [8, 9, 0])
-    found = win_rates({"sft": base, "dpo": other}, {"sft": 1.0, "dpo": 1.0}, "sft", ["t1.0"])
-    assert list(found) == ["dpo"]
-    assert found["dpo"]["win_rate_greedy"].mean == pytest.approx((0.5 + 1 + 0) / 3)
-    # Problem 0: 9 beats 0 and ties with 9, 8 beats 0 and loses to 9 (paired by place it would be 1/2); problem 1: ties;
-    # problem 2: 9 wins twice, 0 loses twice.
-    assert found["dpo"]["win_rate_sampled_t1.0"].mean == pytest.approx((2.5 / 4 + 1 / 2 + 1 / 2) / 3)
+def test_what_cannot_be_measured_is_left_out_of_the_report(home, tmp_path):
+    """No answers to compare with: the loss on references, pairs and rewards are told, and no word of accuracy."""
+    metrics = report(without_answers(home, tmp_path / "home"), tmp_path / "out")
+    page = (tmp_path / "out/report.md").read_text()
+    assert "The reference responses cost sft 1.65 nats a token; this was lowered by dpo (-0.50)." in page
+    assert "it tells 70.0 % (40.0 to 90.0) of the held-out pairs apart" in page
+    assert "compared by the reward model" in page
+    for word in ("accuracy against", "strict", "rubric", "McNemar", "best temperature"):
+        assert word not in page, word
+    assert not (tmp_path / "out/temperatures.svg").exists()
+    assert metrics["controls"] == {}
+    assert metrics["dpo"]["change"]["reference_loss"]["mean"] == pytest.approx(-0.5)
+    row = json.loads((tmp_path / "out/metrics/dpo.json").read_text())
+    assert (row["reference_loss"], row["change"], row["pair_accuracy"]) == pytest.approx((1.145, -0.5, 0.7))
+
+
+def test_the_reward_decides_who_wins_where_there_are_no_points(home, tmp_path):
+    folder = without_answers(home, tmp_path / "home")
+    metrics = report(folder, tmp_path / "out")
+    sft, dpo = (
+        tables.read(Generations, folder / "evaluate" / name / "generations.parquet").query("temperature == 0")
+        for name in ("sft", "dpo")
+    )
+    both = sft.merge(dpo, on="problem_id")
+    won = (both["reward_y"] > both["reward_x"]).mean()
+    assert metrics["dpo"]["win_rate_greedy"]["mean"] == pytest.approx(won)
+
+
+def test_a_policy_that_took_no_step_and_one_that_is_cut_off_are_told(home, tmp_path):
+    folder = tmp_path / "home"
+    shutil.copytree(home, folder)
+    tables.write_curves([], folder / "evaluate/dpo/curve.csv")
+    file = folder / "evaluate/sft/evaluation.json"
+    numbers = json.loads(file.read_text())
+    numbers["ended_greedy"] = {"mean": 0.2, "low": 0.1, "high": 0.3}
+    file.write_text(json.dumps(numbers))
+    report(folder, tmp_path / "out")
+    page = (tmp_path / "out/report.md").read_text()
+    assert "> dpo: there was nothing to learn from, so that it is the policy that it started from" in page
+    assert "> sft: the length limit cut off 80 % of its greedy answers (evaluate.max_new_tokens)." in page

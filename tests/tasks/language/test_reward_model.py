@@ -26,6 +26,8 @@ CONFIG = RewardModelConfig(
     likelihood=0.0,
     epochs=4,
     prompts_per_batch=6,
+    max_length=None,
+    truncation="drop",
     learning_rate=0.01,
     centering=0.01,
     corrupted=0.0,
@@ -149,7 +151,7 @@ def test_without_scores_only_the_order_by_them_is_left_out():
     texts = pd.DataFrame({"chosen": ["2 + 3 = 5", "5"], "rejected": ["6", "7"]})
     margins = torch.tensor([1.0, -2.0], dtype=torch.float64)
     found = accuracies(texts, margins)
-    assert found.pop("against_rubric") == {}
+    assert "against_rubric" not in found
     scored = accuracies(texts.assign(chosen_score=[8.0, 8.0], rejected_score=[1.0, 9.5]), margins)
     assert scored.pop("against_rubric") == {"all": 1.0, "one_shows_steps": 1.0, "neither_shows_steps": 1.0}
     assert scored == found
