@@ -20,8 +20,8 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
     ),
     "K": (r"\d+", "a number of answers, such as `8`"),
     "METRIC": (
-        r"(?:strict|rubric)_[\w.]+",
-        "a metric of `evaluate` that begins with `strict_` or `rubric_`; `gained`, `lost` and `p` are there if each problem is either right or wrong by it",
+        r"(?:strict|rubric|reference|reward|length|ended)_[\w.]+",
+        "a metric of `evaluate` that begins with `strict_` or `rubric_`, or where no right answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained`, `lost` and `p` are there if each problem is either right or wrong by it",
     ),
     "POLICY": ("[a-z_]+", "a stage whose policy is evaluated"),
     "STRATUM": (

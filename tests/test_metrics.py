@@ -44,7 +44,7 @@ PARAMS = laid_over(
     },
 )
 WHOSE = {"step", "variant", "seed"}  # columns that identify a row
-HANDED_ON = {"returns": {"curves.csv", "returns.csv"}}  # files of another stage
+HANDED_ON = {"returns": {"curves.csv", "returns.csv"}, "evaluate": {"curve.csv"}}  # files of another stage
 
 
 def points_by_length(_question, _solution, _answer, response, _ended):
@@ -83,7 +83,22 @@ def home(one_thread, tmp_path_factory):
         given = laid_over(PARAMS, {"preferences": {"source": "files", "path": "pairs.jsonl"}})
         seams.run("preferences", given, Path("given"))
         shutil.copy("given/data/metrics/preferences.json", "data/metrics/preferences@given.json")
+        without_answers()
         yield Path.cwd()
+
+
+def without_answers():
+    """Evaluation and report once more, on prompts that have a reference response and no answer, beside what they wrote before."""
+    for file in Path("data/metrics").glob("evaluate@*.json"):
+        shutil.copy(file, file.with_name(f"evaluate@answered-{file.stem.partition('@')[2]}.json"))
+    shutil.copy("data/metrics/report.json", "data/metrics/report@answered.json")
+    shutil.copytree("data/report/metrics", "data/report/metrics/answered")
+    asked = [{"prompt": f"How many are {n} pens?", "response": "Some."} for n in range(4)]
+    asked.insert(0, {"prompt": "Why? " * 400, "response": "It is too long."})
+    Path("asked.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    own = {"source": "files", "path": "asked.jsonl", "pairs_path": "pairs.jsonl"}
+    for stage in ("evaluate", "report"):
+        seams.run(stage, laid_over(PARAMS, {"evaluate": own}), Path.cwd())
 
 
 def names(file):

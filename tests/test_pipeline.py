@@ -17,10 +17,10 @@ SHARED = ROOT.parent / "shared"
 TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 POLICIES = ("pretrained", "sft", *TUNED)
 STAGES = {  # this flow's stages in dvc.yaml
-    name if "matrix" not in stage else f"{name}@{policy}"
+    f"{name}@{policy}" if policy else name
     for name, stage in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"].items()
     if "tasks.language." in stage.get("do", stage)["cmd"]
-    for policy in stage.get("matrix", {}).get("policy", [""])
+    for policy in (POLICIES if "foreach" in stage else [""])
 }
 SHORT = {"steps": 3, "prompts_per_step": 4, "max_new_tokens": 24, "evaluate_every": 2, "evaluate_prompts": 4}
 TINY: dict[str, dict[str, Any]] = {

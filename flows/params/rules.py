@@ -148,9 +148,10 @@ def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig") -> Iterato
 
 
 def mixed_files(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
-    """The files of the mixture exist."""
+    """The files of the mixture exist, or a stage makes their folder."""
+    made = {f"data/{name.partition('@')[0]}" for name in given.stages}
     for number, one in enumerate(own.datasets):
-        if one.source == "file":
+        if one.source == "file" and own.path not in made:
             yield from _there(given.root, own.path, one.location, f"datasets.{number}.location")
 
 

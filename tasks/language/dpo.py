@@ -21,8 +21,8 @@ REFERENCE_BATCH = 64  # responses at a time; changes speed only
 CURVES = dpo.METRICS
 METRICS = {
     **CURVES,
-    "truncated": "The number of training pairs that were cut off at max_length; there where it is set.",
-    "dropped": "The number of training pairs that were left out, since they are longer; there where max_length is set.",
+    "truncated": "The number of training pairs that were cut off at max_length.",
+    "dropped": "The number of training pairs that were left out, since they are longer.",
 }
 
 
@@ -50,8 +50,7 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
         curve = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
         tables.write_curves(curve, curves)
         trained.save(tokenizer, out)
-    cuts = {} if config.max_length is None else {"truncated": pairs.truncated, "dropped": pairs.dropped}
-    return {**tables.final_metrics(curve), **cuts}
+    return {**tables.final_metrics(curve), "truncated": pairs.truncated, "dropped": pairs.dropped}
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
     """The test part of the stage `preferences`, or a file or folder of the user's own pairs; None where there are none."""
     if (pairs / "train.parquet").is_file() and (pairs / "test.parquet").is_file():
         return tables.read(Comparisons, pairs / "test.parquet")
-    if pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir()):
+    if not pairs.exists() or (pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir())):
         return None
     return pd.DataFrame(given_pairs.read_all(read_files(pairs)))
 

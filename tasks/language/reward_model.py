@@ -40,8 +40,8 @@ METRICS = {
     "margin": "The mean of r_w - r_l over held-out comparisons.",
     "pairs/STRATUM": "The number of held-out comparisons.",
     "against_labels/STRATUM": "The share of the held-out comparisons that the scores order as the annotator did; a tie counts half.",
-    "truncated": "The number of training pairs that were cut off at max_length; there where it is set.",
-    "dropped": "The number of training pairs that were left out, since they are longer; there where max_length is set.",
+    "truncated": "The number of training pairs that were cut off at max_length.",
+    "dropped": "The number of training pairs that were left out, since they are longer.",
     "beats/cut_off": "The share of the held-out prompts whose best answer scores above its own first half.",
     "beats/unending": "The share of the held-out prompts whose best answer scores above itself repeated without an end.",
     "beats/shuffled": "The share of the held-out prompts whose best answer scores above its own tokens in another order.",
@@ -89,10 +89,10 @@ def run(config: RewardModelConfig, policy: Path, preferences: Path, out: Path, c
         tables.write_curves(reward_model.calibration(found, BINS), out / "calibration.csv")
         held_out = test.batches(config.prompts_per_batch, 1, config.seed)
         beaten = reward_model.beats_corrupted(trained.model, held_out, len(tokenizer), generator)
-    cuts = {} if config.max_length is None else {"truncated": train.truncated, "dropped": train.dropped}
     return {
         **accuracies(table, found),
-        **cuts,
+        "truncated": train.truncated,
+        "dropped": train.dropped,
         "beats": beaten,
         "untrained": {name: before[name] for name in ("accuracy", "loss", "against_rubric") if name in before},
     }

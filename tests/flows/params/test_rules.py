@@ -7,11 +7,11 @@ import pytest
 
 from flows.params import editing
 from flows.params.files import ParameterError
-from tests.conftest import SECTIONS
+from tests.conftest import PARAMS, SECTIONS
 from tests.test_contract import PIPELINE
 
 ROOT = Path(__file__).parents[3]
-POLICIES = [f"evaluate@{name}" for name in PIPELINE["stages"]["evaluate"]["matrix"]["policy"]]
+POLICIES = [f"evaluate@{name}" for name in PARAMS["report"]["policies"]]
 STAGES = {*PIPELINE["stages"], *POLICIES, "transitions@graph-60"} - {"evaluate"}
 SET = "location: '', hub_config: null, hub_revision: null, hub_split: null, weight: 1.0, reward: policy"
 MIXED = f"{{name: a, source: problems, {SET}}}"
@@ -38,7 +38,8 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
         "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or constraints or code or a function such as "
         "rewards/mine.py:politeness, got 'praise'"
     ),
-    "report.baseline=ppo2": "expected one of report.policies, got 'ppo2'",
+    "report.baseline=ppo2": "expected 'pretrained' or 'sft' or 'rejection_sft' or 'dpo' or 'reinforce' or 'ppo' or 'grpo', got 'ppo2'",
+    "report.policies=[sft, foo]": "policies.1: expected 'pretrained' or 'sft' or ",
     "report.policies=[sft, sft]": "expected a list of at least 1 items and with none twice, got ",
     "evaluate.pass_at=[0]": "expected a whole number of at least 1, got 0",
     "sft.seed=-1": "expected a whole number of at least 0 and below 4294967296, got -1",
@@ -61,7 +62,6 @@ USED = {  # what the file rewards/mine.py holds -> what is said of the function 
     "def f(": "grpo.reward: rewards/mine.py:f: rewards/mine.py:1: not valid Python: ",
 }
 TOGETHER = {
-    "report.policies=[sft, foo]": "report.policies: expected policies that dvc.yaml evaluates (there are ",
     "responses.skip=20000": "responses.skip: expected less than problems.train = 20000, got 20000",
     "mixture.skip=20000": "mixture.skip: expected less than problems.train = 20000, got 20000",
     f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, 'x.jsonl')}]": (
@@ -166,8 +166,8 @@ def test_a_function_of_the_mixture_is_a_dep_of_all_policies(root: Path) -> None:
 
 
 def test_what_no_stage_needs_is_not_asked(root: Path) -> None:
-    editing.edit(root, SECTIONS, [editing.setting("report.policies=[sft, foo]")])
-    editing.check_together(root, SECTIONS, STAGES - {"report"}, STAGES)
+    editing.edit(root, SECTIONS, [editing.setting("responses.skip=20000")])
+    editing.check_together(root, SECTIONS, STAGES - {"responses"}, STAGES)
 
 
 def test_a_model_in_the_folder_or_of_a_stage_will_do(root: Path) -> None:
@@ -205,4 +205,10 @@ def test_the_defaults_and_every_preset_fit(root: Path, name: str | None) -> None
     shutil.copytree(ROOT / "presets", root / "presets")
     if name:
         editing.edit(root, SECTIONS, editing.preset(root, SECTIONS, name))
+    if name == "lecture-mixture":  # its files are the user's
+        with pytest.raises(ParameterError, match=r"instructions.jsonl does not exist"):
+            editing.check_together(root, SECTIONS, STAGES, STAGES)
+        for file in ("instructions", "math", "code", "chat"):
+            (root / f"data/raw/prompts/{file}.jsonl").parent.mkdir(parents=True, exist_ok=True)
+            (root / f"data/raw/prompts/{file}.jsonl").touch()
     editing.check_together(root, SECTIONS, STAGES, STAGES)

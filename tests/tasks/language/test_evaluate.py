@@ -301,7 +301,8 @@ def test_the_choice_finds_the_temperature_that_is_best(home):
     policy.generation_config = SimpleNamespace(eos_token_id=None)
     asked = pd.DataFrame({"question": [f"What is {n}?" for n in range(6)], "answer": "4"})
     config = CONFIG.model_copy(update={"candidates": [2.5, 0.7, 0.2], "validation_samples": 200, "batch_size": 4})
-    found = choice(config, Models(policy, None, None, words), asked)
+    with Verifier() as verifier:
+        found = choice(config, Models(policy, None, None, words), asked, verifier)
     for temperature, estimate in found.items():
         weights = table[marks][table[marks] > 0] ** (1 / temperature)
         expected = np.exp(5.5) ** (1 / temperature) / weights.sum()

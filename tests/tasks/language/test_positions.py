@@ -76,6 +76,12 @@ def test_comparisons(made, preferences, tmp_path, stage):
         table = pd.read_parquet(preferences / f"{split}.parquet")
         table.loc[0, "rejected"] = LONG
         tables.write(Comparisons, table, tmp_path / f"preferences/{split}.parquet")
-    line = told(lambda: stage.fit(made, tmp_path / "preferences", tmp_path / "out"), made / "pretrained")
+    name = stage.__name__.rpartition("test_")[2]
+    line = told(
+        lambda: stage.fit(made, tmp_path / "preferences", tmp_path / "out"), made / "pretrained", f"{name}.max_length"
+    )
     assert "the prompts with their responses has" in line
     assert not (tmp_path / "out").exists()
+    for truncation, count in (("right", "truncated"), ("drop", "dropped")):
+        limit = {"max_length": 192, "truncation": truncation}
+        assert stage.fit(made, tmp_path / "preferences", tmp_path / truncation, **limit)[count] >= 1

@@ -252,7 +252,7 @@ def test_given_pairs_are_learned_from(made, learnable, tmp_path):
     assert {bool(history) for history in table["history"]} == {True, False}
     found = test_reward_model.fit(made, out, tmp_path / "reward_model", epochs=8)
     assert found["accuracy"] > 0.8
-    assert found["against_rubric"] == {}
+    assert "against_rubric" not in found
     test_dpo.fit(made, out, tmp_path / "dpo", epochs=6, learning_rate=0.003)
     words, margins = models.load_tokenizer(made / "pretrained"), []
     held_out = ComparisonSet(tables.read(Comparisons, out / "test.parquet"), words)

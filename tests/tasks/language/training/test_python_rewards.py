@@ -1,6 +1,7 @@
 """Rewards in Python as policies are trained by them: what reaches the function, and how its reward counts."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -53,7 +54,7 @@ def words(ready):
 def rows(ready):
     """Two prompts with columns of their own, of two data sets."""
     table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(2)
-    return table.assign(answer="12", columns=[json.dumps({"level": 3, "source": "x"}), None])
+    return table.assign(answer="12", columns=[json.dumps({"level": 3, "source": "x"}), ""])
 
 
 def judged(ready, words, rows, **changes):
@@ -156,7 +157,8 @@ def test_a_column_that_some_prompts_lack_is_none_there(ready, tmp_path, stage):
     home.mkdir()
     for name in ("pretrained", "problems", "reward_model"):
         (home / name).symlink_to(ready / name)
-    tables.write(Prompts, table.assign(columns=[None, '{"level": 3}']), home / "mixture/prompts.parquet")
+    tables.write(Prompts, table.assign(columns=["", '{"level": 3}']), home / "mixture/prompts.parquet")
+    shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
     own = {"minimum_reward": 0.0, "prompts_per_batch": 1} if stage == "rejection_sft" else {"prompts_per_step": 1}
     metrics = train(stage, home, tmp_path, reward=LEVEL, reward_files="rewards", **own)
     expected = 3 + len(table["solution"].iloc[1]) / 1000
