@@ -1,3 +1,4 @@
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -309,3 +310,43 @@ def test_the_choice_finds_the_temperature_that_is_best(home):
         assert estimate.mean == pytest.approx(expected, abs=0.05)
         assert estimate.low < expected < estimate.high
     assert best_temperature(found) == 0.7
+
+
+def test_test_problems_of_ones_own_need_no_stage_before(home, tmp_path):
+    """Rows in MATH's form: a right answer is marked, and a file of one's own takes the place of the pipeline's problems."""
+    rows = [{"problem": f"What is {n}?", "solution": f"It is $\\boxed{{\\frac{{{n}}}{{7}}}}$."} for n in range(3)]
+    (home / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    metrics = evaluate(home, tmp_path, source="files", path="mine.jsonl", asked="mine.jsonl")
+    table = tables.read(Problems, tmp_path / "asked.parquet")
+    assert table["answer"].tolist() == [f"\\frac{{{n}}}{{7}}" for n in range(3)]
+    assert metrics["asked"] == 3
+    assert ("strict_greedy" in metrics, "rubric_greedy" in metrics) == (True, False), (
+        "the rubric reads GSM8K's form only"
+    )
+
+
+def test_without_answers_likelihoods_and_pairs_are_measured(home, tmp_path):
+    """The loss on references is that of each sequence alone; a policy prefers what it has made more likely than the reference did."""
+    rows = [{"prompt": f"Say {n}.", "response": f"{n} pens"} for n in range(3)]
+    pairs = [{"prompt": "Which?", "chosen": f"Ada has {n} pens", "rejected": f"{n} 4 4"} for n in range(4)]
+    for name, given in (("asked", rows), ("pairs", pairs)):
+        (home / f"{name}.jsonl").write_text("\n".join(map(json.dumps, given)))
+    own = {"asked": "asked.jsonl", "pairs": "pairs.jsonl", "source": "files", "path": "asked.jsonl"}
+    metrics = evaluate(home, tmp_path / "out", **own)
+    assert not any(name.startswith(("strict", "lenient", "rubric", "best")) for name in metrics)
+    words = models.load_tokenizer(home / "policy")
+    policy, reference = (models.load_model(home / name) for name in ("policy", "reference"))
+
+    def logps(model, prompt, response):
+        asked, answer = chat.encode_prompt(words, prompt), chat.encode_response(words, response)
+        found = model(input_ids=torch.tensor([asked + answer])).logits[0].log_softmax(-1)
+        return [found[len(asked) + at - 1, token].item() for at, token in enumerate(answer)]
+
+    def gained(text):
+        return sum(logps(policy, "Which?", text)) - sum(logps(reference, "Which?", text))
+
+    expected = [-np.mean(logps(policy, row["prompt"], row["response"])) for row in rows]
+    assert metrics["reference_loss"]["mean"] == pytest.approx(np.mean(expected), rel=1e-5)
+    won = [gained(row["chosen"]) > gained(row["rejected"]) for row in pairs]
+    assert metrics["pair_accuracy"]["mean"] == pytest.approx(np.mean(won))
+    assert evaluate(home, tmp_path / "self", policy="reference", **own)["pair_accuracy"]["mean"] == 0.5

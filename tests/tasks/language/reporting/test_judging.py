@@ -1,0 +1,34 @@
+import pandas as pd
+import pytest
+
+from tasks.language.reporting import judging
+from tasks.language.rewards.verifier import Verifier
+
+
+@pytest.mark.parametrize(
+    ("gold", "right", "marked"),
+    [
+        ("\\frac{1}{2}", "So it is \\boxed{\\frac{2}{4}}", "It is one half, so to say 1/3"),
+        ("B", "The best is\n#### B", "I would say (B)"),
+        ("7", "3 + 4 = 7\n#### 7", "The answer is 7"),
+    ],
+)
+def test_strict_asks_for_the_mark_and_lenient_for_the_answer(gold, right, marked):
+    with Verifier() as verifier:
+        found = judging.verdicts([gold] * 2, [right, marked], verifier)
+    assert found["strict"] == [True, False]
+    assert found["lenient"][0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "solution", "applies"),
+    [
+        ("7", "3 + 4 = 7\n#### 7", True),
+        ("\\frac12", "#### \\frac12", False),
+        ("7", "It is 7.", False),
+        ("", "#### 7", False),
+    ],
+)
+def test_the_rubric_is_for_gsm8ks_form(answer, solution, applies):
+    rows = [{"answer": "3", "solution": "1 + 2 = 3\n#### 3"}, {"answer": answer, "solution": solution}]
+    assert judging.rubric_applies(pd.DataFrame(rows)) == applies

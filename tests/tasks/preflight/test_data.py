@@ -1,0 +1,87 @@
+"""What can be known of the user's files before a run: counts, faults, and numbers that do not fit together."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from tasks.common.errors import StageError
+from tasks.preflight import data
+from tests.conftest import PARAMS, SECTIONS
+
+
+def given(**changes):
+    """The Configs of the language flow with changes by section."""
+    params = deepcopy(PARAMS)
+    for section, values in changes.items():
+        params[section] |= values
+    return {name: kind.model_validate(params[name]) for name, kind in SECTIONS.items() if name in params}
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+@pytest.fixture
+def problems(tmp_path):
+    """Thirty training problems in GSM8K's form and three test problems."""
+    for name, count in (("train", 30), ("test", 3)):
+        rows = [{"question": f"{name} {n}?", "answer": f"#### {n}"} for n in range(count)]
+        write(tmp_path / f"problems/{name}.jsonl", rows)
+    return {"source": "files", "path": str(tmp_path / "problems"), "validation": 5}
+
+
+@pytest.mark.parametrize("section", ["responses", "mixture"])
+def test_more_problems_are_passed_over_than_there_are(problems, section):
+    configs = given(problems=problems, responses={"skip": 24}, mixture={"skip": 24})
+    told = list(data.read(configs, {"problems", "responses", "mixture"}))
+    assert told == [f"problems: 25 train, 5 validation, 3 test from {problems['path']}"]
+    configs = given(problems=problems, **{"responses": {"skip": 0}, "mixture": {"skip": 0}, section: {"skip": 25}})
+    with pytest.raises(StageError) as stopped:
+        list(data.read(configs, {"problems", "responses", "mixture"}))
+    line = f"params.yaml: {section}.skip: expected less than the 25 training problems that there are, got 25"
+    assert str(stopped.value) == line
+    assert list(data.read(configs, {"problems"})), "a section that no stage of the run reads is not asked"
+
+
+def test_each_source_is_counted(tmp_path):
+    chats = write(tmp_path / "chats.jsonl", [{"prompt": f"{n}?", "completion": "Yes."} for n in range(10)])
+    pairs = [{"prompt": f"{n}?", "chosen": "a", "rejected": "b" if n else "a"} for n in range(11)]
+    files = {"demonstrations": chats, "preferences": write(tmp_path / "pairs.jsonl", [*pairs, pairs[1]])}
+    files["evaluate"] = write(tmp_path / "asked.jsonl", [{"question": "2?", "answer": "2"}, {"prompt": "Why?"}])
+    write(tmp_path / "prompts/own.jsonl", [{"prompt": f"{n}?", "level": n} for n in range(4)])
+    configs = given(
+        **{section: {"source": "files", "path": path} for section, path in files.items()},
+        mixture={"path": str(tmp_path / "prompts"), "datasets": [mixed("policy")]},
+    )
+    told = list(data.read(configs, {"demonstrations", "preferences", "mixture", "evaluate@sft"}))
+    assert [line.partition(" from /")[0] for line in told] == [
+        "demonstrations: 9 to learn from and 1 held out",
+        "preferences: 8 pairs to learn from and 2 held out",
+        "mixture: 4 prompts in own",
+        "evaluate: 2 test problems",
+    ]
+    assert "left out: 1 of equal texts, 1 repeated, 0 whose prompt is held out" in told[1]
+    assert told[3].endswith(", 1 with an answer")
+
+
+def mixed(reward):
+    hub = {"hub_config": None, "hub_revision": None, "hub_split": None}
+    return {"name": "own", "source": "file", "location": "own.jsonl", **hub, "weight": 1.0, "reward": reward}
+
+
+def test_what_a_reward_needs_and_no_row_has_is_named(tmp_path):
+    write(tmp_path / "own.jsonl", [{"prompt": "Why?"}])
+    configs = given(mixture={"path": str(tmp_path), "datasets": [mixed("verifiable")]})
+    with pytest.raises(StageError, match=r"^mixture: own: own-0 has no answer, which its reward verifiable needs"):
+        list(data.read(configs, {"mixture"}))
+
+
+def test_what_a_stage_makes_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    configs = given(demonstrations={"source": "files", "path": "data/preferences"})
+    assert not list(data.read(configs, {"demonstrations"}))
+    assert not Path("data").exists()

@@ -1,0 +1,79 @@
+"""`posttrain evaluate`: any model alone, on one's own test set."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ruamel.yaml import YAML
+
+from tasks import evaluation
+from tasks.common import tables
+from tasks.language.tables.evaluation import Generations
+from tests.conftest import PARAMS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place(made, tmp_path, monkeypatch):
+    """A folder with params.yaml, and a test set of two problems; the model is that of the tests."""
+    small = {"samples": 2, "temperatures": [1.0], "pass_at": [1], "max_new_tokens": 4, "bootstrap": 20}
+    YAML().dump({**PARAMS, "evaluate": {**PARAMS["evaluate"], **small}}, tmp_path / "params.yaml")
+    rows = [{"question": f"Ada has {n} pens. How many?", "answer": f"#### {n}"} for n in range(2)]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_model_alone_is_judged_into_the_same_tables(made, place):
+    """It has no pipeline before it: no SFT, no reward model, no validation problems."""
+    arguments = evaluation.parsed([str(made / "pretrained"), "--data", "test.jsonl", "--out", "out"])
+    found = evaluation.run(arguments)
+    table = tables.read(Generations, place / "out/generations.parquet")
+    assert found["asked"] == 2
+    assert len(table) == 2 * (1 + 2), "a greedy answer and two samples to each problem"
+    assert {"kl", "reward"}.isdisjoint(table.columns)
+    assert json.loads((place / "out/evaluation.json").read_text()) == found
+    assert pd.read_parquet(place / "out/measures.parquet")["problem_id"].nunique() == 2
+    lines = list(evaluation.shown(found))
+    assert any(line.startswith("strict ") and " %" in line for line in lines)
+
+
+def test_the_command_line_changes_the_section(place):
+    arguments = evaluation.parsed(["model", "--data", "x.jsonl", "--samples", "1", "--problems", "7", "--out", "o"])
+    config = evaluation.configured(arguments)
+    assert (config.source, config.path, config.samples, config.pass_at, config.problems) == (
+        "files",
+        "x.jsonl",
+        1,
+        [1],
+        7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "line"),
+    [
+        ("nowhere", None, "nowhere: no folder here, and not from the hub: "),
+        ("bin", None, "params.yaml: pretrained.path: bin holds no config.json"),
+        ("", '{"question": 3}', "bad.jsonl: line 1: field 'question' is "),
+        ("", "", "bad.jsonl: there are no test problems"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_line(made, place, model, rows, line):
+    (place / "bin").mkdir()
+    (place / "bin/pytorch_model.bin").touch()
+    given = ["--data", "test.jsonl"]
+    if rows is not None:
+        (place / "bad.jsonl").write_text(rows)
+        given = ["--data", "bad.jsonl"]
+    command = [sys.executable, "-m", "tasks.evaluation", model or str(made / "pretrained"), *given, "--out", "out"]
+    environment = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "PATH": "", "HOME": str(place)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    shutil.rmtree(place / "mlruns", ignore_errors=True)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"posttrain: {line}")
