@@ -24,13 +24,8 @@ from tasks.language.tables.problems import Problems
 from tests.tasks.tiny import Bigrams
 
 CONFIG = EvaluateConfig(
-    seed=1,
-    source="problems",
-    path="data/raw/test_problems",
-    hub_id="some/problems",
-    hub_config=None,
-    hub_revision="main",
-    hub_split="test",
+    **{"seed": 1, "source": "problems", "path": "data/raw/test_problems", "hub_id": "some/problems"},
+    **{"hub_config": None, "hub_revision": "main", "hub_split": "test"},
     problems=5,
     samples=4,
     temperatures=[0.5, 1.0],
