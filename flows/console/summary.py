@@ -1,9 +1,10 @@
 """What is printed before and after a run: the plan with its reasons, the outcome, and how to go on after a failure."""
 
+import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from flows.engine.state import PlannedStage, StageResult, State
 
+MOST = 0.5  # share of answers that are cut off above which a stage is named
 WORDS: dict[State, str] = {
     "waiting": "waiting",
     "running": "running",
@@ -98,10 +100,30 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
         console.print(
             f"restored from a shared cache, with no run here that made it: {', '.join(elsewhere)}", markup=False
         )
+    for line in cut_off(root, [result.stage for result in results]):
+        console.print(Text(line, STYLES["skipped"]))
     failed = any(result.state in ("failed", "skipped") for result in results)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
     if failed:
         console.print("What succeeded is kept; mend the cause and run it again to go on.")
+
+
+def cut_off(root: Path, stages: Sequence[str]) -> Iterator[str]:
+    """A line for each stage most of whose answers its length limit cut off, by its own metrics.
+
+    A pretrained model has not learned to end an answer, and is no news.
+    """
+    for stage in stages:
+        if stage == "evaluate@pretrained":
+            continue
+        try:
+            metrics = json.loads((root / f"data/metrics/{stage}.json").read_text())
+            share = metrics.get("completions/clipped_ratio", 1 - metrics.get("ended_greedy", {}).get("mean", 1))
+        except (OSError, ValueError, AttributeError):
+            continue
+        if isinstance(share, float) and share > MOST:
+            section = stage.partition("@")[0]
+            yield f"{stage}: {100 * share:.0f} % of its answers were cut off at {section}.max_new_tokens"
 
 
 def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:

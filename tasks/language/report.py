@@ -250,8 +250,9 @@ def _untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[
 
 
 def _cut_off(results: Results) -> Iterator[str]:
-    """One sentence for each policy most of whose greedy answers the length limit cut off."""
-    for name, found in results.judged.items():
+    """One sentence for each policy from the baseline on most of whose greedy answers the length limit cut off."""
+    for name in (results.baseline, *results.later):
+        found = results.judged[name]
         if (ended := found["ended_greedy"].mean) < 1 - CUT_OFF:
             yield f"{name}: the length limit cut off {100 * (1 - ended):.0f} % of its greedy answers (evaluate.max_new_tokens)."
 

@@ -1,5 +1,6 @@
 """How a policy is trained by reward, whatever the algorithm: sampling, judging, evaluating, keeping, resuming."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,7 +98,15 @@ class Trainee:
         watch.best.restore(self.trained.weights)
         tables.write_curves(rows, curves)
         self.trained.save(self.tokenizer, out)
-        return tables.final_metrics(rows)
+        found = tables.final_metrics(rows)
+        if (share := found["completions/clipped_ratio"]) > 0.5:
+            print(
+                f"{100 * share:.0f} % of the answers in the last tenth of the steps were cut off at max_new_tokens = "
+                f"{self.config.max_new_tokens}",
+                file=sys.stderr,
+                flush=True,
+            )
+        return found
 
 
 class Watch:

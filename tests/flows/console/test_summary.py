@@ -1,0 +1,33 @@
+"""The last lines of a run."""
+
+import json
+
+import pytest
+
+from flows.console.summary import cut_off
+
+METRICS = {
+    "grpo": {"completions/clipped_ratio": 0.83},
+    "ppo": {"completions/clipped_ratio": 0.5},
+    "evaluate@sft": {"ended_greedy": {"mean": 0.25}},
+    "evaluate@dpo": {"ended_greedy": {"mean": 0.9}},
+    "evaluate@pretrained": {"ended_greedy": {"mean": 0.0}},
+    "sft": {"eval_loss": 1.0},
+}
+
+
+def test_stages_whose_answers_are_mostly_cut_off_are_named(tmp_path):
+    (tmp_path / "data/metrics").mkdir(parents=True)
+    for name, metrics in METRICS.items():
+        (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(metrics))
+    assert list(cut_off(tmp_path, [*METRICS, "never-ran"])) == [
+        "grpo: 83 % of its answers were cut off at grpo.max_new_tokens",
+        "evaluate@sft: 75 % of its answers were cut off at evaluate.max_new_tokens",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "torn {", '{"ended_greedy": 3}'])
+def test_a_file_of_something_else_is_passed_over(tmp_path, text):
+    (tmp_path / "data/metrics").mkdir(parents=True)
+    (tmp_path / "data/metrics/grpo.json").write_text(text)
+    assert not list(cut_off(tmp_path, ["grpo"]))
