@@ -13,11 +13,14 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedMo
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
-# For a tokenizer that brings no chat template, as base models' do not.
+# For a tokenizer that brings no chat template, as base models' do not. A system prompt and a tool's result stand as text.
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
+    "{% if loop.first %}{{ bos_token or '' }}{% endif %}"
     "{% if message['role'] == 'assistant' %}{{ message['content'] }}{{ eos_token }}"
-    "{% else %}{{ bos_token or '' }}Question: {{ message['content'] }}\nAnswer:\n{% endif %}"
+    "{% elif message['role'] in ('system', 'developer') %}{{ message['content'] }}\n\n"
+    "{% elif message['role'] == 'tool' %}Result: {{ message['content'] }}\nAnswer:\n"
+    "{% else %}Question: {{ message['content'] }}\nAnswer:\n{% endif %}"
     "{% endfor %}"
 )
 

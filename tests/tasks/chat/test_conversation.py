@@ -93,7 +93,7 @@ def test_a_system_prompt_stands_first_in_every_prompt_and_stays_at_a_reset(monke
     assert "A?" not in made.prompts[2]
 
 
-@pytest.mark.parametrize("template", ["plain", "Llama 2"])
+@pytest.mark.parametrize("template", ["Llama 2"])
 def test_a_template_that_shows_a_system_prompt_as_somebody_else_s_words_is_refused(template):
     with pytest.raises(DataError, match=r"^m: its chat template has no place for a system prompt$"):
         talk(template).set_system("Be brief.")

@@ -60,9 +60,9 @@ def conversation(*roles):
             "the chat template refuses the conversation: Conversation roles must alternate user/assistant/user/assistant/...",
         ),
         (
-            "plain",
+            "Llama 2",
             conversation("system", "user", "assistant"),
-            "message 1 (system): the chat template has no such role and renders it as user; expected a conversation without it, or a "
+            "message 1 (system): the chat template has no such role and renders it as assistant; expected a conversation without it, or a "
             "template that knows it",
         ),
     ],

@@ -337,3 +337,23 @@ def test_any_texts(pairs):
     assert trained == [token for _, text in pairs for token in chat.encode_response(CHATML_TOKENIZER, text)]
     start, end = CHATML_TOKENIZER.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
     assert (ids.count(start), ids.count(end)) == (len(turns), len(turns))
+
+
+def test_the_plain_template_tells_the_roles_apart():
+    """A base model's conversations: a system prompt and a tool's result stand as text, and only the answers are trained."""
+    words = chat_tokenizer("plain")
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2 + 3?"},
+        {"role": "assistant", "content": "add(2, 3)"},
+        {"role": "tool", "content": "5"},
+        {"role": "assistant", "content": "It is 5."},
+    ]
+    text = words.apply_chat_template(messages, tokenize=False)
+    end = words.eos_token
+    assert text.removeprefix(words.bos_token or "") == (
+        f"Be brief.\n\nQuestion: 2 + 3?\nAnswer:\nadd(2, 3){end}Result: 5\nAnswer:\nIt is 5.{end}"
+    )
+    ids, mask = encode_conversation(words, messages)
+    trained = words.decode([token for token, learned in zip(ids, mask, strict=True) if learned])
+    assert trained.replace(" ", "") == f"add(2,3){end}Itis5.{end}".replace(" ", "")
