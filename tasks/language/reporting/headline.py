@@ -35,8 +35,12 @@ def edges(results: Results) -> list[str]:
 
 def _unanswered(results: Results) -> Iterator[str]:
     """What changed where no right answers are known: likelihoods, preferences, lengths."""
-    base = results.judged[results.baseline]
-    if "reference_loss" in base:
+    base, first = results.judged[results.baseline], next(iter(results.judged))
+    if "reference_loss" in base and first != results.baseline:
+        before, change = results.judged[first]["reference_loss"], results.changes[first]["reference_loss"]
+        from_to = f"from {first}'s {text('reference_loss', before)} to {text('reference_loss', base['reference_loss'])}"
+        yield f"With {results.baseline}, the loss on the reference responses was {VERBS[-change.side]} {from_to} nats a token."
+    if "reference_loss" in base and (results.later or first == results.baseline):
         yield (
             f"The reference responses cost {results.baseline} {text('reference_loss', base['reference_loss'])} nats a token"
             + _then(results, "reference_loss", "+.2f")

@@ -299,6 +299,7 @@ def test_what_cannot_be_measured_is_left_out_of_the_report(home, tmp_path):
     metrics = report(without_answers(home, tmp_path / "home"), tmp_path / "out")
     page = (tmp_path / "out/report.md").read_text()
     assert "The reference responses cost sft 1.65 nats a token; this was lowered by dpo (-0.50)." in page
+    assert "With sft, the loss on the reference responses was lowered from pretrained's 2.15 to 1.65 nats" in page
     assert "it tells 70.0 % (40.0 to 90.0) of the held-out pairs apart" in page
     assert "compared by the reward model" in page
     for word in ("accuracy against", "strict", "rubric", "McNemar", "best temperature"):
