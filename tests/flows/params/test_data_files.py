@@ -1,0 +1,84 @@
+"""A run reads the user's data files first: a fault in one costs seconds, and nothing of the run has begun."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.params import data_files
+from flows.params.files import ParameterError
+from tests.clone import ROOT, Clone
+from tests.flows.toy_pipeline import call
+
+# A reader that finds a fault in whatever it is asked to read.
+READER = "import json, sys; print('a warning', file=sys.stderr); sys.exit(json.dumps(' '.join(sys.argv[1:])))"
+SOURCE = {  # section -> where its source stands in params.yaml
+    "problems": "source: generated ",
+    "demonstrations": "source: problems ",
+    "preferences": "source: annotator ",
+    "mixture": "source: problems,",
+    "evaluate": "source: problems  ",
+}
+
+
+def test_a_fault_is_one_line_and_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    root = Clone.of_this(tmp_path / "posttrain", {}).root
+    (root / "own").mkdir()
+    (root / "own/train.jsonl").write_text("no JSON\n")
+    before = (root / "params.yaml").read_text()
+    flags = ["--set", "demonstrations.source=files", "--set", "demonstrations.path=own"]
+    code, out, error = call(root, "run", "evaluate@dpo", *flags)
+    assert (code, out) == (2, "")
+    assert error == "posttrain: own/train.jsonl: line 1: expected JSON: Expecting value: line 1 column 1 (char 0)\n"
+    assert (root / "params.yaml").read_text() == before
+    assert not (root / "data/problems").exists()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The params of this repository beside READER."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "tasks/preflight").mkdir(parents=True)
+    (tmp_path / "tasks/__init__.py").touch()
+    (tmp_path / "tasks/preflight/__main__.py").write_text(READER)
+    return tmp_path
+
+
+def choose(root: Path, section: str, source: str) -> None:
+    """Give a section of params.yaml, or the data set of the mixture, another source."""
+    file = root / "params.yaml"
+    before, heading, after = file.read_text().partition(f"\n{section}:\n")
+    assert SOURCE[section] in after.partition("\n\n")[0]
+    changed = SOURCE[section].replace(SOURCE[section].split()[1].strip(","), source)
+    file.write_text(before + heading + after.replace(SOURCE[section], changed, 1))
+
+
+@pytest.mark.parametrize("section", SOURCE)
+def test_files_are_read_if_a_stage_that_reads_them_will_run(root: Path, section: str) -> None:
+    choose(root, section, "file" if section == "mixture" else "files")
+    data_files.check(root, {"report", "dpo"})
+    with pytest.raises(ParameterError, match=f"^--data {section}@one report$"):
+        data_files.check(root, {f"{section}@one", "report"})
+
+
+@pytest.mark.parametrize("section", SOURCE)
+def test_without_files_no_process_is_started(root: Path, section: str) -> None:
+    data_files.check(root, SOURCE)
+    choose(root, section, "hub")
+    data_files.check(root, SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("reader", "told"),
+    [
+        ("raise SystemExit(3)", "reading the data files ended with exit status 3"),
+        ("import os; os.kill(os.getpid(), 9)", "reading the data files ended with exit status -9"),
+        ("raise MemoryError('no more')", "MemoryError: no more"),
+    ],
+)
+def test_a_reader_that_dies_is_one_line(root: Path, reader: str, told: str) -> None:
+    choose(root, "problems", "files")
+    (root / "tasks/preflight/__main__.py").write_text(reader)
+    with pytest.raises(ParameterError) as caught:
+        data_files.check(root, {"problems"})
+    assert str(caught.value) == told
