@@ -57,8 +57,7 @@ def altered(root: Path, stage: str) -> list[str]:
 
     with chdir(root), closing(open_repo(root)) as repo, plain_errors():
         [loaded] = StageGraph(repo).load([stage])
-        states = {path: state for out in loaded.outs for path, state in out.status().items()}
-    return [path for path, state in states.items() if state != "not in cache"]
+        return [path for out in loaded.outs for path in out.workspace_status()]
 
 
 def recorded_params(root: Path, stage: str) -> dict[str, Any]:

@@ -1,0 +1,18 @@
+"""Whether what stages made is still as it was made."""
+
+import shutil
+
+from flows import outs
+from tests.flows.engine.toy import Toy
+
+
+def test_what_was_changed_is_named_and_a_collected_cache_is_no_change(toy: Toy) -> None:
+    toy.stage("a")
+    toy.run()
+    assert outs.altered(toy.root, "a") == []
+    shutil.rmtree(toy.root / ".dvc/cache")
+    assert outs.altered(toy.root, "a") == [], "`dvc gc` takes a copy away, not the out"
+    (toy.root / "data/a").write_text("mine")
+    assert outs.altered(toy.root, "a") == ["data/a"]
+    (toy.root / "data/a").unlink()
+    assert outs.altered(toy.root, "a") == ["data/a"]
