@@ -141,6 +141,7 @@ VALUES: dict[str, Any] = {
     "mixture.datasets.0.name": "sums",
     "mixture.datasets.0.location": "test.jsonl",
     "sft.max_length": 100,
+    "*.max_length": 85,
     "*.validation_share": 0.5,
     "reinforce.variance_parts": 2,
     "report.baseline": "pretrained",
@@ -170,6 +171,8 @@ UNDER: dict[str, dict[str, Any]] = {
     "demonstrations.seed": {"demonstrations.source": "files"},
     "demonstrations.validation_share": {"demonstrations.source": "files"},
     "sft.truncation": {"sft.max_length": 100},
+    "reward_model.truncation": {"reward_model.max_length": 85},
+    "dpo.truncation": {"dpo.max_length": 85},
     "sft.packing": {"sft.max_length": 200},
     "mixture.validation_share": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
     "reward_model.kind": {"reward_model.likelihood": 0.0},
@@ -235,7 +238,12 @@ class Home:
         self.root = root
         self.found = {}  # hashes of outs by stage and what was changed
         rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(40)]
-        for file, part in (("problems/train", rows[:24]), ("problems/test", rows[24:]), ("demonstrations/own", rows)):
+        for file, part in (
+            ("problems/train", rows[:24]),
+            ("problems/test", rows[24:]),
+            ("demonstrations/own", rows),
+            ("test_problems/own", rows[:5]),
+        ):
             path = root / f"data/raw/{file}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join(part) + "\n")
