@@ -7,7 +7,7 @@ token, layer and unit of width at two bytes a number: arXiv:2205.05198, eq. 2 wi
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -74,12 +74,13 @@ def work(section: str, config: Any, rows: int, length: int) -> Work | None:
 
 
 def lines(
-    configs: Mapping[str, Any], stages: Sequence[str], size: Size, rows: Mapping[str, int], length: int
+    configs: Mapping[str, Any], stages: Collection[str], size: Size, examples: Mapping[str, tuple[int, float]]
 ) -> Iterator[str]:
-    """A line for each stage that trains a language model; `rows` has the number of examples by stage, `length` tokens a typical one."""
+    """A line for each stage that trains a language model; `examples` has by stage how many there are, and a typical one's tokens."""
     rate = speed()
     for section in stages:
-        done = work(section, configs[section], rows.get(section, 0), length) if section in configs else None
+        count, length = examples.get(section, (0, 0))
+        done = work(section, configs[section], count, round(length)) if count else None
         if done is None:
             continue
         a_weight, a_frozen_one, activation = BYTES[configs[section].training.precision]
