@@ -86,5 +86,7 @@ def lines(
         a_weight, a_frozen_one, activation = BYTES[configs[section].training.precision]
         weights = size.weights * (a_weight * (1 + done.critics) + a_frozen_one * done.frozen)
         whole = weights + 34 * activation * done.at_once * size.layers * size.width
-        minutes = size.weights * (TRAINED * done.trained + READ * done.read) / rate / 60
-        yield f"{section}: at least {minutes:.1f} min on this device ({models.device()}), about {whole / 1e9:.1f} GB of memory"
+        seconds = size.weights * (TRAINED * done.trained + READ * done.read) / rate
+        took = f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.1f} s"
+        memory = f"{whole / 1e9:.1f} GB" if whole >= 1e9 else f"{whole / 1e6:.0f} MB"
+        yield f"{section}: at least {took} on this device ({models.device()}), about {memory} of memory"

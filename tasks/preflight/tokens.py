@@ -97,7 +97,7 @@ def prompts(
             limits = f"with {section}.max_new_tokens = {most} more than the model's {context} positions"
             if section != "evaluate":
                 raise DataError(f"{what}: the longest has {max(asked)} tokens, {limits}")
-            told.append(f"{what}: {long} of {len(asked)} would be left out: their tokens are {limits}")
+            told.append(f"{long} of {len(asked)} {what} have {limits}, and would be left out")
         if cut := sum(length > most for length in references):
             told.append(
                 f"{section}.max_new_tokens = {most} would cut off {cut} of {len(references)} references "
