@@ -17,7 +17,7 @@ from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
-from tasks.language.data.problem_forms import MARK
+from tasks.language.rewards.answers import strict_answer
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import environment, trained_model
 from tasks.language.training.environment import Environment, judging
@@ -84,7 +84,7 @@ class Trainee:
         rows = self.held_out.rows
         found = self.held_out.sample(range(len(rows)), 1, 0)
         gold = {"eval_accuracy": "rewards/verifiable"} if any(row["answer"] for row in rows) else {}
-        if any(MARK in row["solution"] for row in rows):
+        if any(strict_answer(row["solution"]) is not None for row in rows):
             gold["eval_rubric"] = "rewards/rubric"
         return {"eval_reward": found.rewards.mean().item(), **{name: found.logged[part] for name, part in gold.items()}}
 
