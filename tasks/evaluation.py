@@ -120,7 +120,9 @@ def main() -> None:
     except StageError as error:
         print(f"posttrain: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    print(f"{arguments.model}: {found['asked']} test problems, greedy answers, 95 % intervals")
+    print(
+        f"{arguments.model}: {found['asked']} test problem{'s' if found['asked'] != 1 else ''}, greedy answers, 95 % intervals"
+    )
     print("\n".join(shown(found)))
     print(f"all measures: {metrics}; answers: {arguments.out / 'generations.parquet'}")
 
