@@ -99,7 +99,8 @@ def evaluate(
     given = [f"--data={data.absolute()}"] if data is not None else []
     numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
     given += [f"--{name}={value}" for name, value in numbers.items() if value is not None]
-    named = f"{Path(folder).name}-{data.stem if data else 'problems'}"
+    asked = data.absolute() if data is not None else Path("problems")
+    named = "-".join(part for part in (Path(folder).name, asked.parent.name, asked.stem) if part)
     target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
     return _child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *given)
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformers.utils import logging
+
 from tasks.common import models, tables, tracking
 from tasks.common.errors import DataError, StageError
 from tasks.language import evaluate, pretrained
@@ -68,6 +70,11 @@ def configured(arguments: argparse.Namespace) -> EvaluateConfig:
 def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Judge the model, write the tables to `arguments.out`, and return the measures."""
     config, out = configured(arguments), Path(arguments.out)
+    if config.source == "problems" and not (arguments.problems_folder / "test.parquet").is_file():
+        raise DataError(
+            f"{arguments.problems_folder}: the pipeline's test problems are not there; expected --data with problems of your own, or "
+            "`posttrain run problems` first"
+        )
     given = evaluate.test_problems(config, arguments.problems_folder, arguments.data or Path())
     loaded = load(arguments.model, arguments.revision, arguments.reward_model)
     asked = evaluate.readable(config, loaded, given)
@@ -104,6 +111,7 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
 def main() -> None:
     """Exit code 2 with one line on standard error where the model or the data cannot be used."""
     arguments = parsed(sys.argv[1:])
+    logging.disable_progress_bar()
     metrics = arguments.out / "evaluation.json"
     told = {"model": arguments.model, "data": str(arguments.data or "data/problems"), "revision": arguments.revision}
     try:
@@ -112,7 +120,9 @@ def main() -> None:
     except StageError as error:
         print(f"posttrain: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    print(f"{arguments.model}: {found['asked']} test problems, greedy answers, 95 % intervals")
+    print(
+        f"{arguments.model}: {found['asked']} test problem{'s' if found['asked'] != 1 else ''}, greedy answers, 95 % intervals"
+    )
     print("\n".join(shown(found)))
     print(f"all measures: {metrics}; answers: {arguments.out / 'generations.parquet'}")
 

@@ -54,7 +54,9 @@ def test_the_memory_that_it_names_is_that_of_the_model(preset):
     assert weights == pytest.approx(0.494e9, rel=0.01)
     size = estimates.Size(weights, 24, 896)
     configs = {name: SECTIONS[name].model_validate(preset[name]) for name in ("sft", "dpo", "ppo", "grpo")}
-    told = list(estimates.lines(configs, [*configs], size, {"sft": 5000, "dpo": 2000}, 300))
+    counts = {"sft": 5000, "dpo": 2000, "ppo": 2000, "grpo": 2000}
+    examples = {name: (count, 300) for name, count in counts.items()}
+    told = list(estimates.lines(configs, [*configs], size, examples))
     memory = {line.partition(":")[0]: float(line.rpartition("about ")[2].split()[0]) for line in told}
     assert memory.keys() == configs.keys()
     assert all(8.5 < memory[name] < 24 for name in memory), memory

@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -100,7 +101,8 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
         console.print(
             f"restored from a shared cache, with no run here that made it: {', '.join(elsewhere)}", markup=False
         )
-    for line in cut_off(root, [result.stage for result in results]):
+    names = [result.stage for result in results]
+    for line in (*left_out(root, names), *cut_off(root, names)):
         console.print(Text(line, STYLES["skipped"]))
     failed = any(result.state in ("failed", "skipped") for result in results)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
@@ -124,6 +126,18 @@ def cut_off(root: Path, stages: Sequence[str]) -> Iterator[str]:
         if isinstance(share, float) and share > MOST:
             section = stage.partition("@")[0]
             yield f"{stage}: {100 * share:.0f} % of its answers were cut off at {section}.max_new_tokens"
+
+
+def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:
+    """A line for each stage that learned from less than half of the pairs, since the others are longer than its max_length."""
+    for stage in stages:
+        if stage not in ("reward_model", "dpo"):
+            continue
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            there = json.loads((root / "data/metrics/preferences.json").read_text())["pairs"]["train"]
+            dropped = json.loads((root / f"data/metrics/{stage}.json").read_text())["dropped"]
+            if dropped > MOST * there:
+                yield f"{stage}: {dropped:,} of the {there:,} pairs were left out: they are longer than {stage}.max_length"
 
 
 def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:

@@ -61,6 +61,7 @@ class Runner:
         variables |= {"POSTTRAIN_PROGRESS": str(progress), "PYTHONUNBUFFERED": "1"}
         # Threads that wait for each other actively took 30 times as long where something else needed a core (LOG.md).
         variables.setdefault("OMP_WAIT_POLICY", "passive")
+        variables.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' too: a log is no terminal
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
         commands = [_make_cmd(get_executable(), command) for command in _enforce_cmd_list(stage.cmd)]
         self._run(commands, Path(stage.wdir), variables, log, _Reports(progress, tell).look)

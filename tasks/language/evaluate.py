@@ -251,7 +251,7 @@ def _generations(
         for temperature in temperatures
     )
     places = ((temperature, first) for temperature in temperatures for first in starts)
-    with tracking.part(1, 2):
+    with tracking.part(*((0, 1) if best is None else (1, 2))):  # the other half was the choice of `best`
         for batch in tracking.progress(drawn, len(temperatures) * len(starts)):
             temperature, first = next(places)
             samples = config.samples if temperature else 1

@@ -70,13 +70,19 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     """
     folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
     answers = {name: tables.read(Generations, folder / "generations.parquet") for name, folder in folders.items()}
-    results = compared(config, evaluations, answers, {name: _evaluation(folder) for name, folder in folders.items()})
+    found = {name: _evaluation(folder) for name, folder in folders.items()}
+    results = compared(config, evaluations, answers, found)
     drawn = curves(config, folders, reward_model)
     figures = _figures(results, drawn, reward_model / "calibration.csv")
     asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
     view = {
         "headline": headline.headline(results),
-        "warnings": [*_untrained(results, drawn), *_cut_off(results), *warnings(drawn)],
+        "warnings": [
+            *_left_out(found[config.baseline]),
+            *_untrained(results, drawn),
+            *_cut_off(results),
+            *warnings(drawn),
+        ],
         "answered": results.answered,
         "problems": answers[config.policies[0]]["problem_id"].nunique(),
         "policies": config.policies,
@@ -240,6 +246,15 @@ def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
                 f"of the last tenth of the steps)."
                 + (" The margin grew because the rejected ones fell further." if further else "")
             )
+
+
+def _left_out(found: Mapping[str, Any]) -> Iterator[str]:
+    """One sentence where an evaluation is of a part of the test problems."""
+    if long := found.get("too_long"):
+        yield (
+            f"{long} of the {found['asked'] + long} test problems were left out: the models have no positions for their prompts "
+            "and evaluate.max_new_tokens more."
+        )
 
 
 def _untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from tasks.preflight import data
 from tasks.stage import read_section
 
 SECTIONS = ("problems", "demonstrations", "preferences", "mixture", "responses", "evaluate", "pretrained", "sft")
-TRAINING = ("reward_model", "dpo", "rejection_sft", "reinforce", "ppo", "grpo")
+PAIRWISE = ("reward_model", "dpo")
+POLICIES = ("rejection_sft", "reinforce", "ppo", "grpo")
 
 
 def configs() -> dict[str, Config]:
@@ -26,57 +27,56 @@ def configs() -> dict[str, Config]:
     from importlib import import_module
 
     found = {}
-    for name in (*SECTIONS, *TRAINING):
+    for name in (*SECTIONS, *PAIRWISE, *POLICIES):
         module = import_module(f"tasks.language.configs.{name}")
         kind = getattr(module, "".join(map(str.title, name.split("_"))) + "Config")
         found[name] = read_section(name, kind)
     return found
 
 
-def whole(given: Mapping[str, Any], stages: Sequence[str], colours: bool) -> Iterator[str]:
+def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> Iterator[str]:
     """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
-    from tasks.common import tables
-    from tasks.language.data import prompts
     from tasks.language.sft import encode
-    from tasks.language.tables.problems import Demonstrations, Problems
-    from tasks.preflight import estimates, rewards, tokens
+    from tasks.preflight import estimates, examples, rewards, tokens
 
-    problems = Path("data/problems/validation.parquet")
-    asked = tables.records(tables.read(Problems, problems).head(tokens.LOOKED_AT)) if problems.is_file() else []
-    for section in tokens.POLICIES:
-        if section in stages:
-            yield from rewards.lines(section, given[section], asked)
+    at_work = {name.partition("@")[0] for name in stages}
+    sampled = examples.of_prompts(given) if at_work.intersection(POLICIES) else []
+    for section in POLICIES:
+        if section in at_work:
+            yield from rewards.lines(section, given[section], sampled)
     found = _tokenizer(given["pretrained"])
     if found is None:
         yield "no tokenizer yet: `posttrain run tokenizer` makes it, and then lengths and masks can be checked"
         return
     tokenizer, size, context = found
-    table = Path("data/demonstrations/train.parquet")
-    lengths = [64]
-    rows: dict[str, int] = {}
-    if table.is_file():
-        shown = tables.records(tables.read(Demonstrations, table))
-        limit = given["sft"].max_length or context
-        yield from tokens.demonstrations(tokenizer, shown, limit)
+    work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
+    if "sft" in at_work and (shown := examples.of_demonstrations(given)):
+        lengths, told = tokens.demonstrations(tokenizer, shown, given["sft"], context)
+        work["sft"] = len(shown), statistics.median(lengths)
         example = encode(tokenizer, shown[0]["messages"], shown[0]["text"])
-        lengths = [len(encode(tokenizer, row["messages"], row["text"])[0]) for row in shown[:100]]
-        rows["sft"] = len(shown)
+        yield from told
         yield f"an example, trained tokens {'in green' if colours else 'in brackets'}:"
         yield tokens.spans(tokenizer, *example).coloured(colours)
-    else:
+    elif "sft" in at_work:
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
-    if asked:
-        yield from tokens.prompts(prompts.encode_rows(tokenizer, asked), context, given, stages)
-        yield from tokens.answers(tokenizer, [row["solution"] for row in asked if row["solution"]], given, stages)
-    for section, file in (
-        ("dpo", "preferences/train"),
-        ("reward_model", "preferences/train"),
-        ("rejection_sft", "mixture/prompts"),
+    compared = examples.of_pairs(given) if at_work.intersection(PAIRWISE) else []
+    for section in PAIRWISE:
+        if section in at_work and compared:
+            lengths, line = tokens.pairs(tokenizer, compared, section, given[section], context)
+            work[section] = len(compared), statistics.median(lengths)
+            yield line
+    for what, rows, sections in (
+        ("problems", examples.of_problems, ("responses",)),
+        ("prompts", lambda _: sampled, POLICIES),
+        ("test problems", examples.of_tests, ("evaluate",)),
     ):
-        path = Path(f"data/{file}.parquet")
-        rows[section] = _rows(path) if path.is_file() else 0
+        asking = {name: given[name] for name in sections if name in at_work}
+        if asking and (asked := rows(given)):
+            lengths, told = tokens.prompts(tokenizer, what, asked, asking, context)
+            work |= {name: (len(asked), statistics.median(lengths)) for name in asking}
+            yield from told
     if size is not None:
-        yield from estimates.lines(given, stages, size, rows, round(statistics.median(lengths)))
+        yield from estimates.lines(given, stages, size, work)
 
 
 def _tokenizer(own: Any) -> Any:
@@ -100,13 +100,6 @@ def _tokenizer(own: Any) -> Any:
     layers, width = (getattr(config, name, 0) for name in ("num_hidden_layers", "hidden_size"))
     size = Size(12 * layers * width**2 + config.vocab_size * width, layers, width)
     return tokenizer, size, getattr(config, "max_position_embeddings", None)
-
-
-def _rows(path: Path) -> int:
-    from pyarrow.parquet import ParquetFile
-
-    count: int = ParquetFile(path).metadata.num_rows
-    return count
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ token, layer and unit of width at two bytes a number: arXiv:2205.05198, eq. 2 wi
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -74,16 +74,19 @@ def work(section: str, config: Any, rows: int, length: int) -> Work | None:
 
 
 def lines(
-    configs: Mapping[str, Any], stages: Sequence[str], size: Size, rows: Mapping[str, int], length: int
+    configs: Mapping[str, Any], stages: Collection[str], size: Size, examples: Mapping[str, tuple[int, float]]
 ) -> Iterator[str]:
-    """A line for each stage that trains a language model; `rows` has the number of examples by stage, `length` tokens a typical one."""
+    """A line for each stage that trains a language model; `examples` has by stage how many there are, and a typical one's tokens."""
     rate = speed()
     for section in stages:
-        done = work(section, configs[section], rows.get(section, 0), length) if section in configs else None
+        count, length = examples.get(section, (0, 0))
+        done = work(section, configs[section], count, round(length)) if count else None
         if done is None:
             continue
         a_weight, a_frozen_one, activation = BYTES[configs[section].training.precision]
         weights = size.weights * (a_weight * (1 + done.critics) + a_frozen_one * done.frozen)
         whole = weights + 34 * activation * done.at_once * size.layers * size.width
-        minutes = size.weights * (TRAINED * done.trained + READ * done.read) / rate / 60
-        yield f"{section}: at least {minutes:.1f} min on this device ({models.device()}), about {whole / 1e9:.1f} GB of memory"
+        seconds = size.weights * (TRAINED * done.trained + READ * done.read) / rate
+        took = f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.1f} s"
+        memory = f"{whole / 1e9:.1f} GB" if whole >= 1e9 else f"{whole / 1e6:.0f} MB"
+        yield f"{section}: at least {took} on this device ({models.device()}), about {memory} of memory"

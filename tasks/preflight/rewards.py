@@ -1,9 +1,11 @@
 """Each reward that counts, tried on a reference, an empty, a huge and a hostile answer, with the time that each takes."""
 
+import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,10 @@ HOSTILE = "\\boxed{9**9**9**9}\n\x1b[2J\x00<|end|> #### " + "(" * 2000
 def tried(
     name: str, row: Mapping[str, Any], columns: Mapping[str, Any], config: Any
 ) -> Iterator[tuple[str, float, float]]:
-    """(answer, reward, seconds) for each of the four answers; the reward is nan where it does not apply."""
+    """(answer, reward, seconds) for each of the four answers, a reference where there is one; the reward is nan where it does not apply."""
     answers = {"reference": row["solution"], "empty": "", "huge": "7 " * (HUGE // 2), "hostile": HOSTILE}
+    if not row["solution"]:
+        del answers["reference"]
     with ExitStack() as ending:
         verifier = ending.enter_context(Verifier())
         functions = {}
@@ -38,14 +42,17 @@ def tried(
 
 
 def lines(section: str, config: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """One line for each reward of a section that counts, but for the reward model's, which needs its weights."""
-    import json
+    """One line for each reward of a section that counts, but for the reward model's, which needs its weights.
 
+    The prompt is the first of `rows` that the section's own reward is for.
+    """
+    own = [row for row in rows if row.get("reward", "policy") == "policy"]
+    further = [json.loads(row.get("columns") or "{}") for row in own]
     for name, weight in config.reward.items():
-        if weight and name != "reward_model" and rows:
-            columns = json.loads(rows[0].get("columns") or "{}")
+        if weight and name != "reward_model" and own:
+            columns = dict.fromkeys(chain.from_iterable(further)) | further[0]
             told = [
                 f"{what} {'none' if math.isnan(value) else f'{value:.2f}'} ({1000 * seconds:.0f} ms)"
-                for what, value, seconds in tried(name, rows[0], columns, config)
+                for what, value, seconds in tried(name, own[0], columns, config)
             ]
             yield f"{section}.reward {name}: {', '.join(told)}"

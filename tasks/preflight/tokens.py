@@ -1,18 +1,21 @@
 """What the model would read and learn: the chat template, the mask of trained tokens, and lengths against the model's limits."""
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import pandas as pd
 
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
+from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.data.prompts import encode_rows
 from tasks.language.sft import encode
 
-Configs = Mapping[str, Any]
 TRAINED, PLAIN = "\033[32m", "\033[0m"  # green
 LOOKED_AT = 500  # rows, at most
-POLICIES = ("rejection_sft", "reinforce", "ppo", "grpo")
+FATES = {"right": "cut off at the end", "left": "cut off at the beginning", "drop": "left out"}  # by truncation
 
 
 class Spans(NamedTuple):
@@ -36,10 +39,12 @@ def spans(tokenizer: Tokenizer, tokens: Sequence[int], learned: Sequence[bool]) 
     return Spans([(tokenizer.decode(run, skip_special_tokens=False), trained) for run, trained in parts])
 
 
-def demonstrations(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]], limit: int | None) -> Iterator[str]:
-    """Lines on the mask and the lengths of demonstrations; DataError where a row has nothing to learn or does not end."""
+def demonstrations(
+    tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]], config: Any, context: int | None
+) -> tuple[list[int], list[str]]:
+    """Lengths of demonstrations, and lines on them and their mask; DataError where a row has nothing to learn, does not end or does not fit."""
     ends, lengths = {chat.end_token(tokenizer), tokenizer.eos_token_id}, []
-    for row in rows[:LOOKED_AT]:
+    for row in looked_at(rows, "messages", "text"):
         try:
             tokens, learned = encode(tokenizer, row["messages"], row["text"])
         except DataError as error:
@@ -51,48 +56,78 @@ def demonstrations(tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]], limi
                 f"demonstrations: {row['demonstration_id']}: no end token is trained: the model would not learn to stop"
             )
         lengths.append(len(tokens))
-    yield f"template and mask: the end token is trained in each of {len(lengths)} demonstrations"
-    yield f"demonstrations: {_spread(lengths)} tokens{_above(lengths, limit, 'sft.max_length or the context')}"
+    told = [
+        f"template and mask: the end token is trained in each of {len(lengths)} demonstrations",
+        f"demonstrations: {_spread(lengths)} tokens{_above(lengths, 'sft', config, context)}",
+    ]
+    return _cut(lengths, config), told
 
 
-def answers(tokenizer: Tokenizer, references: Sequence[str], configs: Configs, stages: Sequence[str]) -> Iterator[str]:
-    """For each stage that samples, how many reference responses its max_new_tokens would cut off."""
-    lengths = [len(chat.encode_response(tokenizer, text)) for text in references[:LOOKED_AT]]
-    if not lengths:
-        return
-    yield f"references: {_spread(lengths)} tokens"
-    for section in (*POLICIES, "responses", "evaluate"):
-        if any(name.split("@")[0] == section for name in stages):
-            cut = sum(length > configs[section].max_new_tokens for length in lengths)
-            share = 100 * cut / len(lengths)
-            note = f" ({share:.0f} %)" if cut else ""
-            yield f"{section}.max_new_tokens = {configs[section].max_new_tokens} would cut off {cut} of {len(lengths)} references{note}"
+def pairs(
+    tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], section: str, config: Any, context: int | None
+) -> tuple[list[int], str]:
+    """Lengths of pairs, each the prompt with its longer response, and a line on them; DataError where one does not fit."""
+    found = ComparisonSet(pd.DataFrame(looked_at(rows, "prompt", "chosen", "rejected")), tokenizer)
+    lengths = [
+        len(asked) + max(len(found.answers[side]) for side in pair[:2])
+        for asked, group in zip(found.asked, found.groups, strict=True)
+        for pair in group
+    ]
+    return _cut(
+        lengths, config
+    ), f"{section}: pairs of {_spread(lengths)} tokens{_above(lengths, section, config, context)}"
 
 
 def prompts(
-    encoded: Sequence[Sequence[int]], context: int | None, configs: Configs, stages: Sequence[str]
-) -> Iterator[str]:
-    """Lengths of the prompts; DataError where a stage could not answer the longest of them."""
-    lengths = [len(one) for one in encoded]
-    if not lengths:
-        return
-    yield f"prompts: {_spread(lengths)} tokens"
-    for section in POLICIES:
-        if section in stages and context is not None and max(lengths) + configs[section].max_new_tokens > context:
-            raise DataError(
-                f"mixture: the longest prompt has {max(lengths)} tokens, with {section}.max_new_tokens = "
-                f"{configs[section].max_new_tokens} more than the model's {context} positions"
+    tokenizer: Tokenizer, what: str, rows: Sequence[Mapping[str, Any]], sections: Mapping[str, Any], context: int | None
+) -> tuple[list[int], list[str]]:
+    """Lengths of prompts, and lines on them and their references, for the sections that answer them.
+
+    DataError where a policy could not answer the longest prompt; `evaluate` leaves such problems out.
+    """
+    seen = looked_at(rows, "question", "history")
+    asked = [len(tokens) for tokens in encode_rows(tokenizer, seen)]
+    references = [len(chat.encode_response(tokenizer, row["solution"])) for row in seen if row["solution"]]
+    told = [f"{what}: {_spread(asked)} tokens"]
+    if references:
+        told[0] += f"; their references: {_spread(references)}"
+    for section, config in sections.items():
+        most = config.max_new_tokens
+        if long := sum(context is not None and length + most > context for length in asked):
+            limits = f"with {section}.max_new_tokens = {most} more than the model's {context} positions"
+            if section != "evaluate":
+                raise DataError(f"{what}: the longest has {max(asked)} tokens, {limits}")
+            told.append(f"{long} of {len(asked)} {what} have {limits}, and would be left out")
+        if cut := sum(length > most for length in references):
+            told.append(
+                f"{section}.max_new_tokens = {most} would cut off {cut} of {len(references)} references "
+                f"({100 * cut / len(references):.0f} %)"
             )
+    return asked, told
+
+
+def looked_at(rows: Sequence[Mapping[str, Any]], *texts: str) -> list[Mapping[str, Any]]:
+    """The first rows, and the one with most characters in the columns `texts`: it decides whether all fit."""
+    longest = max(rows, key=lambda row: sum(len(row.get(text) or "") for text in texts))
+    first = [*rows[:LOOKED_AT]]
+    return first if any(row is longest for row in first) else [*first[:-1], longest]
 
 
 def _spread(lengths: Sequence[int]) -> str:
     return f"{min(lengths)} to {max(lengths)}, in the middle {statistics.median(lengths):.0f}"
 
 
-def _above(lengths: Sequence[int], limit: int | None, what: str) -> str:
-    if limit is None:
-        return ""
-    above = sum(length > limit for length in lengths)
-    return (
-        f"; {above} of {len(lengths)} are longer than {what} = {limit}" if above else f"; none is longer than {limit}"
-    )
+def _cut(lengths: Sequence[int], config: Any) -> list[int]:
+    return [min(length, config.max_length or length) for length in lengths]
+
+
+def _above(lengths: Sequence[int], section: str, config: Any, context: int | None) -> str:
+    """What becomes of those above the section's max_length; DataError where there are more tokens than the model has positions."""
+    if context is not None and (longest := max(_cut(lengths, config))) > context:
+        raise DataError(
+            f"{section}: the longest example has {longest} tokens, and the model {context} positions; expected "
+            f"{section}.max_length = {context} or less"
+        )
+    if above := sum(config.max_length is not None and length > config.max_length for length in lengths):
+        return f"; {above} of {len(lengths)} are longer than {section}.max_length = {config.max_length} and would be {FATES[config.truncation]}"
+    return ""

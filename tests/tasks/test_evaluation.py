@@ -62,12 +62,13 @@ def test_the_command_line_changes_the_section(place):
         ("bin", None, "params.yaml: pretrained.path: bin holds no config.json"),
         ("", '{"question": 3}', "bad.jsonl: line 1: field 'question' is "),
         ("", "", "bad.jsonl: there are no test problems"),
+        ("", None, "data/problems: the pipeline's test problems are not there; expected --data"),
     ],
 )
 def test_what_cannot_be_judged_is_one_line(made, place, model, rows, line):
     (place / "bin").mkdir()
     (place / "bin/pytorch_model.bin").touch()
-    given = ["--data", "test.jsonl"]
+    given = ["--data", "test.jsonl"] if "--data" not in line else []
     if rows is not None:
         (place / "bad.jsonl").write_text(rows)
         given = ["--data", "bad.jsonl"]

@@ -13,11 +13,12 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedMo
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
-# For a tokenizer that brings no chat template, as base models' do not. A system prompt and a tool's result stand as text.
+# For a tokenizer that brings no chat template, as base models' do not. A system prompt, a tool's call and its result stand as text.
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
     "{% if loop.first %}{{ bos_token or '' }}{% endif %}"
-    "{% if message['role'] == 'assistant' %}{{ message['content'] }}{{ eos_token }}"
+    "{% if message['role'] == 'assistant' %}{{ message['content'] or '' }}{% for call in message['tool_calls'] or [] %}"
+    "{{ '\n' if message['content'] or not loop.first }}Call: {{ (call['function'] or call) | tojson }}{% endfor %}{{ eos_token }}"
     "{% elif message['role'] in ('system', 'developer') %}{{ message['content'] }}\n\n"
     "{% elif message['role'] == 'tool' %}Result: {{ message['content'] }}\nAnswer:\n"
     "{% else %}Question: {{ message['content'] }}\nAnswer:\n{% endif %}"

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 from jinja2 import TemplateError
 
@@ -57,6 +58,7 @@ def encode_conversation(tokenizer: Tokenizer, messages: Sequence[Message]) -> tu
         if _plain(given[place]):
             answer = chat.encode_response(tokenizer, given[place]["content"])
         else:
+            _check_calls(marked[place], text, place + 1)
             answer = [*_tokens(tokenizer, text), end]
         ids += [*before, *answer]
         mask += [False] * len(before) + [True] * len(answer)
@@ -98,6 +100,16 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, str]]:
 def _plain(message: Message) -> bool:
     """Whether a message is its content and nothing more."""
     return all(key in ("role", "content") or value is None for key, value in message.items())
+
+
+def _check_calls(message: Mapping[str, Any], text: str, number: int) -> None:
+    """DataError where the template leaves out a call, so that an answer without it would be learned."""
+    for call in message.get("tool_calls") or []:
+        name = (call.get("function") or call).get("name") if isinstance(call, Mapping) else None
+        if name and str(name) not in text:
+            raise DataError(
+                f"message {number} (assistant): the chat template leaves out its call of {name}; expected one that knows tool_calls"
+            )
 
 
 @contextmanager

@@ -68,7 +68,13 @@ def _then(results: Results, metric: str, form: str) -> str:
     """The rest of a sentence on the baseline: what later policies did to the metric."""
     if not results.later:
         return "."
-    return f"; this was {_groups(results, metric, lambda policy, change: f'{policy} ({change.estimate.mean:{form}})')}."
+    return f"; this was {_groups(results, metric, lambda policy, change: f'{policy} ({_signed(change.estimate.mean, form)})')}."
+
+
+def _signed(change: float, form: str) -> str:
+    """The change in this form, or by its first digit where no other is left of it."""
+    shown = f"{change:{form}}"
+    return f"{change:+.1g}" if change and float(shown) == 0 else shown
 
 
 def _start(results: Results) -> Iterator[str]:

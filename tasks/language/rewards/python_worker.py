@@ -118,7 +118,7 @@ def answer(
         lacking = [name for name, one in named.items() if one.default is one.empty and name not in given]
         if lacking:
             known = ", ".join(["prompts", "responses", *columns])
-            return {"error": f"{file}: {function.__name__} asks for {lacking[0]}; the prompts have {known}"}
+            return {"error": f"it asks for {lacking[0]}; there are {known}"}
         rest = len(named) < len(parameters)
         asked = {name: [*given[name]] for name in given if name in named or (rest and name != "completions")}
         return checked(function(**asked), len(prompts))

@@ -17,6 +17,7 @@ from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
+from tasks.language.rewards.answers import strict_answer
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import environment, trained_model
 from tasks.language.training.environment import Environment, judging
@@ -27,8 +28,8 @@ Fit = Callable[[int], Iterator[Row]]  # from a step on
 LATEST = "latest/"
 METRICS = {  # besides the algorithm's
     "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
-    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised.",
-    "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1.",
+    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised. There where some of them have an answer.",
+    "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. There where some of them have a worked solution that ends in `#### N`.",
     **environment.METRICS,
 }
 
@@ -78,9 +79,13 @@ class Trainee:
         """Means over one response to each validation problem, the same draw each time.
 
         Accuracy and rubric are the gold standard: a policy that gains reward at their expense has over-optimised the reward.
+        Problems without answers, or without worked solutions that end in `#### N`, have none.
         """
-        found = self.held_out.sample(range(len(self.held_out.rows)), 1, 0)
-        gold = {"eval_accuracy": "rewards/verifiable", "eval_rubric": "rewards/rubric"}
+        rows = self.held_out.rows
+        found = self.held_out.sample(range(len(rows)), 1, 0)
+        gold = {"eval_accuracy": "rewards/verifiable"} if any(row["answer"] for row in rows) else {}
+        if any(strict_answer(row["solution"]) is not None for row in rows):
+            gold["eval_rubric"] = "rewards/rubric"
         return {"eval_reward": found.rewards.mean().item(), **{name: found.logged[part] for name, part in gold.items()}}
 
     def train(self, fit: Fit, state: Mapping[str, Stateful], out: Path, curves: Path) -> Metrics:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.console.summary import cut_off
+from flows.console.summary import cut_off, left_out
 
 METRICS = {
     "grpo": {"completions/clipped_ratio": 0.83},
@@ -24,6 +24,17 @@ def test_stages_whose_answers_are_mostly_cut_off_are_named(tmp_path):
         "grpo: 83 % of its answers were cut off at grpo.max_new_tokens",
         "evaluate@sft: 75 % of its answers were cut off at evaluate.max_new_tokens",
     ]
+
+
+def test_stages_that_leave_most_pairs_out_are_named(tmp_path):
+    (tmp_path / "data/metrics").mkdir(parents=True)
+    metrics = {"preferences": {"pairs": {"train": 1000}}, "dpo": {"dropped": 501}, "reward_model": {"dropped": 500}}
+    for name, numbers in metrics.items():
+        (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(numbers))
+    told = "dpo: 501 of the 1,000 pairs were left out: they are longer than dpo.max_length"
+    assert list(left_out(tmp_path, [*metrics, "sft"])) == [told]
+    (tmp_path / "data/metrics/preferences.json").write_text("[1]")
+    assert not list(left_out(tmp_path, [*metrics, "sft"]))
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "torn {", '{"ended_greedy": 3}'])

@@ -329,9 +329,10 @@ def test_a_policy_that_took_no_step_and_one_that_is_cut_off_are_told(home, tmp_p
     tables.write_curves([], folder / "evaluate/dpo/curve.csv")
     file = folder / "evaluate/sft/evaluation.json"
     numbers = json.loads(file.read_text())
-    numbers["ended_greedy"] = {"mean": 0.2, "low": 0.1, "high": 0.3}
+    numbers |= {"ended_greedy": {"mean": 0.2, "low": 0.1, "high": 0.3}, "asked": 30, "too_long": 12}
     file.write_text(json.dumps(numbers))
     report(folder, tmp_path / "out")
     page = (tmp_path / "out/report.md").read_text()
+    assert "> 12 of the 42 test problems were left out: the models have no positions for" in page
     assert "> dpo: there was nothing to learn from, so that it is the policy that it started from" in page
     assert "> sft: the length limit cut off 80 % of its greedy answers (evaluate.max_new_tokens)." in page

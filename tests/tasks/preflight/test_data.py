@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.common.errors import StageError
-from tasks.preflight import data
+from tasks.preflight import data, examples
 from tests.conftest import PARAMS, SECTIONS
 
 
@@ -85,3 +85,36 @@ def test_what_a_stage_makes_is_not_read(tmp_path, monkeypatch):
     configs = given(demonstrations={"source": "files", "path": "data/preferences"})
     assert not list(data.read(configs, {"demonstrations"}))
     assert not Path("data").exists()
+
+
+def test_a_model_from_scratch_knows_no_system_prompts(tmp_path):
+    turns = [{"role": role, "content": role} for role in ("system", "user", "assistant")]
+    chats = write(tmp_path / "chats.jsonl", [{"messages": turns[1:]}, {"messages": turns}])
+    own = {"demonstrations": {"source": "files", "path": chats}}
+    with pytest.raises(
+        StageError, match=r"chats.jsonl: chats-1: message 1 \(system\): a model from scratch knows user"
+    ):
+        list(data.read(given(**own), {"demonstrations"}))
+    with pytest.raises(StageError, match=r"expected at least 2"):
+        list(data.read(given(**own, pretrained={"init": "directory"}), {"demonstrations"}))
+
+
+def test_examples_are_the_users_own(tmp_path, monkeypatch):
+    """Not what a run on other files has left, and not the pipeline's problems where none is trained on."""
+    monkeypatch.chdir(tmp_path)
+    chats = write(tmp_path / "chats.jsonl", [{"prompt": f"{n}?", "completion": "Yes."} for n in range(10)])
+    pairs = write(tmp_path / "pairs.jsonl", [{"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(10)])
+    asked = write(tmp_path / "asked.jsonl", [{"question": "2?", "answer": "2"}])
+    write(tmp_path / "own.jsonl", [{"prompt": "Why?", "level": 3}])
+    files = {"demonstrations": chats, "preferences": pairs, "evaluate": asked}
+    configs = given(
+        **{section: {"source": "files", "path": path} for section, path in files.items()},
+        mixture={"path": str(tmp_path), "datasets": [mixed("policy")]},
+    )
+    assert len(examples.of_demonstrations(configs)) == 9
+    assert [one["chosen"] for one in examples.of_pairs(configs)] == ["a"] * 8
+    [prompt] = examples.of_prompts(configs)
+    assert (prompt["question"], json.loads(prompt["columns"])) == ("Why?", {"level": 3})
+    assert [one["question"] for one in examples.of_tests(configs)] == ["2?"]
+    sources = (examples.of_demonstrations, examples.of_pairs, examples.of_prompts, examples.of_problems)
+    assert [source(given()) for source in (*sources, examples.of_tests)] == [[]] * 5, "nothing has been made yet"

@@ -32,25 +32,59 @@ def test_the_trained_tokens_are_shown(words):
     assert shown.coloured(True) == "<|user|>2 + 3?<|assistant|>\033[32m5<|end|>\033[0m"
 
 
+SFT, DPO = CONFIGS["sft"], CONFIGS["dpo"]
+LONG = "5 5 5 5 5 5 5 5 5"
+
+
+def limited(config, tokens):
+    return config.model_copy(update={"max_length": tokens})
+
+
 def test_lengths_and_masks_are_told(words):
-    told = list(tokens.demonstrations(words, [row("2?", "5"), row("2?", "5 5 5 5 5 5 5 5 5")], 12))
+    rows = [row("2?", "5"), row("2?", LONG)]
+    lengths, told = tokens.demonstrations(words, rows, limited(SFT, 12), 12)
+    assert lengths == [6, 12], "a longer one is cut off at max_length"
     assert told[0] == "template and mask: the end token is trained in each of 2 demonstrations"
-    assert "; 1 of 2 are longer than sft.max_length or the context = 12" in told[1]
+    assert told[1].endswith("; 1 of 2 are longer than sft.max_length = 12 and would be cut off at the end")
+    assert tokens.demonstrations(words, rows, SFT, None)[1][1].endswith(" tokens")
+
+
+def test_examples_beyond_the_context_are_found_before_training(words):
+    """As the stages do: they cut nothing off that no max_length asks for."""
+    rows = [row("2?", "5")] * 600 + [row("2?", LONG)]
+    for context in (12, 13):
+        with pytest.raises(StageError, match=rf"^sft: the longest example has 14 tokens, and the model {context} pos"):
+            tokens.demonstrations(words, rows, SFT, context)
+    assert tokens.demonstrations(words, rows, SFT, 14)
+    pair = {"prompt_id": "a", "prompt": "2?", "chosen": LONG, "rejected": "5", "strength": "a better"}
+    pairs = [pair | {"chosen_ended": True, "rejected_ended": True}]
+    with pytest.raises(StageError, match=r"^dpo: .* expected dpo.max_length = 13 or less"):
+        tokens.pairs(words, pairs, "dpo", DPO, 13)
+    lengths, told = tokens.pairs(words, pairs, "dpo", limited(DPO, 13), 13)
+    assert (lengths, told.endswith("1 of 1 are longer than dpo.max_length = 13 and would be left out")) == ([13], True)
 
 
 def test_references_that_would_be_cut_off_are_counted(words):
-    told = list(tokens.answers(words, ["5"] * 3 + ["5 " * 100], CONFIGS, ["grpo", "evaluate@sft", "sft"]))
-    cut = [line for line in told if "would cut off" in line]
-    assert cut == [
-        f"grpo.max_new_tokens = {PARAMS['grpo']['max_new_tokens']} would cut off 1 of 4 references (25 %)",
-        f"evaluate.max_new_tokens = {PARAMS['evaluate']['max_new_tokens']} would cut off 1 of 4 references (25 %)",
+    rows = [{"question": "2?", "history": "", "solution": text} for text in ["5"] * 3 + ["5 " * 100]]
+    sections = {name: CONFIGS[name] for name in ("grpo", "evaluate")}
+    _, told = tokens.prompts(words, "prompts", rows, sections, None)
+    assert told[1:] == [
+        f"{name}.max_new_tokens = {PARAMS[name]['max_new_tokens']} would cut off 1 of 4 references (25 %)"
+        for name in sections
     ]
+    assert len(tokens.prompts(words, "prompts", rows[:3], sections, None)[1]) == 1
 
 
-def test_a_prompt_that_leaves_no_room_is_found_before_training():
-    assert list(tokens.prompts([[1] * 10], 74, CONFIGS, ["grpo"])) == ["prompts: 10 to 10, in the middle 10 tokens"]
-    with pytest.raises(StageError, match=r"the longest prompt has 11 tokens, with grpo.max_new_tokens = 64 more than"):
-        list(tokens.prompts([[1] * 11], 74, CONFIGS, ["grpo"]))
+def test_a_prompt_that_leaves_no_room_is_found_before_training(words):
+    rows = [{"question": "2" * length, "solution": ""} for length in (8, 9)]
+    assert tokens.prompts(words, "prompts", rows[:1], {"grpo": CONFIGS["grpo"]}, 74) == (
+        [10],
+        ["prompts: 10 to 10, in the middle 10 tokens"],
+    )
+    with pytest.raises(StageError, match=r"the longest has 11 tokens, with grpo.max_new_tokens = 64 more than the mod"):
+        tokens.prompts(words, "prompts", rows, {"grpo": CONFIGS["grpo"]}, 74)
+    _, told = tokens.prompts(words, "test problems", rows, {"evaluate": CONFIGS["evaluate"]}, 74)
+    assert told[1].startswith("1 of 2 test problems have with evaluate.max_new_tokens = 64 more than")
 
 
 def test_each_reward_is_tried_on_four_answers():
@@ -59,6 +93,11 @@ def test_each_reward_is_tried_on_four_answers():
     assert found == {"reference": 1.0, "empty": 0.0, "huge": 0.0, "hostile": 0.0}
     [line] = rewards.lines("grpo", CONFIGS["grpo"], [problem])
     assert line.startswith("grpo.reward verifiable: reference 1.00 (")
+    other = {**problem, "solution": "", "answer": "", "reward": "format"}
+    [line] = rewards.lines("grpo", CONFIGS["grpo"], [other, problem | {"reward": "policy"}])
+    assert line.startswith("grpo.reward verifiable: reference 1.00 ("), "the prompt is one that the reward is for"
+    [line] = rewards.lines("grpo", CONFIGS["grpo"], [other | {"reward": "policy"}])
+    assert line.startswith("grpo.reward verifiable: empty none ("), "without a reference none is tried"
 
 
 def test_time_and_memory_by_hand():
@@ -69,5 +108,5 @@ def test_time_and_memory_by_hand():
     assert grpo == estimates.Work(answers * 2 * 100, answers * 100, 96 * 100)
     assert estimates.work("evaluate", CONFIGS["evaluate"], 100, 50) is None
     size = estimates.Size(10**9, 10, 100)
-    [line] = estimates.lines(CONFIGS, ["sft"], size, {"sft": 100}, 50)
+    [line] = estimates.lines(CONFIGS, ["sft", "grpo"], size, {"sft": (100, 50)})
     assert line.endswith(f"about {(16 * 10**9 + 68 * 1600 * 10 * 100) / 1e9:.1f} GB of memory")

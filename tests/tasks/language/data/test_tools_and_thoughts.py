@@ -44,6 +44,28 @@ def test_a_tool_call_that_nothing_ends_is_one_line():
         encode_conversation(tokenizer, CALLS)
 
 
+def test_a_template_that_leaves_a_call_out_is_refused():
+    """The empty answer in its place would be learned."""
+    tokenizer = chat_tokenizer("ChatML")
+    with pytest.raises(
+        DataError, match=r"^message 2 \(assistant\): the chat template leaves out its call of times; exp"
+    ):
+        encode_conversation(tokenizer, [CALLS[0], {**CALLS[1], "content": ""}, *CALLS[2:]])
+
+
+def test_the_plain_template_writes_calls_out():
+    tokenizer = chat_tokenizer("plain")
+    calls = [{"function": {"name": "times", "arguments": {"of": [2, 3]}}}, {"name": "stop"}]
+    messages = [CALLS[0], {"role": "assistant", "content": "So:", "tool_calls": calls}, *CALLS[2:]]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    first = '"times", "arguments": {"of": [2, 3]}}'
+    assert f'So:\nCall: {{"name": {first}\nCall: {{"name": "stop"}}</s>Result: 6' in text
+    trained = runs(tokenizer, *encode_conversation(tokenizer, messages))[1]
+    assert all(part in "".join(trained) for part in ("times", "stop", "</s>"))
+    alone = tokenizer.apply_chat_template(CALLS, tokenize=False)
+    assert 'Answer:\nCall: {"name": "times", "arguments": [2, 3]}</s>' in alone
+
+
 THOUGHT = {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nSo it is."}
 
 

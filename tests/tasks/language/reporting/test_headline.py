@@ -4,7 +4,7 @@ import pytest
 
 from tasks.common.estimates import Changes, Estimate
 from tasks.language.reporting.differences import Difference
-from tasks.language.reporting.headline import edges, headline
+from tasks.language.reporting.headline import _signed, edges, headline
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.reporting.strata import Components
 
@@ -113,3 +113,7 @@ def test_nothing_lies_beyond_greedy_answers():
     assert headline(found)[2] == (
         "Sampled at a temperature, none of them has a higher accuracy on validation problems than greedily."
     )
+
+
+def test_a_small_change_is_not_told_as_none():
+    assert [_signed(change, "+.2f") for change in (-0.0034, 0.0, -0.5)] == ["-0.003", "+0.00", "-0.50"]

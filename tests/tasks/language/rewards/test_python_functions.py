@@ -81,7 +81,7 @@ WRONG = {
     "def f(responses): return [1, 2, float('nan')]": "expected a finite number or None, got nan (float) (for the prompt 'three?')",
     "def f(responses): return [float('inf'), 2, 3]": "expected a finite number or None, got inf (float) (for the prompt 'one?')",
     "def f(responses): return [1, 1j, 3]": "expected a finite number or None, got 1j (complex) (for the prompt 'two?')",
-    "def f(responses, levle): return [1, 2, 3]": "rewards/mine.py: f asks for levle; the prompts have prompts, responses, answer, level",
+    "def f(responses, levle): return [1, 2, 3]": "it asks for levle; there are prompts, responses, answer, level",
     "def f(responses, prompts):\n\n return [1 / (one != 'bb') for one in responses]": (
         "rewards/mine.py:3: ZeroDivisionError: division by zero (for the prompt 'two?')"
     ),
