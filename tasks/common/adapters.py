@@ -99,14 +99,25 @@ def merge(model: "Adapted") -> None:
     _all_trained(model)
 
 
-def merge_saved(model: "Adapted", folder: Path) -> None:
-    """Add to a model's weights, in place, the adapter that stands beside them in the folder; it may be another one than `save`'s."""
+def unrounded(dtype: str) -> str:
+    """The type in which a model is to be loaded whose adapter is then merged."""
+    return "float32" if dtype == "bfloat16" else dtype
+
+
+def merge_saved(model: "Adapted", folder: Path, dtype: str) -> None:
+    """Add to a model's weights, in place, the adapter that stands beside them in the folder; it may be another one than `save`'s.
+
+    Load the model as `unrounded(dtype)`: the sums are rounded to `dtype`, as those of a model that was saved merged.
+    """
     from peft import PeftModel
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft reads what transformers has given another name
         PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     _all_trained(model)
+    if dtype == "bfloat16":
+        for p in model.parameters():
+            p.data = p.data.bfloat16()
 
 
 def _all_trained(model: "Adapted") -> None:

@@ -66,16 +66,18 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     if isinstance(source, Path):
         arguments["local_files_only"] = True
         _check_files(source)
+    adapted = isinstance(source, Path) and adapters.has_adapter(source)
+    dtype = arguments.pop("dtype", "float32")
     with _one_line(source):
         model, found = kind.from_pretrained(
             source,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            **{"dtype": "float32", **adapters.NONE, **arguments},
+            **{"dtype": adapters.unrounded(dtype) if adapted else dtype, **adapters.NONE, **arguments},
         )
-        if isinstance(source, Path) and adapters.has_adapter(source):
-            adapters.merge_saved(model, source)
+        if adapted:
+            adapters.merge_saved(model, Path(source), dtype)
     _refuse(source, "lacks weights of the model that config.json describes", {*found["missing_keys"]} - {*new})
     body = (
         f"{model.base_model_prefix}."  # with another head than it was saved with, the old one's weights are left over

@@ -27,11 +27,12 @@ def load_model(path: Path, dtype: str = "float32") -> "PretrainedCausalLM":
     """A causal language model in evaluation mode (dropout off), in fp32 unless `dtype` says otherwise; an adapter is merged."""
     from transformers import AutoModelForCausalLM
 
+    adapted = adapters.has_adapter(path)
     model: PretrainedCausalLM = AutoModelForCausalLM.from_pretrained(
-        path, dtype=dtype, local_files_only=True, **adapters.NONE
+        path, dtype=adapters.unrounded(dtype) if adapted else dtype, local_files_only=True, **adapters.NONE
     )
-    if adapters.has_adapter(path):
-        adapters.merge_saved(model, path)
+    if adapted:
+        adapters.merge_saved(model, path, dtype)
     return placed(model)
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from tasks.language import grpo, ppo, reinforce, rejection_sft
@@ -48,3 +49,8 @@ def judge_that_fails_at(call):
         return calls[-1]
 
     return judged
+
+
+def marked(stages, quick):
+    """The stages as parameters of a test: all but the `quick` ones are marked slow."""
+    return [stage if stage in quick else pytest.param(stage, marks=pytest.mark.slow) for stage in stages]

@@ -27,7 +27,9 @@ class Linear(nn.Linear):
         )
 
     def _of_torch(self, input: Tensor) -> Tensor:
-        return super().forward(input)
+        # torch multiplies rows with gaps between them one by one by a frozen weight, and may copy the weight for each.
+        gaps = not self.weight.requires_grad and input.dim() > 2
+        return super().forward(input.contiguous() if gaps else input)
 
     def _suits(self, input: Tensor) -> bool:
         large = input.numel() * self.out_features >= SMALLEST

@@ -18,6 +18,10 @@ from tasks.common.errors import DataError
 
 WANTED = "expected an attention model, whose key-value cache has a place for each token of a row"
 PROMPTS, ANSWERS, OWNER = [[5, 6, 7], [8]], [[9, 5], [6, 7, 8], [9], [5, 5]], [0, 0, 1, 1]
+WINDOWS = (
+    "sliding_window",
+    "attention_chunk_size",
+)  # in config.json: tokens that a layer sees; the latter is Llama 4's
 NEAR = 0.05  # nats; fp32 differs by a hundredth of it
 
 
@@ -65,15 +69,23 @@ def check_model(name: str, model: PretrainedModel) -> None:
 @torch.no_grad()
 def check_packing(name: str, model: PretrainedModel, room: int | None) -> None:
     """DataError with one line where a document behind another one in a row has other logits than alone."""
-    window = getattr(model.config.get_text_config(), "sliding_window", None)
-    if isinstance(window, int) and room is not None and window < room:
-        raise DataError(
-            f"{name}: the model attends to {window} tokens at most (config.json: sliding_window), which rows of {room} packed "
-            f"tokens would not keep to; expected sft.packing false, or sft.max_length at most {window}"
-        )
+    for key in WINDOWS:
+        window = getattr(model.config.get_text_config(), key, None)
+        if isinstance(window, int) and room is not None and window < room:
+            raise DataError(
+                f"{name}: the model attends to {window} tokens at most (config.json: {key}), which rows of {room} packed "
+                f"tokens would not keep to; expected sft.packing false, or sft.max_length at most {window}"
+            )
     first, second = ([5, 6, 7], [True] * 3), ([8, 9, 5, 6], [True] * 4)
-    both = model(**pack([[first, second]], pad=0).on(model).inputs(), use_cache=False).logits[0, len(first[0]) :]
     alone = model(**pack([[second]], pad=0).on(model).inputs(), use_cache=False).logits[0]
+    try:
+        both = model(**pack([[first, second]], pad=0).on(model).inputs(), use_cache=False).logits[0, len(first[0]) :]
+    except (IndexError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise DataError(
+            f"{name}: model type {model.config.model_type} takes no mask that keeps packed documents apart ({what}); expected "
+            "sft.packing false"
+        ) from None
     if (both.log_softmax(-1) - alone.log_softmax(-1)).abs().max() > NEAR:
         raise DataError(
             f"{name}: model type {model.config.model_type}: a document has other probabilities behind another one in a row than "

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaForSequenceClassification
 
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import make_batch
-from tasks.common import adapters, models
+from tasks.common import adapters, model_files, models
 from tasks.common.errors import ConfigError
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
@@ -73,6 +73,23 @@ def test_merged_is_unmerged_is_what_peft_and_transformers_load(make, tmp_path):
         assert all(p.requires_grad for p in plain.parameters())
         plain.save_pretrained(tmp_path / "again")
         torch.testing.assert_close(logits(models.load_model(tmp_path / "again")), learned, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
+@pytest.mark.parametrize(
+    "load", [models.load_model, lambda path, dtype: model_files.load(AutoModelForCausalLM, path, dtype=dtype)]
+)
+def test_in_bfloat16_the_sum_is_rounded_and_not_its_parts(load, tmp_path):
+    """So that a reference in bfloat16 is the policy that begins as the same model: rounded before, a tenth of the weights would differ."""
+    model, before = adapted()
+    before.save_pretrained(tmp_path)
+    adapters.save(model, tmp_path)
+    adapters.merge(model)
+    found = load(tmp_path, "bfloat16")
+    assert {p.dtype for p in found.parameters()} == {torch.bfloat16}
+    assert found.model.rotary_emb.inv_freq.dtype == torch.float32
+    for name, weight in model.state_dict().items():
+        assert torch.equal(found.state_dict()[name], weight.bfloat16()), name
 
 
 def test_a_merged_weight_by_hand():

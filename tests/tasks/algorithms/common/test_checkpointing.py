@@ -6,6 +6,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from transformers import OPTConfig, OPTForCausalLM
 
 from tasks.algorithms.common import checkpointing
+from tasks.algorithms.language import completions as completions_module
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.completions import states, token_logps
 from tasks.algorithms.language.critic import Critic
@@ -98,6 +99,15 @@ def test_sampling_keeps_its_cache(make):
     )
     assert torch.equal(drawn.tokens, expected.tokens)
     assert torch.equal(drawn.logps, expected.logps)
+
+
+def test_without_gradients_prompts_are_read_once(monkeypatch):
+    """As for a reference's log-probabilities: nothing is kept then, and nothing has to be computed again."""
+    model = llama()
+    checkpointing.enable(model)
+    monkeypatch.setattr(completions_module, "_whole", lambda _: pytest.fail("each answer behind a copy of its prompt"))
+    with torch.no_grad():
+        assert torch.equal(token_logps(model, RESPONSES), token_logps(llama(), RESPONSES))
 
 
 def test_a_model_without_such_layers_is_refused(monkeypatch):

@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tasks.algorithms.common import linear
 from tasks.algorithms.common.linear import Linear, Rectified
@@ -95,6 +96,29 @@ def test_frozen_weights():
     gradients = [torch.autograd.grad(layer.requires_grad_(False)(x).square().sum(), x)[0] for layer in (ours, theirs)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-3)
     assert ours.weight.grad is None
+
+
+class Largest(TorchDispatchMode):
+    """The number of values of the largest tensor that any operation returns."""
+
+    found = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        out = function(*arguments, **(named or {}))
+        self.found = max(self.found, out.numel() if isinstance(out, torch.Tensor) else 0)
+        return out
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_frozen_weight_is_not_copied_for_each_row(bias):
+    """As the head is read at each prompt's last token, where a model has an adapter: torch would make 8 copies of the weight here."""
+    layer = Linear(64, 96, bias=bias).bfloat16().requires_grad_(False)
+    x = torch.randn(8, 5, 64).bfloat16().requires_grad_()
+    with Largest() as largest:
+        out = layer(x[:, -1:])
+        out.sum().backward()
+    assert largest.found <= 64 * 96
+    torch.testing.assert_close(out.squeeze(1), layer(x[:, -1]))
 
 
 def test_a_models_own_layers_become_such_ones_and_keep_names_weights_and_ties(calls):

@@ -124,6 +124,15 @@ def test_only_trained_weights_are_kept():
     assert "model.embed_tokens.weight" not in TrainedWeights(model).state_dict()
 
 
+def test_what_is_counted_in_a_buffer_is_kept_too():
+    model = torch.nn.BatchNorm1d(2)
+    kept = {name: value.clone() for name, value in TrainedWeights(model).state_dict().items()}
+    assert kept.keys() == {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}
+    model(torch.randn(4, 2))
+    TrainedWeights(model).load_state_dict(kept)
+    assert model.num_batches_tracked == 0
+
+
 @pytest.mark.parametrize("make", ARCHITECTURES.values())
 def test_log_probabilities_scores_and_values_are_fp32_and_near(make):
     """Measured: log-probabilities of -8.1 to 0 differ by up to 0.042, a 200th of the largest, as 8 significant bits have it."""

@@ -254,6 +254,7 @@ def test_dpo_ends_at_the_entropy_of_the_choices():
     assert rows[-1]["loss"] == pytest.approx(-0.75 * log(0.75) - 0.25 * log(0.25), abs=0.001)
 
 
+@pytest.mark.slow
 def test_without_a_dissenting_label_ipo_stops_and_dpo_does_not():
     """That is IPO's purpose: if a preference always holds, DPO's optimum is infinitely far from its reference."""
     assert bandit(objective("ipo", beta=0.5), ALWAYS, [B])[0] == pytest.approx(1.0, abs=0.02)

@@ -269,6 +269,7 @@ def forward_kl_optimum(known, earned, beta):
     return beta * known / (beta + low[:, None] - earned)
 
 
+@pytest.mark.slow
 def test_with_k3_in_the_loss_it_ends_at_the_optimum_of_the_forward_kl():
     """The gradient of k3 at samples of pi is that of KL(ref || pi), not of KL(pi || ref): grad = E[(1 - ref / pi) grad log pi].
 

@@ -231,6 +231,7 @@ def test_a_transformer_learns_it_too():
     assert expected_reward(policy, one_token).item() > 0.95 > 0.4 > start
 
 
+@pytest.mark.slow
 def test_it_ends_at_the_closed_form_optimum():
     """The maximum of E[r] - beta KL(pi || ref) is pi = ref exp(r / beta) / Z: within 0.01 for every probability.
 

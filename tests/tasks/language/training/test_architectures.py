@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    BloomConfig,
+    BloomForCausalLM,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
+    MistralConfig,
+    MistralForCausalLM,
+)
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -148,6 +157,31 @@ def test_a_window_of_attention_has_to_hold_a_packed_row():
         "keep to; expected sft.packing false, or sft.max_length at most 16"
     )
     check_packing("here", model, 16)
+
+
+def test_attention_in_chunks_has_to_hold_a_packed_row():
+    """Llama 4's layers see the tokens of their own chunk only; under a mask of our own they would see the whole document."""
+    torch.manual_seed(0)
+    experts = {"num_local_experts": 2, "intermediate_size_mlp": 64, "head_dim": 8}
+    model = Llama4ForCausalLM(Llama4TextConfig(**SIZES, **experts, attention_chunk_size=8)).eval()
+    with pytest.raises(StageError) as stopped:
+        check_packing("here", model, 9)
+    assert str(stopped.value) == (
+        "here: the model attends to 8 tokens at most (config.json: attention_chunk_size), which rows of 9 packed tokens would "
+        "not keep to; expected sft.packing false, or sft.max_length at most 8"
+    )
+    check_packing("here", model, 8)
+
+
+def test_a_model_that_takes_no_such_mask_is_one_line():
+    """Bloom tells positions by its mask, which it expects to be one number a token."""
+    model = BloomForCausalLM(BloomConfig(vocab_size=16, hidden_size=32, n_layer=1, n_head=4)).eval()
+    with pytest.raises(StageError) as stopped:
+        check_packing("here", model, 64)
+    assert str(stopped.value) == (
+        "here: model type bloom takes no mask that keeps packed documents apart (ValueError: too many values to unpack "
+        "(expected 2)); expected sft.packing false"
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
 from tasks.language.training.environment import Environment, Judge, judging
 from tasks.language.training.policy_training import Trainee
-from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, train
+from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, marked, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"}
@@ -72,7 +72,7 @@ def test_the_curve_has_a_finite_row_a_step(trained, stage):
         assert value == pytest.approx(curve[name].iloc[-1], rel=1e-6), "of the last tenth of the steps"
 
 
-@pytest.mark.parametrize("stage", POLICIES)
+@pytest.mark.parametrize("stage", marked(POLICIES, ["grpo"]))
 def test_the_seed_decides(ready, trained, tmp_path, stage):
     for name, seed in (("same", 0), ("other", 1)):
         train(stage, ready, tmp_path / name, seed=seed)
@@ -200,7 +200,7 @@ def without_answers(ready, tmp_path):
     return home
 
 
-@pytest.mark.parametrize("stage", [*POLICIES, "rejection_sft"])
+@pytest.mark.parametrize("stage", marked([*POLICIES, "rejection_sft"], ["grpo"]))
 def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(without_answers, tmp_path, stage):
     """All that is logged is a number; a reward that needs an answer is refused before anything is sampled."""
     metrics = train(stage, without_answers, tmp_path / "out", **FROM_HERE if stage == "rejection_sft" else {})

@@ -16,7 +16,7 @@ from tasks.language.data import chat
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment, judging
 from tests.conftest import PARAMS
-from tests.tasks.policies import train
+from tests.tasks.policies import marked, train
 
 MINE = """
 def length(responses, **columns):
@@ -171,7 +171,7 @@ def test_a_column_that_some_prompts_lack_is_none_there(ready, tmp_path, stage):
         assert (curve["eval_reward"] == 0).all()
 
 
-@pytest.mark.parametrize("stage", ["rejection_sft", "reinforce", "ppo", "grpo"])
+@pytest.mark.parametrize("stage", marked(["rejection_sft", "reinforce", "ppo", "grpo"], ["grpo"]))
 def test_every_policy_can_be_trained_by_one(ready, tmp_path, stage):
     changes = {
         "reward": LENGTH,

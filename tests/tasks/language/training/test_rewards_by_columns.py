@@ -11,7 +11,7 @@ from tasks.language.data import problem_forms
 from tasks.language.data.rows import read_files
 from tasks.language.rewards import rewards
 from tasks.language.tables.problems import Prompts
-from tests.tasks.policies import train
+from tests.tasks.policies import STAGES, marked, train
 
 CONSTRAINTS = {
     "instruction_id_list": ["punctuation:no_comma", "length_constraints:number_words"],
@@ -34,9 +34,7 @@ def home(ready, tmp_path):
     return home
 
 
-@pytest.mark.parametrize(
-    "stage", ["rejection_sft", "grpo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("reinforce", "ppo"))]
-)
+@pytest.mark.parametrize("stage", marked(STAGES, ["rejection_sft"]))
 def test_every_policy_can_be_trained_by_them(home, tmp_path, stage):
     changes = {"reward": "verifiable", **({"minimum_reward": 0.0} if stage == "rejection_sft" else {})}
     metrics = train(stage, home, tmp_path / "one", **changes)

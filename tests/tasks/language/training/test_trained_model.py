@@ -9,6 +9,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP
 from tasks.algorithms.language import completions
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tests.tasks.language.trainings import FULL, TRAININGS
+from tests.tasks.policies import marked
 
 
 def types(path):
@@ -29,7 +30,7 @@ def computed(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("stage", TRAININGS)
+@pytest.mark.parametrize("stage", marked(TRAININGS, ["sft", "ppo"]))
 @pytest.mark.parametrize(
     ("precision", "saved"), [("bf16", torch.float32), ("pure_bf16", torch.bfloat16)], ids=["bf16", "pure_bf16"]
 )
@@ -44,6 +45,7 @@ def test_every_stage_trains_in_bfloat16(ready, preferences, tmp_path, computed, 
     assert pd.read_csv(tmp_path / "curve.csv").notna().all(axis=None)
 
 
+@pytest.mark.slow
 def test_with_masters_dpo_follows_fp32(ready, preferences, tmp_path):
     """Measured: the loss, from 0.693, ends at 0.2980 in fp32 and at 0.2983 in bf16."""
     fp32, bf16 = (
@@ -53,7 +55,7 @@ def test_with_masters_dpo_follows_fp32(ready, preferences, tmp_path):
     assert bf16["loss"] == pytest.approx(fp32["loss"], rel=0.01)
 
 
-@pytest.mark.parametrize("stage", TRAININGS)
+@pytest.mark.parametrize("stage", marked(TRAININGS, ["sft", "ppo"]))
 def test_every_stage_can_recompute_its_layers(ready, preferences, tmp_path, monkeypatch, stage):
     """Its feed-forward layers then run in the backward pass as often as in the forward pass."""
     calls, forward = {True: 0, False: 0}, LlamaMLP.forward
