@@ -133,8 +133,8 @@ ROLES = "expected system, developer, user, assistant, tool"
         ({"conversations": SHAREGPT[:1]}, "expected at least one turn of the assistant"),
         ({"prompt": "Why?", "completion": [ASK]}, "expected at least one turn of the assistant"),
         ({"prompt": " ", "completion": "So."}, "field 'prompt' is empty; expected text or messages"),
-        ({"prompt": 3, "completion": "So."}, "field 'prompt' is int 3; expected a list of messages"),
-        ({"prompt": "Why?", "completion": 3}, "field 'completion' is int 3; expected a list of messages"),
+        ({"prompt": 3, "completion": "So."}, "field 'prompt' is int 3; expected text or messages"),
+        ({"prompt": "Why?", "completion": 3}, "field 'completion' is int 3; expected text or messages"),
         ({"instruction": "", "output": "So."}, "field 'instruction' is empty; expected text"),
         ({"instruction": "Why?", "input": ["a"], "output": "So."}, "field 'input' is list ['a']; expected text"),
         ({"instruction": "Why?", "output": ""}, "field 'output' is empty; expected text"),
@@ -215,8 +215,11 @@ def test_how_much_better(level, strong):
         ({"prompt": "Why?", "chosen": "So."}, f"expected columns {forms.PAIRS}; got prompt, chosen"),
         ({"chosen": "So.", "rejected": "No."}, f"expected columns {forms.PAIRS}; there is no prompt"),
         ({"chosen": [REPLY], "rejected": [OTHER]}, f"expected columns {forms.PAIRS}; there is no prompt"),
-        ({"prompt": "Why?", "chosen": None, "rejected": "No."}, "field 'chosen' is not there; expected a list"),
-        ({"prompt": "Why?", "chosen": "So.", "rejected": 3}, "field 'rejected' is int 3; expected a list"),
+        (
+            {"prompt": "Why?", "chosen": None, "rejected": "No."},
+            "field 'chosen' is not there; expected text or messages",
+        ),
+        ({"prompt": "Why?", "chosen": "So.", "rejected": 3}, "field 'rejected' is int 3; expected text or messages"),
         ({"prompt": "", "chosen": "So.", "rejected": "No."}, "field 'prompt' is empty"),
         (
             {"chosen": [ASK, REPLY], "rejected": [AGAIN, OTHER]},
@@ -249,6 +252,15 @@ def test_how_much_better(level, strong):
             {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": 8, "score_rejected": float("nan")},
             "field 'score_rejected' is float nan; expected a number",
         ),
+        (
+            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": 10**400, "score_rejected": 1},
+            f"field 'score_chosen' is int 1{'0' * 39}; expected a number",
+        ),
+        (
+            {"prompt": None, "chosen": "So.", "reject": "No."},
+            f"expected columns {forms.PAIRS}; got prompt (null), chosen",
+        ),
+        ({"prompt": b"Why?", "chosen": "So.", "rejected": "No."}, "field 'prompt' is bytes b'Why?'; expected text"),
         (
             {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": True, "score_rejected": 1},
             "field 'score_chosen' is bool True; expected a number",
