@@ -14,6 +14,7 @@ from typing import Any
 
 from tasks.common.config import Config
 from tasks.common.errors import StageError
+from tasks.common.tables import Record
 from tasks.preflight import data
 from tasks.stage import read_section
 
@@ -33,31 +34,38 @@ def configs() -> dict[str, Config]:
     return found
 
 
-def whole(given: Mapping[str, Any], stages: Sequence[str], colours: bool) -> Iterator[str]:
-    """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
-    from tasks.common import tables
-    from tasks.language.data import prompts
-    from tasks.language.sft import encode
-    from tasks.language.tables.problems import Demonstrations, Problems
-    from tasks.preflight import estimates, rewards, tokens
+def whole(
+    given: Mapping[str, Any], stages: Sequence[str], kept: Mapping[str, list[Record]], colours: bool
+) -> Iterator[str]:
+    """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first.
 
-    problems = Path("data/problems/validation.parquet")
-    asked = tables.records(tables.read(Problems, problems).head(tokens.LOOKED_AT)) if problems.is_file() else []
-    for section in tokens.POLICIES:
-        if section in stages:
-            yield from rewards.lines(section, given[section], asked)
+    `kept` are the demonstrations and pairs of the files that were just read.
+    """
+    from tasks.language.data import chat, prompts
+    from tasks.language.sft import encode
+    from tasks.language.tables.preferences import Comparisons
+    from tasks.language.tables.problems import Demonstrations
+    from tasks.preflight import asked, estimates, rewards, tokens
+
+    sampled = [section for section in data.POLICIES if section in stages]
+    judged = any(name.startswith("evaluate@") for name in stages)
+    mixed = asked.of_mixture(given["mixture"]) if sampled else []
+    tested = asked.of_test(given["evaluate"]) if judged else []
+    yield from asked.leaks(tested, asked.learned_from(kept, mixed))
+    shown_to = [row for row in mixed if row["reward"] == "policy"]
+    for section in sampled:
+        yield from rewards.lines(section, given[section], shown_to)
     found = _tokenizer(given["pretrained"])
     if found is None:
         yield "no tokenizer yet: `posttrain run tokenizer` makes it, and then lengths and masks can be checked"
         return
     tokenizer, size, context = found
-    table = Path("data/demonstrations/train.parquet")
+    if chat.template(tokenizer) != tokenizer.chat_template:
+        yield f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do not vary with the day"
     lengths = [64]
     rows: dict[str, int] = {}
-    if table.is_file():
-        shown = tables.records(tables.read(Demonstrations, table))
-        limit = given["sft"].max_length or context
-        yield from tokens.demonstrations(tokenizer, shown, limit)
+    if shown := kept.get("demonstrations") or asked.made(Demonstrations, "demonstrations/train"):
+        yield from tokens.demonstrations(tokenizer, shown, given["sft"].max_length, context)
         example = encode(tokenizer, shown[0]["messages"], shown[0]["text"])
         lengths = [len(encode(tokenizer, row["messages"], row["text"])[0]) for row in shown[:100]]
         rows["sft"] = len(shown)
@@ -65,9 +73,12 @@ def whole(given: Mapping[str, Any], stages: Sequence[str], colours: bool) -> Ite
         yield tokens.spans(tokenizer, *example).coloured(colours)
     else:
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
-    if asked:
-        yield from tokens.prompts(prompts.encode_rows(tokenizer, asked), context, given, stages)
-        yield from tokens.answers(tokenizer, [row["solution"] for row in asked if row["solution"]], given, stages)
+    yield from tokens.mixed([*map(len, prompts.encode_rows(tokenizer, mixed))], context, given, stages)
+    yield from tokens.answers(tokenizer, mixed, given, [*sampled, *({"responses"} & {*stages})])
+    yield from tokens.tested([*map(len, prompts.encode_rows(tokenizer, tested))], context, given["evaluate"])
+    yield from tokens.answers(tokenizer, tested, given, ["evaluate"])
+    pairs = kept.get("preferences") or asked.made(Comparisons, "preferences/train")
+    yield from tokens.paired(tokenizer, pairs, context, given, stages)
     for section, file in (
         ("dpo", "preferences/train"),
         ("reward_model", "preferences/train"),
@@ -115,12 +126,13 @@ def main() -> None:
     parser.add_argument("stages", nargs="*")
     parser.add_argument("--data", action="store_true")
     arguments = parser.parse_args()
+    kept: dict[str, list[Record]] = {}
     try:
         given = configs()
-        for line in data.read(given, arguments.stages):
+        for line in data.read(given, arguments.stages, kept):
             print(line, flush=True)
         if not arguments.data:
-            for line in whole(given, arguments.stages, sys.stdout.isatty()):
+            for line in whole(given, arguments.stages, kept, sys.stdout.isatty()):
                 print(line, flush=True)
     except StageError as error:
         print(json.dumps(str(error)) if arguments.data else f"posttrain: {error}", file=sys.stderr)
