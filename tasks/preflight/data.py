@@ -52,7 +52,8 @@ def read(configs: Configs, stages: Collection[str], kept: dict[str, list[Record]
     if any(name.startswith("evaluate@") for name in stages) and own.source == "files" and readable(own.path):
         table = evaluate.test_problems(own, Path(), Path(own.path))
         known = int((table["answer"] != "").sum())
-        yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer"
+        note = "; without an answer to each nothing is counted as right or wrong" if 0 < known < len(table) else ""
+        yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer{note}"
 
 
 def _problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:
@@ -91,9 +92,11 @@ def _check_rewards(configs: Configs, stages: Collection[str], one: Dataset, rows
         for row in rows if section in stages else ():
             columns = json.loads(row["columns"]) if row["columns"] else {}
             if wrong := rewards.fault(row, columns, weights):
-                raise DataError(
-                    f"{section}: {Path(configs['mixture'].path) / one.location}: {row['prompt_id']}: {wrong}"
+                where, name = (
+                    Path(configs["mixture"].path) / one.location,
+                    row["prompt_id"].removeprefix(f"{one.name}/"),
                 )
+                raise DataError(f"{section}: {where}: {name}: {wrong}")
 
 
 def readable(path: str) -> bool:

@@ -65,7 +65,7 @@ def test_each_source_is_counted(tmp_path):
         "evaluate: 2 test problems",
     ]
     assert "left out: 1 of equal texts, 1 repeated, 0 whose prompt is held out" in told[1]
-    assert told[3].endswith(", 1 with an answer")
+    assert told[3].endswith(", 1 with an answer; without an answer to each nothing is counted as right or wrong")
 
 
 def mixed(reward):
@@ -87,3 +87,32 @@ def test_what_a_stage_makes_is_not_read(tmp_path, monkeypatch):
     configs = given(demonstrations={"source": "files", "path": "data/preferences"})
     assert not list(data.read(configs, {"demonstrations"}))
     assert not Path("data").exists()
+
+
+@pytest.mark.parametrize(("known", "there"), [(20, 15), (None, None), (3, 0)])
+def test_a_hub_sets_problems_are_counted_before_they_are_downloaded(monkeypatch, known, there):
+    """Only where a stage passes over some of them: the hub is not asked for nothing."""
+    asked = []
+    monkeypatch.setattr(data, "hub_rows", lambda *what: asked.append(what) or known)
+    own = {"source": "hub", "hub_id": "some/sums", "hub_config": "main", "validation": 5}
+    configs = given(problems=own, responses={"skip": 14}, mixture={"skip": 15})
+    assert list(data.read(configs, {"problems", "sft"})) == []
+    assert not asked
+    if there != 0:
+        told = list(data.read(configs, {"problems", "responses"}))
+        assert told == ([] if there is None else [f"problems: at most {there} train in some/sums"])
+        assert asked == [("some/sums", "main", "main", "train")]
+    if there is not None:
+        line = rf"^params.yaml: mixture.skip: expected less than the {there} training problems that there are, got 15$"
+        with pytest.raises(StageError, match=line):
+            list(data.read(configs, {"problems", "mixture"}))
+
+
+@pytest.mark.parametrize("place", ["problems", "evaluate"])
+def test_files_that_are_too_large_are_left_to_the_stages(problems, tmp_path, monkeypatch, place):
+    own = {"source": "files", "path": write(tmp_path / "asked.jsonl", [{"prompt": "Why?"}])}
+    configs = given(problems=problems, evaluate=own)
+    stages = {"problems": {"problems"}, "evaluate": {"evaluate@sft"}}[place]
+    assert len(list(data.read(configs, stages))) == 1
+    monkeypatch.setattr(data, "LARGE", 10)
+    assert list(data.read(configs, stages)) == []

@@ -33,13 +33,14 @@ def test_the_trained_tokens_are_shown(words):
 
 
 def test_lengths_and_masks_are_told(words):
-    told = list(tokens.demonstrations(words, [row("2?", "5"), row("2?", "5 5 5 5 5 5 5 5 5")], 12))
+    told = list(tokens.demonstrations(words, [row("2?", "5"), row("2?", "5 5 5 5 5 5 5 5 5")], 12, None))
     assert told[0] == "template and mask: the end token is trained in each of 2 demonstrations"
     assert "; 1 of 2 are longer than sft.max_length or the context = 12" in told[1]
 
 
 def test_references_that_would_be_cut_off_are_counted(words):
-    told = list(tokens.answers(words, ["5"] * 3 + ["5 " * 100], CONFIGS, ["grpo", "evaluate@sft", "sft"]))
+    asked = [{"solution": text} for text in ("5", "5", "5", "5 " * 100, "")]
+    told = list(tokens.answers(words, asked, CONFIGS, ["grpo", "evaluate"]))
     cut = [line for line in told if "would cut off" in line]
     assert cut == [
         f"grpo.max_new_tokens = {PARAMS['grpo']['max_new_tokens']} would cut off 1 of 4 references (25 %)",
@@ -48,9 +49,9 @@ def test_references_that_would_be_cut_off_are_counted(words):
 
 
 def test_a_prompt_that_leaves_no_room_is_found_before_training():
-    assert list(tokens.prompts([[1] * 10], 74, CONFIGS, ["grpo"])) == ["prompts: 10 to 10, in the middle 10 tokens"]
+    assert list(tokens.mixed([10], 74, CONFIGS, ["grpo"])) == ["mixture: prompts of 10 to 10, in the middle 10 tokens"]
     with pytest.raises(StageError, match=r"the longest prompt has 11 tokens, with grpo.max_new_tokens = 64 more than"):
-        list(tokens.prompts([[1] * 11], 74, CONFIGS, ["grpo"]))
+        list(tokens.mixed([11], 74, CONFIGS, ["grpo"]))
 
 
 def test_each_reward_is_tried_on_four_answers():

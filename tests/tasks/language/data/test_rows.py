@@ -237,7 +237,10 @@ def test_a_hub_data_set_is_read_at_a_revision_and_its_rows_named(monkeypatch):
 def test_how_many_rows_a_hub_set_has_by_its_card(tmp_path, monkeypatch):
     """A set's card names the rows of each split, so that they can be counted without the files; or it does not."""
     (tmp_path / "train.jsonl").write_bytes(LINE)
-    for card, known in (("dataset_info: {splits: [{name: train, num_examples: 7473}]}", 7473), ("license: mit", None)):
+    for card, known in (
+        ("dataset_info: {splits: [{name: train, num_examples: 7473, num_bytes: 1}]}", 7473),
+        ("license: mit", None),
+    ):
         (tmp_path / "README.md").write_text(f"---\n{card}\n---\n")
         assert hub_rows(str(tmp_path), None, "main", "train") == known
         assert hub_rows(str(tmp_path), None, "main", "no such split") is None
