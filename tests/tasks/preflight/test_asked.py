@@ -135,7 +135,7 @@ def test_test_prompts_that_are_trained_on_are_counted(home, tmp_path):
     stages = ["demonstrations", "preferences", "mixture", "grpo", "evaluate@grpo"]
     [line] = [line for line in told(configs, stages) if line.startswith("leakage")]
     assert line == "leakage: of 6 test prompts there are 3 in demonstrations, 0 in preferences, 2 in mixture"
-    [line] = [line for line in told(given(), SAMPLED + ["evaluate@grpo"]) if line.startswith("leakage")]
+    [line] = [line for line in told(given(), [*SAMPLED, "evaluate@grpo"]) if line.startswith("leakage")]
     assert line == "leakage: of 8 test prompts there are 0 in mixture"
 
 

@@ -209,6 +209,9 @@ def test_how_much_better(level, strong):
     assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": level}).strong is strong
 
 
+PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -239,21 +242,15 @@ def test_how_much_better(level, strong):
             {"prompt": [ASK, REPLY], "chosen": "So.", "rejected": "No."},
             "field 'prompt' ends with a turn of the assistant",
         ),
+        ({**PAIR, "strength": "worse"}, "field 'strength' is 'worse'; expected better or"),
+        ({**PAIR, "strength": 3}, "field 'strength' is int 3"),
+        ({**PAIR, "score_chosen": "8", "score_rejected": 2}, "field 'score_chosen' is '8'; expected a number"),
         (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": "worse"},
-            "field 'strength' is 'worse'; expected better or",
-        ),
-        ({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": 3}, "field 'strength' is int 3"),
-        (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": "8", "score_rejected": 2},
-            "field 'score_chosen' is '8'; expected a number",
-        ),
-        (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": 8, "score_rejected": float("nan")},
+            {**PAIR, "score_chosen": 8, "score_rejected": float("nan")},
             "field 'score_rejected' is float nan; expected a number",
         ),
         (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": 10**400, "score_rejected": 1},
+            {**PAIR, "score_chosen": 10**400, "score_rejected": 1},
             f"field 'score_chosen' is int 1{'0' * 39}; expected a number",
         ),
         (
@@ -261,10 +258,7 @@ def test_how_much_better(level, strong):
             f"expected columns {forms.PAIRS}; got prompt (null), chosen",
         ),
         ({"prompt": b"Why?", "chosen": "So.", "rejected": "No."}, "field 'prompt' is bytes b'Why?'; expected text"),
-        (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": True, "score_rejected": 1},
-            "field 'score_chosen' is bool True; expected a number",
-        ),
+        ({**PAIR, "score_chosen": True, "score_rejected": 1}, "field 'score_chosen' is bool True; expected a number"),
     ],
     ids=str,
 )

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import DataError, StageError
 from tasks.language.data import rows
-from tasks.language.data.rows import Row, hub_rows, parsed, read_file, read_files, read_hub
+from tasks.language.data.rows import (
+    Row,
+    hub_rows,
+    parsed,
+    read_file,
+    read_files,
+    read_hub,
+    read_test_files,
+    read_training_files,
+)
 
 GOOD = {"question": "Why?", "answer": "#### 3"}
 LINE = json.dumps(GOOD).encode()
@@ -171,6 +180,26 @@ def test_a_folders_files_come_by_name_and_others_are_passed_over(tmp_path):
     (tmp_path / ".gitignore").write_text("*")
     assert [row.values["text"] for row in read_files(tmp_path)] == ["a.jsonl", "b.jsonl", "c.json"]
     assert [row.name for row in read_files(tmp_path / "b.jsonl")] == ["b-0"]
+
+
+def test_names_of_files_say_what_is_trained_on_and_what_is_tested(tmp_path):
+    """A file that is named itself is read whatever it is called; a folder without held-out files is tested on whole."""
+    for name in ("train", "test", "validation-1", "dev", "eval", "latest"):
+        KINDS["jsonl"](tmp_path / f"{name}.jsonl", [{"text": name}])
+
+    def texts(read, path=tmp_path):
+        return [row.values["text"] for row in read(path)]
+
+    assert texts(read_training_files) == ["latest", "train"]
+    assert texts(read_test_files) == ["dev", "eval", "test", "validation-1"]
+    assert (
+        texts(read_training_files, tmp_path / "test.jsonl")
+        == texts(read_test_files, tmp_path / "test.jsonl")
+        == ["test"]
+    )
+    for name in ("test", "validation-1", "dev", "eval"):
+        (tmp_path / f"{name}.jsonl").unlink()
+    assert texts(read_test_files) == ["latest", "train"]
 
 
 def test_names_of_rows_differ_within_a_folder(tmp_path):
