@@ -82,7 +82,18 @@ def home(one_thread, tmp_path_factory):
         Path("pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
         given = laid_over(PARAMS, {"preferences": {"source": "files", "path": "pairs.jsonl"}})
         seams.run("preferences", given, Path("given"))
-        shutil.copy("given/data/metrics/preferences.json", "data/metrics/preferences@given.json")
+        asked = [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(30)]
+        for name in ("train", "test"):
+            Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, asked)))
+            asked = [{**row, "question": f"and {row['question']}"} for row in asked]
+        files = {"name": "own", "source": "file", "location": "train.jsonl", "weight": 1.0, "reward": "policy"}
+        hub = {"hub_config": None, "hub_revision": None, "hub_split": None}
+        given["problems"] |= {"source": "files", "path": "."}
+        given["mixture"] |= {"path": ".", "datasets": [{**files, **hub}]}
+        for stage in ("problems", "mixture"):
+            seams.run(stage, given, Path("given"))
+        for stage in ("preferences", "problems", "mixture"):
+            shutil.copy(f"given/data/metrics/{stage}.json", f"data/metrics/{stage}@given.json")
         without_answers()
         yield Path.cwd()
 

@@ -1,6 +1,7 @@
 """The user's own data files, read before a run that would read them: a fault costs seconds then, and not a training.
 
-tasks/preflight reads them with the stages' readers, in a process of its own. A run without such files starts none.
+tasks/preflight reads them with the stages' readers, in a process of its own, and asks a hub how many problems it has. A run
+without such files starts none.
 """
 
 import json
@@ -39,4 +40,6 @@ def _reads_files(root: Path, stages: Collection[str]) -> bool:
     sections = [given.get(name) for name in READERS if name in stages]
     mixed = (given.get("mixture") or {}).get("datasets", []) if "mixture" in stages else []
     sources = [one.get("source") for one in (*sections, *mixed) if isinstance(one, dict)]
-    return bool({"file", "files"} & {*sources}) and (root / "tasks/preflight").is_dir()
+    counted = (given.get("problems") or {}).get("source") == "hub" and {"responses", "mixture"} & {*stages}
+    found = {"file", "files"} & {*sources} or ("problems" in stages and counted)
+    return bool(found) and (root / "tasks/preflight").is_dir()

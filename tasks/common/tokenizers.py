@@ -53,12 +53,22 @@ class Tokenizer(Protocol):
 
     @overload
     def apply_chat_template(
-        self, conversation: Conversation, *, tokenize: Literal[False], add_generation_prompt: bool = ...
+        self,
+        conversation: Conversation,
+        *,
+        tokenize: Literal[False],
+        chat_template: str | None = ...,
+        add_generation_prompt: bool = ...,
     ) -> str: ...
 
     @overload
     def apply_chat_template(
-        self, conversation: Conversation, *, add_generation_prompt: bool, sanitize_control_tokens: bool
+        self,
+        conversation: Conversation,
+        *,
+        add_generation_prompt: bool,
+        sanitize_control_tokens: bool,
+        chat_template: str | None = ...,
     ) -> Mapping[str, list[int]]: ...
 
     def get_chat_template(self) -> str:

@@ -159,7 +159,15 @@ def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
 
 def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, problems: Path, out: Path) -> dict[str, Any]:
     """Answers to the problems `asked`, with every measure that they allow: right answers need a reference to compare with."""
-    answered = bool((asked["answer"] != "").all())
+    unknown = asked["problem_id"][asked["answer"] == ""]
+    answered = unknown.empty
+    if 0 < len(unknown) < len(asked):
+        print(
+            f"evaluate: {len(unknown)} of {len(asked)} test problems have no answer, the first of them {unknown.iloc[0]}: without "
+            "an answer to each nothing is counted as right or wrong",
+            file=sys.stderr,
+            flush=True,
+        )
     validation = validation_problems(config, problems) if answered else None
     with Verifier() as verifier:
         chosen = {} if validation is None else choice(config, loaded, readable(config, loaded, validation), verifier)

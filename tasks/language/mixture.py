@@ -9,27 +9,50 @@ from pathlib import Path
 import pandas as pd
 
 from tasks.common import tables, tracking
-from tasks.common.errors import ConfigError, DataError
+from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.configs.mixture import Dataset, MixtureConfig
 from tasks.language.data import problem_forms
+from tasks.language.data.problem_forms import check_skip
 from tasks.language.data.rows import read_hub, read_training_files
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.stage import Metrics, main
 
+Prompt = tuple[str, str]  # the question, and its history
+ANSWERED = ("verifiable", "rubric")  # the rewards that need a reference answer
 METRICS = {
     "drawn/DATASET": "The number of prompts drawn from the data set.",
     "available/DATASET": "The number of the data set's prompts that could be drawn: without repeats, and without questions of another set, validation or test.",
     "shortfall/DATASET": "How many prompts fewer were drawn than the data set's weight asks for; above 0 the mixture is not as asked for.",
+    "repeated/DATASET": "The number of rows of a file or a hub set that were left out, since they repeat a prompt of their set.",
+    "leaked/DATASET": "The number of prompts of a file or a hub set that were left out, since validation, test or a set before asks them.",
     "validation": "The number of held-out prompts, on which policies are judged while they are trained.",
 }
 
 
 def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
-    """Write prompts.parquet, shuffled, and validation.parquet (schema Prompts both), which share no question.
+    """Write prompts.parquet, shuffled, and validation.parquet (schema Prompts both), which share no prompt."""
+    rows, validation, counts = draw(config, held_out_prompts(problems), problems, raw)
+    for name, part in (("prompts", rows), ("validation", validation)):
+        tables.write(Prompts, frame(part), out / f"{name}.parquet")
+    tracking.log_table(frame(rows).head(20), "prompts.json")
+    return {**{name: count for name, count in counts.items() if count}, "validation": len(validation)}
 
-    A shortfall (METRICS) is a warning on standard error: the mixture is then not as asked for.
+
+def held_out_prompts(problems: Path) -> set[Prompt]:
+    """The validation and test problems, which are never trained on."""
+    held_out = (tables.read(Problems, problems / f"{name}.parquet") for name in ("validation", "test"))
+    return {problem_forms.asked(row) for table in held_out for row in tables.records(table)}
+
+
+def draw(
+    config: MixtureConfig, asked: set[Prompt], problems: Path, raw: Path
+) -> tuple[list[Record], list[Record], dict[str, dict[str, float]]]:
+    """Rows of Prompts to train on, none of which is among `asked` or there twice; held-out ones; and counts (METRICS).
+
+    A shortfall is a warning on standard error: the mixture is then not as asked for.
     """
+    asked = {*asked}
     rng = random.Random(config.seed)
     ends = list(accumulate((dataset.weight for dataset in config.datasets), initial=0.0))
     shares = [
@@ -37,21 +60,21 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     ]  # rounded bounds, so that the parts add up to all prompts
     rows: list[Record] = []
     validation = of_problems(problems) if any(one.source == "problems" for one in config.datasets) else []
-    asked: set[str] = set()  # questions of validation and test are never trained on, and none is twice
-    for held_out in ("validation", "test"):
-        asked |= set(tables.read(Problems, problems / f"{held_out}.parquet")["question"])
-    counts: dict[str, dict[str, float]] = {"drawn": {}, "available": {}, "shortfall": {}}
+    counts: dict[str, dict[str, float]] = {"drawn": {}, "available": {}, "shortfall": {}, "repeated": {}, "leaked": {}}
     for dataset, (start, end) in zip(config.datasets, pairwise(shares), strict=True):
-        found = {row["question"]: row for row in available(config, dataset, problems, raw)}
-        pool = [row for question, row in found.items() if question not in asked]
+        given = available(config, dataset, problems, raw)
+        found = {problem_forms.asked(row): row for row in given}
+        pool = [row for key, row in found.items() if key not in asked]
         if dataset.source != "problems":
+            counts["repeated"][dataset.name] = len(given) - len(found)
+            counts["leaked"][dataset.name] = len(found) - len(pool)
             count = min(math.ceil(config.validation_share * len(pool)), max(len(pool) - 1, 0))
             kept = random.Random(config.seed).sample(pool, count)
             validation += [prompt(dataset, row) for row in kept]
-            asked.update(row["question"] for row in kept)
-            pool = [row for row in pool if row["question"] not in asked]
+            asked.update(map(problem_forms.asked, kept))
+            pool = [row for row in pool if problem_forms.asked(row) not in asked]
         drawn = rng.sample(pool, min(len(pool), end - start))
-        asked.update(row["question"] for row in drawn)
+        asked.update(map(problem_forms.asked, drawn))
         rows += [prompt(dataset, row) for row in drawn]
         counts["drawn"][dataset.name], counts["available"][dataset.name] = len(drawn), len(pool)
         counts["shortfall"][dataset.name] = missing = end - start - len(drawn)
@@ -62,24 +85,30 @@ def run(config: MixtureConfig, problems: Path, raw: Path, out: Path) -> Metrics:
                 flush=True,
             )
     if not rows:
-        raise ConfigError("params.yaml: mixture: the data sets and mixture.skip leave no prompt")
+        raise DataError(
+            f"mixture: no prompt is left of {', '.join(one.name for one in config.datasets)}: validation or test asks each of them"
+        )
     rng.shuffle(rows)
     if {dataset.source for dataset in config.datasets} != {"problems"}:
         rng.shuffle(validation)
-    for name, part in (("prompts", rows), ("validation", validation)):
-        tables.write(Prompts, frame(part), out / f"{name}.parquet")
-    tracking.log_table(frame(rows).head(20), "prompts.json")
-    return {**counts, "validation": len(validation)}
+    return rows, validation, counts
 
 
 def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path) -> list[Record]:
-    """All rows of one data set, in the form of Problems."""
+    """All rows of one data set, in the form of Problems; DataError naming the file where there are none."""
     if dataset.source == "problems":
-        return tables.records(tables.read(Problems, problems / "train.parquet").iloc[config.skip :])
+        train = tables.read(Problems, problems / "train.parquet")
+        check_skip("mixture", config.skip, len(train))
+        return tables.records(train.iloc[config.skip :])
     if dataset.source == "file":
-        return problem_forms.read(read_training_files(raw / dataset.location))
-    revision, split = str(dataset.hub_revision), str(dataset.hub_split)
-    return problem_forms.read(read_hub(dataset.location, dataset.hub_config, revision, split))
+        where, rows = str(raw / dataset.location), read_training_files(raw / dataset.location)
+    else:
+        revision, split = str(dataset.hub_revision), str(dataset.hub_split)
+        where, rows = dataset.location, read_hub(dataset.location, dataset.hub_config, revision, split)
+    needed_by = f"the reward {dataset.reward} of {dataset.name}" if dataset.reward in ANSWERED else ""
+    if not (found := problem_forms.read(rows, needed_by)):
+        raise DataError(f"{where}: there are no prompts; expected rows, of which none is held out by its file's name")
+    return found
 
 
 def of_problems(problems: Path) -> list[Record]:
@@ -90,7 +119,7 @@ def of_problems(problems: Path) -> list[Record]:
 
 def prompt(dataset: Dataset, row: Record) -> Record:
     """A row of a data set as a row of Prompts; DataError where the data set's reward needs an answer that it lacks."""
-    if dataset.reward in ("verifiable", "rubric") and not row["answer"]:
+    if dataset.reward in ANSWERED and not row["answer"]:
         raise DataError(
             f"mixture: {dataset.name}: {row['problem_id']} has no answer, which its reward {dataset.reward} needs; expected a "
             "column answer"

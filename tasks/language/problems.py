@@ -1,7 +1,6 @@
 """Problems with worked solutions: generated, or read from files or a hub, in GSM8K's form (arXiv:2110.14168), MATH's and others."""
 
 import random
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -21,22 +20,25 @@ METRICS = {
     "train": "The number of training problems.",
     "validation": "The number of validation problems, by which temperatures and policies are chosen.",
     "test": "The number of test problems.",
+    "repeated": "The number of rows of files or of a hub that were left out, since they repeat a problem of their split.",
+    "leaked": "The number of training rows of files or of a hub that were left out, since the test split asks them.",
 }
 
 
 def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
     """Write train, validation and test tables (schema Problems) that share no problem, and demonstrations for train."""
+    counts: dict[str, float] = {}
     if config.source == "generated":
         splits = generated(config)
-    elif config.source == "files":
-        splits = split(config, *(problem_forms.read(read_file(one_file(raw, name))) for name in ("train", "test")))
     else:
-        splits = split(config, *(problem_forms.read(from_hub(config, name)) for name in ("train", "test")))
+        of_hub = config.source == "hub"
+        given = (from_hub(config, name) if of_hub else read_file(one_file(raw, name)) for name in ("train", "test"))
+        splits, counts = split(config, *map(problem_forms.read, given))
     for name, part in splits.items():
         tables.write(Problems, pd.DataFrame(problem_forms.without_empty(part)), out / f"{name}.parquet")
     tables.write(Demonstrations, demonstrations(config, splits["train"]), out / "demonstrations.parquet")
     tracking.log_table(pd.DataFrame(splits["train"][:20]), "problems.json")
-    return {name: len(part) for name, part in splits.items()}
+    return {name: len(part) for name, part in splits.items()} | counts
 
 
 def demonstrations(config: ProblemsConfig, train: list[Record]) -> pd.DataFrame:
@@ -97,12 +99,20 @@ def from_hub(config: ProblemsConfig, name: str) -> Iterator[Row]:
     return read_hub(config.hub_id, config.hub_config, config.hub_revision, name)
 
 
-def split(config: ProblemsConfig, train: Iterable[Record], test: Iterable[Record]) -> dict[str, list[Record]]:
-    """Take validation from the training rows at random; drop repeated questions, and those that the test rows ask."""
+def split(
+    config: ProblemsConfig, train: list[Record], test: list[Record]
+) -> tuple[dict[str, list[Record]], dict[str, float]]:
+    """Take validation from the training rows at random; drop repeated prompts, and those that the test rows ask.
+
+    Returns the splits, and how many rows were dropped (METRICS).
+    """
     rng = random.Random(config.seed)
     source = config.hub_id if config.source == "hub" else config.path
-    kept_test = _unique(test, set())
-    pool = _unique(train, {row["question"] for row in kept_test})
+    kept_test = _unique(test, ())
+    unique = _unique(train, ())
+    pool = _unique(unique, map(problem_forms.asked, kept_test))
+    repeated = len(train) - len(unique) + len(test) - len(kept_test)
+    counts: dict[str, float] = {"repeated": repeated, "leaked": len(unique) - len(pool)}
     rng.shuffle(pool)
     if len(pool) <= config.validation:
         raise DataError(
@@ -111,15 +121,16 @@ def split(config: ProblemsConfig, train: Iterable[Record], test: Iterable[Record
     if not kept_test:
         raise DataError(f"{source}: there are no test problems")
     validation, rest = pool[: config.validation], pool[config.validation :]
-    return {"train": rest[: config.train], "validation": validation, "test": kept_test[: config.test]}
+    return {"train": rest[: config.train], "validation": validation, "test": kept_test[: config.test]}, counts
 
 
-def _unique(rows: Iterable[Record], seen: set[str]) -> list[Record]:
-    counts = Counter(seen)
+def _unique(rows: Iterable[Record], held_out: Iterable[tuple[str, str]]) -> list[Record]:
+    """The rows without those that repeat an earlier one, or a prompt that is `held_out`."""
+    seen = {*held_out}
     kept = []
     for row in rows:
-        counts[row["question"]] += 1
-        if counts[row["question"]] == 1:
+        if (key := problem_forms.asked(row)) not in seen:
+            seen.add(key)
             kept.append(row)
     return kept
 

@@ -6,11 +6,10 @@ import pandas as pd
 
 from tasks.algorithms.language import rollouts
 from tasks.common import models, tables
-from tasks.common.errors import ConfigError
 from tasks.common.tables import Record
 from tasks.common.tracking import log_table, progress
 from tasks.language.configs.responses import ResponsesConfig
-from tasks.language.data import chat, prompts
+from tasks.language.data import chat, problem_forms, prompts
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 from tasks.stage import Metrics, main
@@ -26,9 +25,9 @@ METRICS = {
 def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Metrics:
     """Write responses.parquet (schema Responses), K rows a prompt."""
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
-    asked = tables.read(Problems, problems / "train.parquet").iloc[config.skip :].head(config.prompts)
-    if asked.empty:
-        raise ConfigError(f"params.yaml: responses.skip: {config.skip} leaves none of the training problems")
+    train = tables.read(Problems, problems / "train.parquet")
+    problem_forms.check_skip("responses", config.skip, len(train))
+    asked = train.iloc[config.skip :].head(config.prompts)
     encoded = prompts.encode_rows(tokenizer, tables.records(asked))
     chat.check_positions(model, [*map(len, encoded)], "the prompts", config.max_new_tokens, "responses.max_new_tokens")
     batches = rollouts.sample(

@@ -15,11 +15,11 @@ from typing import Any
 from tasks.common.config import Config
 from tasks.common.errors import StageError
 from tasks.preflight import data
+from tasks.preflight.data import POLICIES
 from tasks.stage import read_section
 
 SECTIONS = ("problems", "demonstrations", "preferences", "mixture", "responses", "evaluate", "pretrained", "sft")
 PAIRWISE = ("reward_model", "dpo")
-POLICIES = ("rejection_sft", "reinforce", "ppo", "grpo")
 
 
 def configs() -> dict[str, Config]:
@@ -36,11 +36,14 @@ def configs() -> dict[str, Config]:
 
 def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> Iterator[str]:
     """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
+    from tasks.language.data import chat
     from tasks.language.sft import encode
     from tasks.preflight import estimates, examples, rewards, tokens
 
     at_work = {name.partition("@")[0] for name in stages}
     sampled = examples.of_prompts(given) if at_work.intersection(POLICIES) else []
+    tested = examples.of_tests(given) if "evaluate" in at_work else []
+    yield from examples.leaks(given, sampled, tested)
     for section in POLICIES:
         if section in at_work:
             yield from rewards.lines(section, given[section], sampled)
@@ -49,6 +52,8 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
         yield "no tokenizer yet: `posttrain run tokenizer` makes it, and then lengths and masks can be checked"
         return
     tokenizer, size, context = found
+    if chat.template(tokenizer) != tokenizer.chat_template:
+        yield f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do not vary with the day"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
     if "sft" in at_work and (shown := examples.of_demonstrations(given)):
         lengths, told = tokens.demonstrations(tokenizer, shown, given["sft"], context)
@@ -66,14 +71,14 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
             work[section] = len(compared), statistics.median(lengths)
             yield line
     for what, rows, sections in (
-        ("problems", examples.of_problems, ("responses",)),
-        ("prompts", lambda _: sampled, POLICIES),
-        ("test problems", examples.of_tests, ("evaluate",)),
+        ("problems", examples.of_problems() if "responses" in at_work else [], ("responses",)),
+        ("prompts", sampled, POLICIES),
+        ("test problems", tested, ("evaluate",)),
     ):
         asking = {name: given[name] for name in sections if name in at_work}
-        if asking and (asked := rows(given)):
-            lengths, told = tokens.prompts(tokenizer, what, asked, asking, context)
-            work |= {name: (len(asked), statistics.median(lengths)) for name in asking}
+        if asking and rows:
+            lengths, told = tokens.prompts(tokenizer, what, rows, asking, context)
+            work |= {name: (len(rows), statistics.median(lengths)) for name in asking}
             yield from told
     if size is not None:
         yield from estimates.lines(given, stages, size, work)

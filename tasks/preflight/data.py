@@ -3,17 +3,21 @@
 A fault that a stage would find after others have trained for hours is one line here, in seconds.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.common.errors import ConfigError, DataError
+from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language import demonstrations, evaluate, mixture, problems
+from tasks.language.configs.mixture import Dataset
 from tasks.language.data import forms, given_pairs, problem_forms
-from tasks.language.data.rows import read_file, read_files
+from tasks.language.data.rows import hub_rows, read_file, read_files
+from tasks.language.rewards import rewards
 
 Configs = Mapping[str, Any]  # section -> its Config
+POLICIES = ("rejection_sft", "reinforce", "ppo", "grpo")  # the stages that sample answers to the mixture's prompts
 LARGE = 200 * 2**20  # bytes; larger files are left to the stages
 
 
@@ -22,14 +26,7 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
 
     A stage's own output cannot be read before it is there, nor can a data set of a hub be without downloading it.
     """
-    own = configs["problems"]
-    if "problems" in stages and own.source == "files" and small(Path(own.path)):
-        raw = Path(own.path)
-        parts = [problem_forms.read(read_file(problems.one_file(raw, name))) for name in ("train", "test")]
-        splits = problems.split(own, parts[0], parts[1])
-        yield f"problems: {', '.join(f'{len(rows):,} {name}' for name, rows in splits.items())} from {raw}"
-        for section in ("responses", "mixture"):
-            check_skip(configs, stages, section, len(splits["train"]))
+    yield from _problems(configs, stages)
     own = configs["demonstrations"]
     if "demonstrations" in stages and own.source == "files" and readable(own.path):
         rows = demonstrations.read(own, Path(own.path))
@@ -47,23 +44,38 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     own = configs["mixture"]
     for one in own.datasets if "mixture" in stages else ():
         if one.source == "file" and readable(str(Path(own.path) / one.location)):
-            asked = [mixture.prompt(one, row) for row in mixture.available(own, one, Path(), Path(own.path))]
-            yield f"mixture: {len(asked):,} prompts in {one.name}"
+            rows = [mixture.prompt(one, row) for row in mixture.available(own, one, Path(), Path(own.path))]
+            _check_rewards(configs, stages, one, rows)
+            yield f"mixture: {len(rows):,} prompts in {one.name}"
     own = configs["evaluate"]
     if any(name.startswith("evaluate@") for name in stages) and own.source == "files" and readable(own.path):
         table = evaluate.test_problems(own, Path(), Path(own.path))
         known = int((table["answer"] != "").sum())
-        yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer"
+        note = "; without an answer to each nothing is counted as right or wrong" if 0 < known < len(table) else ""
+        yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer{note}"
 
 
-def check_skip(configs: Configs, stages: Collection[str], section: str, there: int) -> None:
-    """ConfigError where more training problems are passed over than there are."""
-    own = configs[section]
-    mixed = getattr(own, "datasets", None)
-    if section in stages and own.skip >= there and (mixed is None or any(one.source == "problems" for one in mixed)):
-        raise ConfigError(
-            f"params.yaml: {section}.skip: expected less than the {there:,} training problems that there are, got {own.skip}"
-        )
+def _problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+    """What is known of the training problems before they are there: by the user's files, or by the card of a hub set."""
+    own = configs["problems"]
+    if "problems" not in stages or own.source == "generated":
+        return
+    if own.source == "hub":
+        there = hub_rows(own.hub_id, own.hub_config, own.hub_revision, "train") if _skips(configs, stages) else None
+        if there is None:
+            return
+        there = max(0, min(own.train, there - own.validation))
+        yield f"problems: at most {there:,} train in {own.hub_id}"
+    elif small(Path(own.path)):
+        raw = Path(own.path)
+        parts = [problem_forms.read(read_file(problems.one_file(raw, name))) for name in ("train", "test")]
+        splits, _ = problems.split(own, parts[0], parts[1])
+        there = len(splits["train"])
+        yield f"problems: {', '.join(f'{len(rows):,} {name}' for name, rows in splits.items())} from {raw}"
+    else:
+        return
+    for section in _skips(configs, stages):
+        problem_forms.check_skip(section, configs[section].skip, there)
 
 
 def check_roles(rows: Sequence[Record], source: str) -> None:
@@ -77,8 +89,28 @@ def check_roles(rows: Sequence[Record], source: str) -> None:
                 )
 
 
+def _skips(configs: Configs, stages: Collection[str]) -> list[str]:
+    """The sections that pass over training problems in this run."""
+    mixed = any(one.source == "problems" for one in configs["mixture"].datasets)
+    return [name for name in ("responses", "mixture") if name in stages and (mixed or name == "responses")]
+
+
+def _check_rewards(configs: Configs, stages: Collection[str], one: Dataset, rows: list[Record]) -> None:
+    """DataError for the first prompt that lacks what a reward reads that counts for it."""
+    for section in POLICIES:
+        weights = configs[section].reward if one.reward == "policy" else {one.reward: 1.0}
+        for row in rows if section in stages else ():
+            columns = json.loads(row["columns"]) if row["columns"] else {}
+            if wrong := rewards.fault(row, columns, weights):
+                where, name = (
+                    Path(configs["mixture"].path) / one.location,
+                    row["prompt_id"].removeprefix(f"{one.name}/"),
+                )
+                raise DataError(f"{section}: {where}: {name}: {wrong}")
+
+
 def readable(path: str) -> bool:
-    """Whether it is the user's own, and there: what a stage makes lies in data/ beside data/raw."""
+    """Whether it is the user's own, and not too large: what a stage makes lies in data/ beside data/raw."""
     made = path.startswith("data/") and not path.startswith("data/raw/")
     return not made and small(Path(path))
 

@@ -3,7 +3,7 @@
 A file is read anew, since a table that lies there may have been made from another one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +37,23 @@ def of_pairs(configs: Configs) -> list[Record]:
 
 
 def of_prompts(configs: Configs) -> list[Record]:
-    """Rows of Prompts that policies are trained on by reward; validation problems stand for those of training."""
-    own, found = configs["mixture"], []
-    if any(one.source == "hub" for one in own.datasets):
-        return _made(Prompts, Path("data/mixture/prompts.parquet"))
-    for one in own.datasets:
-        file = Path(own.path) / one.location
-        if one.source == "file" and file.exists() and small(file):
-            found += [mixture.prompt(one, row) for row in mixture.available(own, one, Path(), Path(own.path))]
-        elif one.source == "problems":
-            found += mixture.of_problems(PROBLEMS) if (PROBLEMS / "validation.parquet").is_file() else []
-    return found
+    """Rows of Prompts that the mixture would draw, held-out ones too; without problems yet, those of its other data sets."""
+    own = configs["mixture"]
+    files = [str(Path(own.path) / one.location) for one in own.datasets if one.source == "file"]
+    if any(one.source == "hub" for one in own.datasets) or not all(map(readable, files)):
+        return [
+            row for name in ("prompts", "validation") for row in _made(Prompts, Path(f"data/mixture/{name}.parquet"))
+        ]
+    known = (PROBLEMS / "train.parquet").is_file()
+    there = [one for one in own.datasets if known or one.source == "file"]
+    if not there:
+        return []
+    asked = mixture.held_out_prompts(PROBLEMS) if known else set()
+    rows, validation, _ = mixture.draw(own.model_copy(update={"datasets": there}), asked, PROBLEMS, Path(own.path))
+    return [*rows, *validation]
 
 
-def of_problems(configs: Configs) -> list[Record]:
+def of_problems() -> list[Record]:
     """Validation problems of the stage `problems`."""
     return _made(Problems, PROBLEMS / "validation.parquet")
 
@@ -62,6 +65,21 @@ def of_tests(configs: Configs) -> list[Record]:
     if there is None or not there.exists() or not small(there):
         return []
     return tables.records(evaluate.test_problems(own, PROBLEMS, Path(own.path)))
+
+
+def leaks(configs: Configs, prompts: Sequence[Record], tests: Sequence[Record]) -> Iterator[str]:
+    """A line that says how many of the test prompts are trained on, by where; none where nothing is known of either."""
+    asked = {row["question"].strip() for row in tests}
+    learned = {
+        "demonstrations": {
+            question for row in of_demonstrations(configs) for question in demonstrations.questions(row)
+        },
+        "preferences": {row["prompt"].strip() for row in of_pairs(configs)},
+        "mixture": {row["question"].strip() for row in prompts},
+    }
+    counts = [f"{len(asked & questions):,} in {name}" for name, questions in learned.items() if questions]
+    if asked and counts:
+        yield f"leakage: of {len(asked):,} test prompts there are {', '.join(counts)}"
 
 
 def _made(schema: type[Table], file: Path) -> list[Record]:

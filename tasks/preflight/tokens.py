@@ -83,7 +83,7 @@ def prompts(
 ) -> tuple[list[int], list[str]]:
     """Lengths of prompts, and lines on them and their references, for the sections that answer them.
 
-    DataError where a policy could not answer the longest prompt; `evaluate` leaves such problems out.
+    DataError where a policy could not answer the longest prompt; `evaluate` leaves such problems out, unless all are.
     """
     seen = looked_at(rows, "question", "history")
     asked = [len(tokens) for tokens in encode_rows(tokenizer, seen)]
@@ -97,6 +97,8 @@ def prompts(
             limits = f"with {section}.max_new_tokens = {most} more than the model's {context} positions"
             if section != "evaluate":
                 raise DataError(f"{what}: the longest has {max(asked)} tokens, {limits}")
+            if long == len(asked):
+                raise DataError(f"{what}: the shortest has {min(asked)} tokens, {limits}")
             told.append(f"{long} of {len(asked)} {what} have {limits}, and would be left out")
         if cut := sum(length > most for length in references):
             told.append(

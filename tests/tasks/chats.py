@@ -51,6 +51,18 @@ ALTERNATES = (
     "{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
     "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
 )
+# Llama 3.2 tells the model the day, in a system prompt of its own or before the conversation's.
+LLAMA3_2 = (
+    "{{- bos_token }}\n{%- if not date_string is defined %}\n    {%- if strftime_now is defined %}\n"
+    '        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n        {%- set date_string = "26 Jul 2024" %}\n'
+    "    {%- endif %}\n{%- endif %}\n{%- if messages[0]['role'] == 'system' %}\n"
+    "    {%- set system_message = messages[0]['content']|trim %}\n    {%- set messages = messages[1:] %}\n{%- else %}\n"
+    '    {%- set system_message = "" %}\n{%- endif %}\n'
+    "{{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: ' + date_string + '\n\n'"
+    " + system_message + '<|eot_id|>' }}\n{%- for message in messages %}\n"
+    "    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}\n"
+    "{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}\n{%- endif %}\n"
+)
 GEMMA2 = (
     "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
     "{% for message in messages %}"
@@ -87,6 +99,7 @@ CHATS = {
 CONVERSATIONS = {
     "Qwen 2.5": (QWEN2_5, "<|endoftext|>", "<|im_end|>", ["<|im_start|>", "<tool_call>", "</tool_call>"]),
     "Llama 3 Instruct": (LLAMA3_INSTRUCT, "<|end_of_text|>", "<|eot_id|>", CHATS["Llama 3"][3]),
+    "Llama 3.2": (LLAMA3_2, "<|end_of_text|>", "<|eot_id|>", CHATS["Llama 3"][3]),
     "Gemma 2": (GEMMA2, "<eos>", "<end_of_turn>", ["<bos>", "<start_of_turn>"]),
     "Mistral": (MISTRAL, "</s>", "</s>", ["<bos>", "[INST]", "[/INST]"]),
     "Qwen 3": (QWEN3, "<|endoftext|>", "<|im_end|>", ["<|im_start|>", "<think>", "</think>"]),

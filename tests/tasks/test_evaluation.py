@@ -43,6 +43,17 @@ def test_a_model_alone_is_judged_into_the_same_tables(made, place):
     assert any(line.startswith("strict ") and " %" in line for line in lines)
 
 
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_some_answers_that_are_missing_are_told(made, place, capsys, known):
+    """Without any answer there is nothing to miss; where one of two is unknown, a share of right ones would mislead."""
+    rows = [{"question": f"{n} pens?", **({"answer": n} if n < known else {})} for n in range(2)]
+    (place / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = evaluation.run(evaluation.parsed([str(made / "pretrained"), "--data", "test.jsonl", "--out", "out"]))
+    said = "evaluate: 1 of 2 test problems have no answer, the first of them test-1: without an answer to each"
+    assert (said in capsys.readouterr().err) == (known == 1)
+    assert any(name.startswith("lenient") for name in found) == (known == 2)
+
+
 def test_the_command_line_changes_the_section(place):
     arguments = evaluation.parsed(["model", "--data", "x.jsonl", "--samples", "1", "--problems", "7", "--out", "o"])
     config = evaluation.configured(arguments)

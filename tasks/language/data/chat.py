@@ -7,6 +7,7 @@ tokenizer's `eos_token` often ends documents only.
 """
 
 from collections.abc import Sequence
+from datetime import date
 from functools import lru_cache
 
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
@@ -26,12 +27,30 @@ PLAIN_TEMPLATE = (
 )
 
 
+# Llama 3's own date where it cannot know today's. Templates that ask for today's get this one, since an out may not vary with the day.
+TODAY = date(2024, 7, 26)
+DATED = "strftime_now"  # the function by which a template asks
+DIRECTIVES = ("%-d", "%-m", *(f"%{letter}" for letter in "aAbBdeHIjmMpSyY"))
+
+
+def template(tokenizer: Tokenizer) -> str | None:
+    """The chat template; one that writes today's date gets a macro of that name, which writes TODAY.
+
+    The tokenizer keeps its own, so that a model that was trained here knows the day where it is used.
+    """
+    own = tokenizer.chat_template
+    if own is None or DATED not in own:
+        return own
+    written = "".join(f" | replace('{one}', '{TODAY.strftime(one)}')" for one in DIRECTIVES)
+    return f"{{% macro {DATED}(format) %}}{{{{ format{written} }}}}{{% endmacro %}}\n{own}"
+
+
 def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
     """Token ids of the chat template's opening: the user's question, up to where the response begins."""
     conversation = [{"role": "user", "content": question}]
-    return tokenizer.apply_chat_template(conversation, add_generation_prompt=True, sanitize_control_tokens=True)[
-        "input_ids"
-    ]
+    return tokenizer.apply_chat_template(
+        conversation, chat_template=template(tokenizer), add_generation_prompt=True, sanitize_control_tokens=True
+    )["input_ids"]
 
 
 def encode_response(tokenizer: Tokenizer, response: str, ended: bool = True) -> list[int]:
@@ -63,7 +82,7 @@ def end_token(tokenizer: Tokenizer) -> int:
     `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. If the template puts none there, it is the
     tokenizer's `eos_token`.
     """
-    return _end_token(tokenizer, tokenizer.chat_template, tokenizer.eos_token_id)
+    return _end_token(tokenizer, template(tokenizer), tokenizer.eos_token_id)
 
 
 def positions(model: PretrainedModel) -> int | None:
@@ -97,7 +116,8 @@ def _end_token(tokenizer: Tokenizer, template: str | None, end: int) -> int:
     if template is None:
         return end
     conversation = [{"role": "user", "content": "A question."}, {"role": "assistant", "content": answer}]
-    _, found, behind = tokenizer.apply_chat_template(conversation, tokenize=False).rpartition(answer)
+    whole = tokenizer.apply_chat_template(conversation, chat_template=template, tokenize=False)
+    _, found, behind = whole.rpartition(answer)
     tokens = tokenizer.encode(behind, add_special_tokens=False) if found else []
     return next((token for token in tokens if token in _special(tokenizer)), end)
 

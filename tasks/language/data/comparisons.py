@@ -104,10 +104,14 @@ class ComparisonSet:
             pairs.append((known[row[0]], known[row[1]], strong))
         self.groups.append(pairs)
 
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each distinct response with its prompt."""
+        return [len(self.asked[owner]) + len(answer) for owner, answer in zip(self.owner, self.answers, strict=True)]
+
     def check_positions(self, model: PretrainedModel, limited_by: str = "") -> None:
         """DataError with one line where a prompt with one of its responses is longer than the model can read."""
-        lengths = [len(self.asked[owner]) + len(answer) for owner, answer in zip(self.owner, self.answers, strict=True)]
-        chat.check_positions(model, lengths, "the prompts with their responses", limited_by=limited_by)
+        chat.check_positions(model, self.lengths, "the prompts with their responses", limited_by=limited_by)
 
     def say_cuts(self, stage: str, limit: Limit) -> None:
         """One line on standard error where pairs were above the limit."""

@@ -92,8 +92,10 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, str]]:
             raise DataError(f"message {number}: its role is {role!r}; expected {', '.join(ROLES[:-1])} or {ROLES[-1]}")
         if not isinstance(content, str) and (content is not None or _plain(message)):
             raise DataError(f"message {number} ({role}): its content is a {type(content).__name__}; expected text")
-        if any("\ud800" <= char <= "\udfff" for char in content or ""):
-            raise DataError(f"message {number} ({role}): its content has half a character (a surrogate)")
+        try:
+            (content or "").encode()
+        except UnicodeEncodeError:
+            raise DataError(f"message {number} ({role}): its content has half a character (a surrogate)") from None
     return [{**message} for message in messages]
 
 
@@ -126,8 +128,9 @@ def _one_line() -> Iterator[None]:
 def _marked(tokenizer: Tokenizer, messages: list[dict[str, str]]) -> list[dict[str, str]]:
     """The messages with their control tokens marked as text, as `sanitize_control_tokens` of `apply_chat_template` does."""
     with _one_line():
-        template = tokenizer.get_chat_template()
-        [marked], *_ = tokenizer._mark_chat_inputs(template, [messages], None, None, {}, True, False)
+        [marked], *_ = tokenizer._mark_chat_inputs(
+            tokenizer.get_chat_template(), [messages], None, None, {}, True, False
+        )
     found: list[dict[str, str]] = marked
     return found
 
@@ -135,7 +138,10 @@ def _marked(tokenizer: Tokenizer, messages: list[dict[str, str]]) -> list[dict[s
 def _rendered(tokenizer: Tokenizer, marked: Sequence[Message], opens: bool) -> str:
     """The template's text, whose tokens are `_tokens`; with `opens` up to where the assistant's answer begins."""
     with _one_line():
-        return tokenizer.apply_chat_template(marked, tokenize=False, add_generation_prompt=opens)
+        template = chat.template(tokenizer)
+        return tokenizer.apply_chat_template(
+            marked, chat_template=template, tokenize=False, add_generation_prompt=opens
+        )
 
 
 def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -196,7 +202,7 @@ def _check_layout(tokenizer: Tokenizer, marked: Sequence[Message], rendered: str
         if role in SHOWN and "".join((message.get("content") or "").split()) not in squeezed:
             raise DataError(f"message {number} ({role}): the chat template leaves its content out")
         if role not in ("user", "assistant"):
-            taken = _taken_for(tokenizer, tokenizer.chat_template, role)
+            taken = _taken_for(tokenizer, chat.template(tokenizer), role)
             if taken:
                 raise DataError(
                     f"message {number} ({role}): the chat template has no such role and renders it as {taken}; expected a "
@@ -212,7 +218,9 @@ def _taken_for(tokenizer: Tokenizer, template: str | None, role: str) -> str | N
     def rendered(name: str) -> str | None:
         probe = [*before, {"role": name, "content": "c"}, {"role": "user", "content": "d"}]
         try:
-            return tokenizer.apply_chat_template(probe, tokenize=False, add_generation_prompt=True)
+            return tokenizer.apply_chat_template(
+                probe, chat_template=template, tokenize=False, add_generation_prompt=True
+            )
         except Exception:  # refused, which the conversation's own rendering says in a line
             return None
 
@@ -222,7 +230,7 @@ def _taken_for(tokenizer: Tokenizer, template: str | None, role: str) -> str | N
 
 def _check_generation(tokenizer: Tokenizer, marked: Sequence[Message], turns: Sequence[int]) -> None:
     """DataError with one line where the template's own marks (`{% generation %}`) are not on the assistant turns."""
-    template = tokenizer.chat_template
+    template = chat.template(tokenizer)
     if not isinstance(template, str) or not re.search(r"\{%-?\s*generation\s*-?%\}", template):
         return
     from transformers.utils.chat_template_utils import render_jinja_template

@@ -5,6 +5,7 @@ A conversation is a list of messages {"role": .., "content": ..}; other keys of 
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -102,7 +103,7 @@ def conversation(value: object, field: str) -> Conversation:
             value = json.loads(value)
         except ValueError as error:
             raise ValueError(f"field '{field}' is text, and no JSON: {error}") from None
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         raise ValueError(f"field '{field}' is {_kind(value)}; expected a list of messages with role and content")
     return [_message(one, f"{field}[{number}]") for number, one in enumerate(value)]
 
@@ -113,6 +114,8 @@ def as_turns(value: object, field: str, role: str) -> Conversation:
         if not value.strip() and role == "user":
             raise ValueError(f"field '{field}' is empty; expected text or messages")
         return [{"role": role, "content": value}]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"field '{field}' is {_kind(value)}; expected text or messages")
     return conversation(value, field)
 
 
@@ -170,7 +173,8 @@ def as_json(messages: Conversation) -> str:
 
 def columns(row: Mapping[str, Any]) -> str:
     """The names of a row's columns, for messages."""
-    return " ".join(", ".join(map(str, row)).split())[:200] or "none"
+    named = (f"{name} (null)" if value is None else str(name) for name, value in row.items())
+    return " ".join(", ".join(named).split())[:200] or "none"
 
 
 def _message(value: object, field: str) -> Message:
@@ -204,7 +208,7 @@ def _scores(row: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _number(value: object, field: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"field '{field}' is {_kind(value)}; expected a number")
     return float(value)
 

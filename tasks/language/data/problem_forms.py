@@ -5,10 +5,12 @@ reference answer may stand in columns of their own, or be absent where the rewar
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms
 from tasks.language.data.rows import Row, parsed
@@ -23,15 +25,33 @@ SOLUTIONS = ("solution", "response", "completion", "output", "chosen", "code", "
 ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key")
 
 
-def read(rows: Iterable[Row]) -> list[Record]:
-    """Rows of Problems; DataError naming file, line and field. Where the first row is in GSM8K's form, all have to be."""
+def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
+    """Rows of Problems; DataError naming file, line and field. Where the first row is in GSM8K's form, all have to be.
+
+    If some reward `needed_by` needs an answer, each row has to have one.
+    """
     found: list[Record] = []
     gsm8k = False
     for row in rows:
         if not found:
             gsm8k = is_gsm8k(row.values)
         found.append({"problem_id": row.name, **parsed(row, from_gsm8k if gsm8k else problem)})
+        if needed_by and not found[-1]["answer"]:
+            raise DataError(f"{row.where}: there is no answer, which {needed_by} needs; expected a column answer")
     return found
+
+
+def asked(row: Mapping[str, Any]) -> tuple[str, str]:
+    """What tells a prompt from others: its question, and the turns before it."""
+    return row["question"], row.get("history", "")
+
+
+def check_skip(section: str, skip: int, there: int) -> None:
+    """ConfigError where a section passes over as many training problems as there are, or more."""
+    if skip >= there:
+        raise ConfigError(
+            f"params.yaml: {section}.skip: expected less than the {there:,} training problems that there are, got {skip}"
+        )
 
 
 def is_gsm8k(row: Mapping[str, Any]) -> bool:
@@ -116,7 +136,11 @@ def _choices(row: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _answer(value: object, field: str) -> str:
     if isinstance(value, list) and value and not isinstance(value[0], list | dict):
         return ", ".join(_answer(one, field) for one in value)
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, str | int | float)
+        or (isinstance(value, float) and not math.isfinite(value))
+    ):
         raise ValueError(f"field '{field}' is {type(value).__name__} {str(value)[:40]}; expected a text or a number")
     return str(value).strip()
 

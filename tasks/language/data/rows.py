@@ -5,14 +5,17 @@ A row keeps the place that it came from, so that every fault names file and line
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HELD_OUT = ("test", "validation", "dev", "eval")  # how the names of files begin whose rows are not trained on
+SECONDS = 10.0  # within which a hub says how many rows there are
 Parsed = TypeVar("Parsed")
 
 
@@ -101,6 +104,22 @@ def read_hub(name: str, config: str | None, revision: str, split: str) -> Iterat
         yield Row(values, f"{split}-{number}", f"{name}: {split}, row {number}")
 
 
+def hub_rows(name: str, config: str | None, revision: str, split: str) -> int | None:
+    """How many rows a split has by what the hub or its cache says of it; None where they do not say it within SECONDS."""
+    found: list[int] = []
+
+    def ask() -> None:
+        from datasets import load_dataset_builder
+
+        with suppress(Exception):  # of the network, of the hub: the stage that reads the rows says what is wrong
+            found.append(load_dataset_builder(name, config, revision=revision).info.splits[split].num_examples)
+
+    asking = Thread(target=ask, daemon=True)  # without a network the hub's library tries again for half a minute
+    asking.start()
+    asking.join(SECONDS)
+    return found[0] if found else None
+
+
 def _json_lines(path: Path, name: str) -> Iterator[Row]:
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):  # str.splitlines splits at U+2028 as well
         if line.strip():
@@ -123,11 +142,13 @@ def _parquet(path: Path, name: str) -> Iterator[Row]:
 
     number = 0
     try:
-        for batch in ParquetFile(path).iter_batches():
+        file = ParquetFile(path)
+        _once([(column, None) for column in file.schema_arrow.names])
+        for batch in file.iter_batches():
             for values in batch.to_pylist():
                 yield Row(values, f"{name}-{number}", f"{path}: row {number}")
                 number += 1
-    except (ArrowException, OSError, ValueError) as error:
+    except (ArrowException, OSError, ValueError, OverflowError) as error:  # Overflow: a date that no calendar has
         raise DataError(f"{path}: cannot be read as parquet: {' '.join(str(error).split())[:200]}") from None
 
 
@@ -135,12 +156,21 @@ def _loaded(text: bytes, where: str) -> object:
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{where}: expected UTF-8, found UTF-16")
     try:
-        found: object = json.loads(text.decode("utf-8-sig"))
+        found: object = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
         return found
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: expected UTF-8, found byte 0x{text[error.start]:02x} at {error.start}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: expected JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Record:
+    """The pairs as an object; a key that stands there twice would hide a value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice; expected it once")
+    return found
 
 
 def _object(value: object, where: str) -> Record:
@@ -150,8 +180,11 @@ def _object(value: object, where: str) -> Record:
 
 
 def _check_text(value: object, column: str) -> None:
-    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
-        raise ValueError(f"field {column!r} has half a character (a surrogate), which no file can keep")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"field {column!r} has half a character (a surrogate), which no file can keep") from None
     if isinstance(value, dict | list):
         for inner in [*value, *value.values()] if isinstance(value, dict) else value:
             _check_text(inner, column)

@@ -13,7 +13,6 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from tasks.common.errors import DataError
 from tasks.language.configs.python_rewards import RewardName, is_python
 from tasks.language.rewards import answers, code_tests, constraints, python_functions, rubric
 from tasks.language.rewards.code_tests import CodeJudge
@@ -130,6 +129,24 @@ def rewards(
     return Rewards(total, parts)
 
 
+def fault(row: Mapping[str, Any], columns: Columns, weights: Weights) -> str | None:
+    """What the rewards that count need and a row of Prompts lacks; None where it has all.
+
+    A reward by columns that the row itself names needs them; one that the stage counts passes over rows without.
+    """
+    for name in ("verifiable", "rubric"):
+        if weights.get(name) and not row["answer"]:
+            return f"there is no answer, which the reward {name} needs"
+    for name, (given, wrong, _) in BY_COLUMNS.items():
+        counts = weights.get(name) and (row["reward"] == name or given(columns))
+        if counts and (what := wrong(columns)):
+            return f"reward {name}: {what}"
+    taken = [name for name in TAKEN if name in columns]
+    if taken and any(is_python(name) and weights[name] for name in weights):
+        return f"a column is called {taken[0]}; expected another name, since rewards get the {taken[0]} so"
+    return None
+
+
 def _code(answered: Sequence[Answered], judge: CodeJudge | None) -> Tensor:
     """1 or 0 (N,), nan where the prompt has no tests."""
     if judge is None:
@@ -146,10 +163,6 @@ def _code(answered: Sequence[Answered], judge: CodeJudge | None) -> Tensor:
 def _given(answered: Sequence[Answered]) -> tuple[list[str], list[str], dict[str, list[Any]]]:
     """Prompts, responses and columns as a function of the user's gets them; a column that a prompt lacks is None."""
     names = sorted({name for one in answered for name in one.columns} - {"question", "solution", "answer"})
-    if taken := [name for name in names if name in TAKEN]:
-        raise DataError(
-            f"prompts: a column is called {taken[0]}; expected another name, since rewards get the {taken[0]} so"
-        )
     columns: dict[str, list[Any]] = {
         "solution": [one.solution for one in answered],
         "answer": [one.answer for one in answered],

@@ -80,14 +80,8 @@ class Judge:
     def check(self, asked: Sequence[Record]) -> None:
         """DataError with one line where a prompt has not what its reward reads: an answer, or columns of their own."""
         for row in asked:
-            for name in ("verifiable", "rubric"):
-                if not row["answer"] and self.weights[row["reward"]].get(name):
-                    raise DataError(f"prompts: {row['prompt_id']} has no answer, which the reward {name} needs")
-            columns = _columns(row)
-            for name, (given, fault, _) in rewards.BY_COLUMNS.items():
-                counts = self.weights[row["reward"]].get(name) and (row["reward"] == name or given(columns))
-                if counts and (wrong := fault(columns)):
-                    raise DataError(f"prompts: {row['prompt_id']}: reward {name}: {wrong}")
+            if wrong := rewards.fault(row, _columns(row), self.weights[row["reward"]]):
+                raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
 
     def seconds(self) -> dict[str, float]:
         """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""

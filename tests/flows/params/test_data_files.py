@@ -65,7 +65,36 @@ def test_files_are_read_if_a_stage_that_reads_them_will_run(root: Path, section:
 def test_without_files_no_process_is_started(root: Path, section: str) -> None:
     data_files.check(root, SOURCE)
     choose(root, section, "hub")
-    data_files.check(root, SOURCE)
+    data_files.check(root, {section, "report"})
+
+
+@pytest.mark.parametrize("section", ["responses", "mixture"])
+def test_a_hub_is_asked_how_many_problems_it_has_where_some_are_passed_over(root: Path, section: str) -> None:
+    choose(root, "problems", "hub")
+    data_files.check(root, {section, "report"})
+    with pytest.raises(ParameterError, match=f"^--data {' '.join(sorted({section, 'problems'}))}$"):
+        data_files.check(root, {section, "problems"})
+
+
+@pytest.mark.slow
+def test_more_problems_are_passed_over_than_a_hub_set_has(tmp_path: Path) -> None:
+    """By the reader itself, from the card of a set that lies here."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "tasks").symlink_to(ROOT / "tasks")
+    card = "---\ndataset_info: {splits: [{name: train, num_examples: 7473, num_bytes: 1}]}\n---\n"
+    (tmp_path / "sums").mkdir()
+    (tmp_path / "sums/README.md").write_text(card)
+    (tmp_path / "sums/train.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
+    choose(tmp_path, "problems", "hub")
+    text = (tmp_path / "params.yaml").read_text()
+    text = text.replace("hub_id: openai/gsm8k", f"hub_id: {tmp_path}/sums").replace(
+        "hub_config: main", "hub_config: default"
+    )
+    (tmp_path / "params.yaml").write_text(text)
+    with pytest.raises(ParameterError) as caught:
+        data_files.check(tmp_path, {"problems", "responses"})
+    line = "responses.skip: expected less than the 6,973 training problems that there are, got 8000"
+    assert str(caught.value) == f"params.yaml: {line}"
 
 
 @pytest.mark.parametrize(

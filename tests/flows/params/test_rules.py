@@ -170,6 +170,22 @@ def test_what_no_stage_needs_is_not_asked(root: Path) -> None:
     editing.check_together(root, SECTIONS, STAGES - {"responses"}, STAGES)
 
 
+@pytest.mark.parametrize("section", ["responses", "mixture"])
+def test_problems_that_are_there_already_are_counted(root: Path, section: str) -> None:
+    """Those of files or of a hub are known once their stage has run, and not if it will run again."""
+    for setting in ("problems.source=hub", f"{section}.skip=6973"):
+        editing.edit(root, SECTIONS, [editing.setting(setting)])
+    editing.check_together(root, SECTIONS, STAGES, STAGES - {"problems"})
+    (root / "data/metrics").mkdir(parents=True)
+    (root / "data/metrics/problems.json").write_text('{"train": 6973}')
+    line = f"{section}.skip: expected less than the 6,973 training problems that there are, got 6973"
+    with pytest.raises(ParameterError, match=rf"^params.yaml: {line}$"):
+        editing.check_together(root, SECTIONS, {section}, STAGES - {"problems"})
+    editing.check_together(root, SECTIONS, STAGES, STAGES)
+    editing.edit(root, SECTIONS, [editing.setting(f"{section}.skip=6972")])
+    editing.check_together(root, SECTIONS, {section}, STAGES - {"problems"})
+
+
 def test_a_model_in_the_folder_or_of_a_stage_will_do(root: Path) -> None:
     for setting in ("grpo.reward.reward_model=1.0", "grpo.reward_model_path=models/mine"):
         editing.edit(root, SECTIONS, [editing.setting(setting)])

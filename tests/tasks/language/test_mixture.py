@@ -46,6 +46,8 @@ def test_weights_give_the_counts_and_each_its_reward(made, raw, tmp_path):
         "drawn": {"own": 15, "sums": 5},
         "available": {"own": 30, "sums": 29},
         "shortfall": {"own": 0, "sums": 0},
+        "repeated": {"sums": 0},
+        "leaked": {"sums": 0},
         "validation": 8 + 1,
     }
     assert table.groupby(["dataset", "reward"]).size().to_dict() == {("own", "policy"): 15, ("sums", "rubric"): 5}
@@ -148,7 +150,11 @@ def test_problems_that_sft_has_seen_are_passed_over(made, raw, tmp_path):
 @pytest.mark.parametrize(
     ("datasets", "changes", "said"),
     [
-        ((BOTH[0],), {"skip": 60}, "params.yaml: mixture: the data sets and mixture.skip leave no prompt"),
+        (
+            (BOTH[0],),
+            {"skip": 60},
+            "params.yaml: mixture.skip: expected less than the 60 training problems that there are, got 60",
+        ),
         (
             (of("sums", "file", location="no.jsonl"),),
             {},
@@ -243,8 +249,8 @@ def test_a_reward_that_needs_an_answer_refuses_prompts_without(made, raw, tmp_pa
     rows = [{"prompt": f"Write about {n}."} for n in range(10)]
     with pytest.raises(StageError) as stopped:
         mixed(made, raw(rows), tmp_path / "out", of("free", "file", reward=reward))
-    assert str(stopped.value).startswith("mixture: free: sums-")
-    assert str(stopped.value).endswith(f"has no answer, which its reward {reward} needs; expected a column answer")
+    needs = f"the reward {reward} of free needs; expected a column answer"
+    assert str(stopped.value) == f"{tmp_path}/raw/sums.jsonl: line 1: there is no answer, which {needs}"
     assert not (tmp_path / "out").exists()
     _, table = mixed(made, raw(rows), tmp_path / "out", of("free", "file", reward="reward_model"))
     assert set(table["answer"]) == {""}
@@ -253,3 +259,31 @@ def test_a_reward_that_needs_an_answer_refuses_prompts_without(made, raw, tmp_pa
 def test_a_bad_row_of_a_set_is_one_line(made, raw, tmp_path):
     with pytest.raises(StageError, match=r"sums\.jsonl: line 31: field 'question' is not there; expected text"):
         mixed(made, raw([*ROWS, {"title": "?"}]), tmp_path / "out", of("sums", "file"))
+
+
+def test_what_is_left_out_of_a_set_is_counted(made, raw, tmp_path):
+    """Repeats, questions of validation and test, and those of a set before; conversations that only end alike are no repeats."""
+    held_out = [
+        tables.read(Problems, made / f"problems/{name}.parquet")["question"][0] for name in ("validation", "test")
+    ]
+    talks = [[{"role": "user", "content": f"Tell me of {n}."}, {"role": "user", "content": "Go on."}] for n in range(6)]
+    rows = [*ROWS, *ROWS[:3], *({"prompt": text} for text in held_out), *({"prompt": turns} for turns in talks)]
+    rows = [{"prompt": row.get("prompt", row.get("question"))} for row in rows]
+    datasets = (of("sums", "file"), of("again", "file"))
+    metrics, table = mixed(made, raw(rows), tmp_path / "out", *datasets, prompts=100, validation_share=0.0)
+    assert metrics["repeated"] == {"sums": 3, "again": 3}
+    assert metrics["leaked"] == {"sums": 2, "again": 2 + 36}
+    assert metrics["available"] == {"sums": 36, "again": 0}
+    assert (table["question"] == "Go on.").sum() == 6
+
+
+def test_a_file_without_rows_is_named(made, raw, tmp_path):
+    """And so is a folder of which all is held out by the names of its files."""
+    with pytest.raises(StageError, match=r"raw/sums\.jsonl: there are no prompts; expected rows"):
+        mixed(made, raw(()), tmp_path / "out", of("sums", "file"))
+    (raw() / "sums.jsonl").rename(tmp_path / "raw/test.jsonl")
+    with pytest.raises(StageError, match=r"raw: there are no prompts"):
+        mixed(made, tmp_path / "raw", tmp_path / "out", of("sums", "file", location="."))
+    asked = tables.read(Problems, made / "problems/test.parquet")["question"]
+    with pytest.raises(StageError, match=r"^mixture: no prompt is left of sums: validation or test asks each of them$"):
+        mixed(made, raw([{"prompt": text} for text in asked]), tmp_path / "out", of("sums", "file"))

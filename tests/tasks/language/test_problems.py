@@ -107,7 +107,10 @@ def test_files_are_read_and_split(files, tmp_path):
 
 def test_repeated_questions_stay_in_one_split_only(files, tmp_path):
     """A test question that also occurs in training, one beyond the test problems that are kept, and one that occurs twice."""
-    found = made(files(train=[*ROWS[:30], *ROWS[:30], *ROWS[30:]]), tmp_path)
+    config = files(train=[*ROWS[:30], *ROWS[:30], *ROWS[30:]], test=[*ROWS[30:], ROWS[30]])
+    found = made(config, tmp_path)
+    metrics = run(config, tmp_path, tmp_path / "again")
+    assert (metrics["repeated"], metrics["leaked"]) == (30 + 1, len(ROWS[30:]))
     assert len(found["train"]) + len(found["validation"]) == 30
     assert not {*found["train"]["question"], *found["validation"]["question"]} & {row["question"] for row in ROWS[30:]}
 
@@ -157,6 +160,13 @@ def test_splits_may_be_files_of_another_type(tmp_path, kind):
     for table in found.values():
         assert [json.loads(text) for text in table["history"]] == [turns] * len(table)
         assert [json.loads(text)["level"] for text in table["columns"]] == table["answer"].astype(int).tolist()
+
+
+def test_conversations_that_end_alike_are_different_problems(files, tmp_path):
+    """`Go on.` after one question is not `Go on.` after another."""
+    rows = [{"messages": [*forms.joined_prompt(f"Tell me of {n}."), *forms.joined_prompt("Go on.")]} for n in range(40)]
+    metrics = run(files(train=[*rows[:30], rows[3], rows[35]], test=rows[30:]), tmp_path, tmp_path / "out")
+    assert metrics == {"train": 22, "validation": 8, "test": 8, "repeated": 1, "leaked": 1}
 
 
 @needs_gsm8k

@@ -65,7 +65,7 @@ def test_each_source_is_counted(tmp_path):
         "evaluate: 2 test problems",
     ]
     assert "left out: 1 of equal texts, 1 repeated, 0 whose prompt is held out" in told[1]
-    assert told[3].endswith(", 1 with an answer")
+    assert told[3].endswith(", 1 with an answer; without an answer to each nothing is counted as right or wrong")
 
 
 def mixed(reward):
@@ -76,7 +76,9 @@ def mixed(reward):
 def test_what_a_reward_needs_and_no_row_has_is_named(tmp_path):
     write(tmp_path / "own.jsonl", [{"prompt": "Why?"}])
     configs = given(mixture={"path": str(tmp_path), "datasets": [mixed("verifiable")]})
-    with pytest.raises(StageError, match=r"^mixture: own: own-0 has no answer, which its reward verifiable needs"):
+    with pytest.raises(
+        StageError, match=r"own\.jsonl: line 1: there is no answer, which the reward verifiable of own needs"
+    ):
         list(data.read(configs, {"mixture"}))
 
 
@@ -116,5 +118,34 @@ def test_examples_are_the_users_own(tmp_path, monkeypatch):
     [prompt] = examples.of_prompts(configs)
     assert (prompt["question"], json.loads(prompt["columns"])) == ("Why?", {"level": 3})
     assert [one["question"] for one in examples.of_tests(configs)] == ["2?"]
-    sources = (examples.of_demonstrations, examples.of_pairs, examples.of_prompts, examples.of_problems)
-    assert [source(given()) for source in (*sources, examples.of_tests)] == [[]] * 5, "nothing has been made yet"
+    sources = (examples.of_demonstrations, examples.of_pairs, examples.of_prompts, examples.of_tests)
+    assert [*(source(given()) for source in sources), examples.of_problems()] == [[]] * 5, "nothing has been made yet"
+
+
+@pytest.mark.parametrize(("known", "there"), [(20, 15), (None, None), (3, 0)])
+def test_a_hub_sets_problems_are_counted_before_they_are_downloaded(monkeypatch, known, there):
+    """Only where a stage passes over some of them: the hub is not asked for nothing."""
+    asked = []
+    monkeypatch.setattr(data, "hub_rows", lambda *what: asked.append(what) or known)
+    own = {"source": "hub", "hub_id": "some/sums", "hub_config": "main", "validation": 5}
+    configs = given(problems=own, responses={"skip": 14}, mixture={"skip": 15})
+    assert list(data.read(configs, {"problems", "sft"})) == []
+    assert not asked
+    if there != 0:
+        told = list(data.read(configs, {"problems", "responses"}))
+        assert told == ([] if there is None else [f"problems: at most {there} train in some/sums"])
+        assert asked == [("some/sums", "main", "main", "train")]
+    if there is not None:
+        line = rf"^params.yaml: mixture.skip: expected less than the {there} training problems that there are, got 15$"
+        with pytest.raises(StageError, match=line):
+            list(data.read(configs, {"problems", "mixture"}))
+
+
+@pytest.mark.parametrize("place", ["problems", "evaluate"])
+def test_files_that_are_too_large_are_left_to_the_stages(problems, tmp_path, monkeypatch, place):
+    own = {"source": "files", "path": write(tmp_path / "asked.jsonl", [{"prompt": "Why?"}])}
+    configs = given(problems=problems, evaluate=own)
+    stages = {"problems": {"problems"}, "evaluate": {"evaluate@sft"}}[place]
+    assert len(list(data.read(configs, stages))) == 1
+    monkeypatch.setattr(data, "LARGE", 10)
+    assert list(data.read(configs, stages)) == []

@@ -133,8 +133,8 @@ ROLES = "expected system, developer, user, assistant, tool"
         ({"conversations": SHAREGPT[:1]}, "expected at least one turn of the assistant"),
         ({"prompt": "Why?", "completion": [ASK]}, "expected at least one turn of the assistant"),
         ({"prompt": " ", "completion": "So."}, "field 'prompt' is empty; expected text or messages"),
-        ({"prompt": 3, "completion": "So."}, "field 'prompt' is int 3; expected a list of messages"),
-        ({"prompt": "Why?", "completion": 3}, "field 'completion' is int 3; expected a list of messages"),
+        ({"prompt": 3, "completion": "So."}, "field 'prompt' is int 3; expected text or messages"),
+        ({"prompt": "Why?", "completion": 3}, "field 'completion' is int 3; expected text or messages"),
         ({"instruction": "", "output": "So."}, "field 'instruction' is empty; expected text"),
         ({"instruction": "Why?", "input": ["a"], "output": "So."}, "field 'input' is list ['a']; expected text"),
         ({"instruction": "Why?", "output": ""}, "field 'output' is empty; expected text"),
@@ -209,14 +209,20 @@ def test_how_much_better(level, strong):
     assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": level}).strong is strong
 
 
+PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
         ({"prompt": "Why?", "chosen": "So."}, f"expected columns {forms.PAIRS}; got prompt, chosen"),
         ({"chosen": "So.", "rejected": "No."}, f"expected columns {forms.PAIRS}; there is no prompt"),
         ({"chosen": [REPLY], "rejected": [OTHER]}, f"expected columns {forms.PAIRS}; there is no prompt"),
-        ({"prompt": "Why?", "chosen": None, "rejected": "No."}, "field 'chosen' is not there; expected a list"),
-        ({"prompt": "Why?", "chosen": "So.", "rejected": 3}, "field 'rejected' is int 3; expected a list"),
+        (
+            {"prompt": "Why?", "chosen": None, "rejected": "No."},
+            "field 'chosen' is not there; expected text or messages",
+        ),
+        ({"prompt": "Why?", "chosen": "So.", "rejected": 3}, "field 'rejected' is int 3; expected text or messages"),
         ({"prompt": "", "chosen": "So.", "rejected": "No."}, "field 'prompt' is empty"),
         (
             {"chosen": [ASK, REPLY], "rejected": [AGAIN, OTHER]},
@@ -236,23 +242,23 @@ def test_how_much_better(level, strong):
             {"prompt": [ASK, REPLY], "chosen": "So.", "rejected": "No."},
             "field 'prompt' ends with a turn of the assistant",
         ),
+        ({**PAIR, "strength": "worse"}, "field 'strength' is 'worse'; expected better or"),
+        ({**PAIR, "strength": 3}, "field 'strength' is int 3"),
+        ({**PAIR, "score_chosen": "8", "score_rejected": 2}, "field 'score_chosen' is '8'; expected a number"),
         (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": "worse"},
-            "field 'strength' is 'worse'; expected better or",
-        ),
-        ({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": 3}, "field 'strength' is int 3"),
-        (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": "8", "score_rejected": 2},
-            "field 'score_chosen' is '8'; expected a number",
-        ),
-        (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": 8, "score_rejected": float("nan")},
+            {**PAIR, "score_chosen": 8, "score_rejected": float("nan")},
             "field 'score_rejected' is float nan; expected a number",
         ),
         (
-            {"prompt": "Why?", "chosen": "So.", "rejected": "No.", "score_chosen": True, "score_rejected": 1},
-            "field 'score_chosen' is bool True; expected a number",
+            {**PAIR, "score_chosen": 10**400, "score_rejected": 1},
+            f"field 'score_chosen' is int 1{'0' * 39}; expected a number",
         ),
+        (
+            {"prompt": None, "chosen": "So.", "reject": "No."},
+            f"expected columns {forms.PAIRS}; got prompt (null), chosen",
+        ),
+        ({"prompt": b"Why?", "chosen": "So.", "rejected": "No."}, "field 'prompt' is bytes b'Why?'; expected text"),
+        ({**PAIR, "score_chosen": True, "score_rejected": 1}, "field 'score_chosen' is bool True; expected a number"),
     ],
     ids=str,
 )

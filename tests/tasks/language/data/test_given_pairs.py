@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
-from tasks.language.data.given_pairs import read
+from tasks.language.data.given_pairs import read, read_all
 from tasks.language.data.rows import Row
 from tasks.language.tables.preferences import Comparisons
 
@@ -161,3 +161,22 @@ def test_no_prompt_on_both_sides_and_nothing_lost_but_what_is_counted(train, tes
         assert {*kept} == given_pairs
     for side in (found.train, found.test):
         Comparisons.validate(pd.DataFrame(side))
+
+
+def test_files_that_ask_the_same_prompts_are_split_as_one():
+    """If every prompt is in a held-out file, none would be left to train on: a share is drawn, and no row is left out."""
+    found = split(TEN, [row(one["prompt"], "better", "worse") for one in TEN], share=0.2)
+    assert (len(found.train), len(found.test), found.leaked) == (16, 4, 0)
+    assert not {one["prompt"] for one in found.train} & {one["prompt"] for one in found.test}
+
+
+def test_pairs_that_nothing_is_trained_on_are_all_kept_each_with_its_prompt():
+    """Duplicates too; of scores and histories those columns stay that every row needs."""
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+    found = read_all(of([row("How?", score_chosen=2, score_rejected=1), row(asked), row(asked)]))
+    assert [one["prompt"] for one in found] == ["How?", "Why?", "Why?"]
+    assert len({one["prompt_id"] for one in found}) == len(found)
+    assert [bool(one["history"]) for one in found] == [False, True, True]
+    assert "chosen_score" not in found[0]
+    Comparisons.validate(pd.DataFrame(found))
+    assert read_all([]) == []

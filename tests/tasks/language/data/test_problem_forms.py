@@ -188,6 +188,7 @@ def test_other_columns_are_kept_as_they_are():
         ({"question": "Why?", "answer": [["7"]]}, "field 'answer' is list"),
         ({"question": "Why?", "answer": True}, "field 'answer' is bool True"),
         ({"question": "Why?", "answer": float("nan")}, "field 'answer' is float nan"),
+        ({"question": "Why?", "answer": float("-inf")}, "field 'answer' is float -inf; expected a text or a number"),
         ({"question": "Why?", "choices": "rain"}, "field 'choices' is str; expected texts, or labels with texts"),
         ({"question": "Why?", "choices": [1, 2]}, "field 'choices' is list; expected texts"),
         ({"question": "Why?", "choices": ["a"] * 27}, "field 'choices' is list; expected texts"),

@@ -1,15 +1,28 @@
 """Rows of files and of a hub: every file type gives the same rows, and every fault is one line with file and line."""
 
 import json
+import time
 
 import datasets
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.common.errors import DataError, StageError
-from tasks.language.data.rows import Row, parsed, read_file, read_files, read_hub
+from tasks.language.data import rows
+from tasks.language.data.rows import (
+    Row,
+    hub_rows,
+    parsed,
+    read_file,
+    read_files,
+    read_hub,
+    read_test_files,
+    read_training_files,
+)
 
 GOOD = {"question": "Why?", "answer": "#### 3"}
 LINE = json.dumps(GOOD).encode()
@@ -93,6 +106,10 @@ BAD_LINES = {
     b'{"a":' * 100_000: "line 3: expected JSON: maximum recursion depth exceeded",
     b'{"n": ' + b"9" * 5000 + b"}": "line 3: expected JSON: Exceeds the limit",
     b'{"question": "caf\xe9"}': "line 3: expected UTF-8, found byte 0xe9 at 17",
+    b'{"question": "Why?", "answer": "3", "question": "How?"}': (
+        "line 3: expected JSON: 'question' is there twice; expected it once"
+    ),
+    b'{"messages": [{"role": "user", "role": "tool"}]}': "line 3: expected JSON: 'role' is there twice",
     b"\xff\xfe" + '{"a": 1}'.encode("utf-16-le"): "line 3: expected UTF-8, found UTF-16",
 }
 
@@ -146,6 +163,16 @@ def test_a_parquet_file_with_spoiled_pages_is_named(tmp_path):
     assert told(path).startswith("cannot be read as parquet: ")
 
 
+def test_what_no_row_can_hold_is_named(tmp_path):
+    """Columns of one name, of which a row would keep the last; and a date after the last one of Python's calendar."""
+    path = tmp_path / "x.parquet"
+    texts = pa.array(["a", "b"])
+    pq.write_table(pa.table([texts, texts], names=["prompt", "prompt"]), path)
+    assert told(path) == "cannot be read as parquet: 'prompt' is there twice; expected it once"
+    pq.write_table(pa.table({"prompt": texts, "at": pa.array([2**62] * 2, pa.timestamp("us"))}), path)
+    assert told(path) == "cannot be read as parquet: date value out of range"
+
+
 def test_a_folders_files_come_by_name_and_others_are_passed_over(tmp_path):
     for name in ("b.jsonl", "a.jsonl", "c.json"):
         KINDS[name.partition(".")[2]](tmp_path / name, [{"text": name}])
@@ -153,6 +180,26 @@ def test_a_folders_files_come_by_name_and_others_are_passed_over(tmp_path):
     (tmp_path / ".gitignore").write_text("*")
     assert [row.values["text"] for row in read_files(tmp_path)] == ["a.jsonl", "b.jsonl", "c.json"]
     assert [row.name for row in read_files(tmp_path / "b.jsonl")] == ["b-0"]
+
+
+def test_names_of_files_say_what_is_trained_on_and_what_is_tested(tmp_path):
+    """A file that is named itself is read whatever it is called; a folder without held-out files is tested on whole."""
+    for name in ("train", "test", "validation-1", "dev", "eval", "latest"):
+        KINDS["jsonl"](tmp_path / f"{name}.jsonl", [{"text": name}])
+
+    def texts(read, path=tmp_path):
+        return [row.values["text"] for row in read(path)]
+
+    assert texts(read_training_files) == ["latest", "train"]
+    assert texts(read_test_files) == ["dev", "eval", "test", "validation-1"]
+    assert (
+        texts(read_training_files, tmp_path / "test.jsonl")
+        == texts(read_test_files, tmp_path / "test.jsonl")
+        == ["test"]
+    )
+    for name in ("test", "validation-1", "dev", "eval"):
+        (tmp_path / f"{name}.jsonl").unlink()
+    assert texts(read_test_files) == ["latest", "train"]
 
 
 def test_names_of_rows_differ_within_a_folder(tmp_path):
@@ -214,6 +261,23 @@ def test_a_hub_data_set_is_read_at_a_revision_and_its_rows_named(monkeypatch):
     assert asked == [(("some/sums", "main"), {"revision": "abc"})]
     with pytest.raises(StageError, match=r"^some/sums: there is no split 'dev'; expected 'train' or 'test'$"):
         list(read_hub("some/sums", None, "abc", "dev"))
+
+
+def test_how_many_rows_a_hub_set_has_by_its_card(tmp_path, monkeypatch):
+    """A set's card names the rows of each split, so that they can be counted without the files; or it does not."""
+    (tmp_path / "train.jsonl").write_bytes(LINE)
+    for card, known in (
+        ("dataset_info: {splits: [{name: train, num_examples: 7473, num_bytes: 1}]}", 7473),
+        ("license: mit", None),
+    ):
+        (tmp_path / "README.md").write_text(f"---\n{card}\n---\n")
+        assert hub_rows(str(tmp_path), None, "main", "train") == known
+        assert hub_rows(str(tmp_path), None, "main", "no such split") is None
+    monkeypatch.setattr(rows, "SECONDS", 0.05)
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: time.sleep(1))
+    started = time.monotonic()
+    assert hub_rows("slow/set", None, "main", "train") is None
+    assert time.monotonic() - started < 0.5
 
 
 @pytest.mark.parametrize(

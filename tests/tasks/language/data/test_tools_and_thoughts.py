@@ -3,6 +3,7 @@
 import pytest
 
 from tasks.common.errors import DataError
+from tasks.language.data import forms
 from tasks.language.data.conversations import encode_conversation, encode_prompt
 from tests.tasks.chats import CHATML, chat_tokenizer
 from tests.tasks.language.data.test_conversations import QWEN_PROMPT, TURNS, runs
@@ -92,3 +93,13 @@ def test_reasoning_in_a_key_of_its_own():
     tokenizer.chat_template = CHATML
     with pytest.raises(DataError, match=r"^the chat template renders message 2 \(assistant\) in another way"):
         encode_conversation(tokenizer, [TURNS[0], thought, *TURNS[2:]])
+
+
+def test_a_system_column_belongs_to_sharegpts_turns_alone():
+    """`messages` hold their system prompt themselves."""
+    turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+    told = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
+    system = {"role": "system", "content": "Be brief."}
+    assert forms.demonstration({"messages": turns, "system": "Be brief."}).messages == turns
+    assert forms.demonstration({"conversations": told, "system": "Be brief."}).messages == [system, *turns]
+    assert forms.demonstration({"conversations": told, "system": " "}).messages == turns

@@ -211,7 +211,7 @@ def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(with
     for reward in ("verifiable", "rubric"):
         with pytest.raises(StageError) as stopped:
             train(stage, without_answers, tmp_path / reward, reward=reward)
-        assert str(stopped.value).endswith(f" has no answer, which the reward {reward} needs")
+        assert str(stopped.value).endswith(f": there is no answer, which the reward {reward} needs")
         assert str(stopped.value).startswith("prompts: problems/train-")
         assert not (tmp_path / reward).exists()
 

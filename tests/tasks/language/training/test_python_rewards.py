@@ -65,6 +65,7 @@ def judged(ready, words, rows, **changes):
     records = tables.records(rows)
     own = config(**changes)
     with judging(own, {*rows["reward"]}, words, ready / "reward_model", Path(own.reward_files)) as judge:
+        judge.check(records)
         responses = make_completions(asked, owner, tokens, words.pad_token_id)
         return judge([records[place] for place in owner], responses, [True] * len(owner))
 
@@ -138,7 +139,9 @@ def test_a_step_whose_calls_fail_is_counted(ready, words, rows):
 
 def test_a_column_of_a_name_that_is_taken_is_one_line(ready, words, rows):
     table = rows.assign(columns=json.dumps({"completions": "x"}))
-    with pytest.raises(DataError, match=r"^prompts: a column is called completions; expected another name"):
+    with pytest.raises(
+        DataError, match=r"^prompts: problems/train-48: a column is called completions; expected another name"
+    ):
         judged(ready, words, table, reward={LENGTH: 1.0})
 
 
