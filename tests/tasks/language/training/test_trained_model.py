@@ -6,10 +6,12 @@ import torch
 from safetensors import safe_open
 from transformers.models.llama.modeling_llama import LlamaMLP
 
+from tasks.algorithms.common.precision import master
 from tasks.algorithms.language import completions
 from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.language.training import trained_model
 from tests.tasks.language.trainings import FULL, TRAININGS
-from tests.tasks.policies import marked
+from tests.tasks.policies import configured, marked
 
 
 def types(path):
@@ -43,6 +45,13 @@ def test_every_stage_trains_in_bfloat16(ready, preferences, tmp_path, computed, 
     elif stage not in ("pretrained", "sft"):  # they read no responses apart from their prompts
         assert computed == {torch.bfloat16}
     assert pd.read_csv(tmp_path / "curve.csv").notna().all(axis=None)
+
+
+def test_a_critic_has_masters_as_its_policy_has(ready):
+    """Without them it would lose updates that its policy keeps."""
+    training = configured("ppo", training={"precision": "bf16"}).training
+    critic = trained_model.new_critic(trained_model.load(ready / "pretrained", training))
+    assert {(p.dtype, master(p).dtype) for p in critic.parameters()} == {(torch.bfloat16, torch.float32)}
 
 
 @pytest.mark.slow
