@@ -5,7 +5,19 @@ Only `main()` (tasks/stage.py) turns them into an exit status. What training rai
 
 
 class StageError(Exception):
-    """A stage cannot do its work; the text is the one line to show."""
+    """A stage cannot do its work; the text is the one line to show.
+
+    It may quote other people's files, so line ends become spaces, and a terminal's control characters are written out.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__("".join(map(_harmless, text)))
+
+
+def _harmless(char: str) -> str:
+    if char.isprintable():
+        return char
+    return " " if char.isspace() else char.encode("unicode_escape").decode()
 
 
 class ConfigError(StageError):

@@ -161,7 +161,7 @@ def test_a_program_cannot_find_out_what_is_expected(judge):
 
 def test_tests_use_their_own_builtins_and_modules(judge):
     """Each test would pass if the name in it were the program's."""
-    lies = "import math\nset = sorted = len = abs = lambda *a: 0\nisinstance = math.isclose = lambda *a, **b: True\n"
+    lies = "import math\nclass sys: maxsize = 0\nset = sorted = len = abs = lambda *a: 0\nisinstance = math.isclose = lambda *a, **b: True\n"
     for test in (
         "assert set(f(3)) == set([1])",
         "assert len(f(3)) == len('abc')",
@@ -169,9 +169,17 @@ def test_tests_use_their_own_builtins_and_modules(judge):
         "assert isinstance(f(3), str)",
         "assert math.isclose(f(3), 7)",
         "import math\nassert math.isclose(f(3), 7)",
+        "assert f(3) == sys.maxsize",
     ):
         assert judge([job("", {"tests": [test]}, lies + "def f(n): return 0")]) == [0]
     assert judge([job("", {"tests": ["assert sum(2, 3) == 6"]}, "def sum(a, b): return a * b")]) == [1]
+
+
+def test_a_program_may_have_some_threads_but_not_hundreds(judge):
+    start = "import threading, time\nthreading.stack_size(65536)\ngo = threading.Event()\nfor _ in range({}):\n    threading.Thread(target=go.wait).start()\n"
+    start += "while time.process_time() < 0.2: pass\ngo.set()\n"
+    assert verdicts(judge, start.format(20) + RIGHT_BOTH) == [1, 1]
+    assert verdicts(judge, start.format(200) + RIGHT_BOTH) == [0, 0]
 
 
 def test_a_program_that_takes_too_long_or_fails_at_last_is_wrong(judge):

@@ -80,6 +80,11 @@ WRONG = {
     "def f(responses): return [1, '2', 3]": "expected a finite number or None, got '2' (str) (for the prompt 'two?')",
     "def f(responses): return [1, 2, float('nan')]": "expected a finite number or None, got nan (float) (for the prompt 'three?')",
     "def f(responses): return [float('inf'), 2, 3]": "expected a finite number or None, got inf (float) (for the prompt 'one?')",
+    "def f(responses): return [1, 2, 1e39]": "expected a finite number or None, got 1e+39 (float) (for the prompt 'three?')",
+    "def f(responses): return [-(10 ** 400), 2, 3]": "expected a finite number or None, got -100000",
+    "class A:\n def __repr__(self): return 'a\\nb\\x1b[31m'\ndef f(responses): return A()": (
+        "expected a list of 3 numbers or None, one for each response; got a b\\x1b[31m (A)"
+    ),
     "def f(responses): return [1, 1j, 3]": "expected a finite number or None, got 1j (complex) (for the prompt 'two?')",
     "def f(responses, levle): return [1, 2, 3]": "it asks for levle; there are prompts, responses, answer, level",
     "def f(responses, prompts):\n\n return [1 / (one != 'bb') for one in responses]": (
@@ -240,6 +245,8 @@ def test_a_file_that_it_reads_is_named_once_unless_its_changes_are_noticed(make,
     Path(".cache/kept").write_text("1")
     text = (
         "def f(responses):\n open('words.txt').read(), open('.cache/kept').read(), open('rewards/mine.py').read()\n"
+        " try: open('missing.txt')\n"
+        " except OSError: pass\n"
         " open('out.txt', 'w').close()\n return [1, 2, 3]"
     )
     function = make(text)
