@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from tasks.language.rewards import code_program
@@ -89,7 +90,7 @@ def _run_programs(control: socket.socket, seconds: int) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         while not select.select([control], [], [], OFTEN)[0]:
-            if len(os.listdir(f"/proc/{child}/task")) > THREADS:
+            if len([*Path(f"/proc/{child}/task").iterdir()]) > THREADS:
                 os.kill(child, signal.SIGKILL)
         asked = control.recv(1)  # the examiner says when to stop; where it has ended, the program does too
         os.kill(child, signal.SIGKILL)

@@ -64,7 +64,11 @@ class _Used:
     def files(self) -> Reply:
         """The files, `imported` and `read`; of the latter none in a folder whose name begins with a dot."""
         imported = {*filter(_own, (getattr(module, "__file__", None) for module in [*sys.modules.values()]))}
-        read = {file for file in filter(_own, [*self.read]) if f"{os.sep}." not in file.removeprefix(str(HOME)) and os.path.isfile(file)}
+        read = {
+            file
+            for file in filter(_own, [*self.read])
+            if f"{os.sep}." not in file.removeprefix(str(HOME)) and Path(file).is_file()
+        }
         self.read = set()
         return {"imported": sorted(imported), "read": sorted(read - imported)}
 
