@@ -141,9 +141,16 @@ def checked(found: Any, count: int) -> Reply:
     if len(found) != count:
         return {"error": f"{wanted}; got {len(found)}"}
     for at, value in enumerate(found):
-        if value is not None and not (isinstance(value, Real) and -LARGEST <= value <= LARGEST):
+        if value is not None and not _finite(value):
             return {"error": f"expected a finite number or None, got {_shown(value)}", "at": at}
     return {"values": [None if value is None else float(value) for value in found]}
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return isinstance(value, Real) and abs(float(value)) <= LARGEST
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
 
 
 def _shown(value: Any) -> str:

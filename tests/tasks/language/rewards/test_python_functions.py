@@ -238,6 +238,13 @@ def test_a_late_import_counts_too_and_one_of_the_stage_s_own_modules_is_known(ma
     assert values(make(own)) == [1, 1, 1]
 
 
+def test_what_is_installed_elsewhere_may_be_imported(make, tmp_path_factory, monkeypatch):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "module_that_is_installed.py").write_text("NUMBER = 2")
+    monkeypatch.setenv("PYTHONPATH", str(elsewhere))
+    assert values(make("import module_that_is_installed as m\ndef f(responses): return [m.NUMBER] * 3")) == [2, 2, 2]
+
+
 def test_a_file_that_it_reads_is_named_once_unless_its_changes_are_noticed(make, capfd):
     Path("rewards").mkdir()
     Path("words.txt").write_text("please")
