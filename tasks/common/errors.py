@@ -3,6 +3,8 @@
 Only `main()` (tasks/stage.py) turns them into an exit status. What training raises is `TrainingError` (tasks/algorithms/common).
 """
 
+from tasks.common.terminal import in_one_line
+
 
 class StageError(Exception):
     """A stage cannot do its work; the text is the one line to show.
@@ -11,13 +13,7 @@ class StageError(Exception):
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__("".join(map(_harmless, text)))
-
-
-def _harmless(char: str) -> str:
-    if char.isprintable():
-        return char
-    return " " if char.isspace() else char.encode("unicode_escape").decode()
+        super().__init__(in_one_line(text))
 
 
 class ConfigError(StageError):
