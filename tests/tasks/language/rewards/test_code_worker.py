@@ -175,6 +175,12 @@ def test_tests_use_their_own_builtins_and_modules(judge):
     assert judge([job("", {"tests": ["assert sum(2, 3) == 6"]}, "def sum(a, b): return a * b")]) == [1]
 
 
+def test_a_program_s_memory_is_limited_and_its_input_takes_none(judge):
+    tried = "import os\ntry:\n    {}\n    raise SystemExit(1)\nexcept {}: pass\n"
+    assert verdicts(judge, tried.format("bytearray(3 * 2**30)", "MemoryError") + RIGHT_BOTH) == [1, 1]
+    assert judge([job("", PAIRS, tried.format("os.write(0, b'x')", "OSError") + RIGHT_BOTH)]) == [1]
+
+
 def test_a_program_may_have_some_threads_but_not_hundreds(judge):
     start = "import threading, time\nthreading.stack_size(65536)\ngo = threading.Event()\nfor _ in range({}):\n    threading.Thread(target=go.wait).start()\n"
     start += "while time.process_time() < 0.2: pass\ngo.set()\n"

@@ -184,7 +184,15 @@ def test_what_the_function_prints_and_reads_is_none_of_the_protocol(make, capfd)
         "import os, sys\nprint('at import')\n"
         "def f(responses):\n print('{}')\n os.write(1, b'raw\\n')\n assert sys.stdin.read() == ''\n return [1, 2, 3]"
     )
-    assert values(make(text)) == [1, 2, 3]
+    before, (reader, writer) = os.dup(0), os.pipe()
+    try:
+        os.write(writer, b"typed at the terminal")
+        os.dup2(reader, 0)
+        assert values(make(text)) == [1, 2, 3]
+    finally:
+        os.dup2(before, 0)
+        for descriptor in (before, reader, writer):
+            os.close(descriptor)
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == ["at import", "{}", "raw"]
