@@ -181,6 +181,15 @@ def test_a_program_s_memory_is_limited_and_its_input_takes_none(judge):
     assert judge([job("", PAIRS, tried.format("os.write(0, b'x')", "OSError") + RIGHT_BOTH)]) == [1]
 
 
+def test_what_a_program_prints_is_not_kept_for_ever(judge):
+    assert judge([job("", PAIRS, "while True: print('6765' * 10**5)")]) == [0]
+    [examiner] = [child for child in psutil.Process().children() if "code_worker" in " ".join(child.cmdline())]
+    [most] = [
+        line for line in Path(f"/proc/{examiner.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
+    ]
+    assert int(most.split()[1]) < 200_000, "kB at the worst"
+
+
 def test_a_program_may_have_some_threads_but_not_hundreds(judge):
     start = "import threading, time\nthreading.stack_size(65536)\ngo = threading.Event()\nfor _ in range({}):\n    threading.Thread(target=go.wait).start()\n"
     start += "while time.process_time() < 0.2: pass\ngo.set()\n"
