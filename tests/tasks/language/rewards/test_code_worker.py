@@ -139,6 +139,15 @@ def test_a_program_reads_and_writes_no_file(judge, tmp_path):
     assert [*tmp_path.iterdir()] == [tmp_path / "answer.txt"]
 
 
+def test_tests_are_locked_in_too_and_draws_are_the_same_in_each_run(judge):
+    """Tests come from a data set, which somebody else made."""
+    assert judge([job("", {"tests": ["assert open('/etc/passwd') and f(0) == 0"]}, RIGHT)]) == [0]
+    draws = "import random\ndef f(): return random.random()\nif __name__ == '__main__':\n    print(f())\n"
+    first = "0.8444218515250481"  # of Python's generator behind seed(0)
+    forms = {"tests": [f"assert f() == {first}"]}, {"inputs": [""], "outputs": [first]}
+    assert judge([job("", form, draws) for form in forms]) == [1, 1]
+
+
 def test_a_program_reaches_no_network(judge):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
