@@ -40,7 +40,6 @@ def _the_judge_goes_on(judge):
 
 # Each ends in one second of processor time, or at once.
 HOSTILE = {
-    "endless": "while True: pass",
     "fork bomb": "import os\nwhile True: os.fork()",
     "threads": "import threading\nwhile True: threading.Thread(target=threading.Event().wait, daemon=True).start()",
     "10 GB": "x = bytearray(10**10)",
@@ -65,7 +64,7 @@ HOSTILE = {
     "closes all": "import os\nos.closerange(0, 99)\ndef f(n): return 6765",
     "deep answer": "def f(n):\n    x = []\n    for _ in range(10**5): x = [x]\n    return x",
     "cyclic answer": "def f(n):\n    x = []\n    x.append(x)\n    return x",
-    "a megabyte": "x = 1\n" * 150_000,
+    "a megabyte": f"x = '{'a' * 10**6}'",
     "brackets": "(" * 10**6,
     "null": "x = 1\0",
     "surrogate": "x = '\ud800'\nprint(x)",
@@ -75,6 +74,7 @@ HOSTILE = {
 
 
 SLOWER = {
+    "endless": "while True: pass",
     "forks in spite of errors": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
     "10 GB by and by": "x = []\nwhile True: x.append(bytearray(10**6))",
     "writes for ever": "import os\nwhile True: os.write(1, b'6765' * 1000)",

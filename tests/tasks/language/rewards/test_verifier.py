@@ -24,7 +24,7 @@ HALF = ("\\frac{1}{2}", "so \\boxed{0.5}")
 
 @pytest.fixture(scope="module")
 def verifier():
-    with Verifier(workers=1, seconds=2.0) as judge:
+    with Verifier(workers=1, seconds=1.2) as judge:
         yield judge
 
 
