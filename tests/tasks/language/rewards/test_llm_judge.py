@@ -128,6 +128,9 @@ def test_a_changed_question_is_a_new_one(server, judge):
     server.replies = {"kind": ["7"]}
     assert judge(1) == [0.7]
     assert len(server.asked) == 2
+    file.write_text(file.read_text().replace("/v1/chat", "/v2/chat"))
+    assert judge(1) == [0.7], "and one at another address"
+    assert len(server.asked) == 3
 
 
 def test_a_busy_server_is_asked_again(server, judge):
