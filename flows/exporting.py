@@ -26,8 +26,11 @@ def export(root: Path, of: str, target: Path) -> list[str]:
 
     PlanError if `target` is not empty, if no stage made the model, if it was changed since, or if it cannot be loaded.
     """
+    target = target.resolve()  # where a link leads
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise PlanError(f"{target}: not empty; expected a folder to make, or an empty one")
+    if owned := next((path for path in _of_the_pipeline(root) if target.is_relative_to(root.resolve() / path)), None):
+        raise PlanError(f"{target}: within {owned}, which belongs to the pipeline; expected a folder of its own")
     source = outs.checkpoint(root, of)
     link = chain(root, str(root / source))
     if link.stage is None or link.path != source.as_posix():
@@ -65,6 +68,11 @@ def _is_of(root: Path, evaluation: str, link: Link) -> bool:
     """Whether an evaluation has run on this very model, and its result is as it was recorded."""
     entry = read_entries(root).get(evaluation, {})
     return bool(entry) and hashes(entry, "deps").get(link.path) == link.hash and not outs.altered(root, evaluation)
+
+
+def _of_the_pipeline(root: Path) -> set[str]:
+    """What stages have read or made, where another file would be a change."""
+    return {path for entry in read_entries(root).values() for kind in ("deps", "outs") for path in hashes(entry, kind)}
 
 
 def _copied(root: Path, source: Path, folder: Path, files: list[Path]) -> dict[str, Any]:

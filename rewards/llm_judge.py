@@ -40,7 +40,7 @@ SECONDS = 60.0  # for one reply
 TRIES = 5
 PAUSE = 1.0  # seconds before the second try, twice as many before each further one
 CACHE = Path(".cache/llm_judge")  # one file a reply; delete it to ask anew
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+NUMBER = re.compile(r"(?<!\w)-?\d+(?:\.\d+)?")
 
 
 class JudgeError(Exception):
@@ -62,7 +62,7 @@ def judged(prompts: list[str], responses: list[str], answer: list[Any], **column
 def points(text: str) -> float | None:
     """The first number of a reply over ten; None where there is none from 0 to 10."""
     found = NUMBER.search(text)
-    return float(found[0]) / 10 if found and float(found[0]) <= 10 else None
+    return float(found[0]) / 10 if found and 0 <= float(found[0]) <= 10 else None
 
 
 def reply(question: str) -> str:

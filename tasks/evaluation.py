@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from tasks.common import models, tables, tracking
+from tasks.common import model_files, models, tables, tracking
 from tasks.common.errors import DataError, StageError
 from tasks.language import evaluate, pretrained
 from tasks.language.configs.evaluate import EvaluateConfig
@@ -37,7 +37,7 @@ def load(model: str, revision: str, reward_model: Path | None) -> Models:
     own = section.model_copy(update={"init": "directory", "path": str(folder)})
     assert isinstance(own, PretrainedConfig)
     policy, tokenizer = pretrained.existing(own, folder)
-    if reward_model is not None and models.load_tokenizer(reward_model).get_vocab() != tokenizer.get_vocab():
+    if reward_model is not None and model_files.load_tokenizer(reward_model).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{reward_model}: the reward model has another tokenizer than {model}, which it is to score")
     scorer = None if reward_model is None else reward_model_files.load(reward_model)
     return Models(models.placed(policy), None, scorer, tokenizer)

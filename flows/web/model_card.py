@@ -11,15 +11,15 @@ SHOWN = ("strict_greedy", "lenient_greedy", "rubric_greedy", "ended_greedy", "st
 BASE = "pretrained"  # the stage whose parameters say which model this one began from
 USE = {
     "policy": """\
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = AutoModelForCausalLM.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForCausalLM.from_pretrained({name})
 messages = [{{"role": "user", "content": "How many apples are 2 and 3 apples?"}}]
 prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
 answer = model.generate(**prompt, max_new_tokens=256)
 print(tokenizer.decode(answer[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))""",
     "classifier": """\
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = AutoModelForSequenceClassification.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForSequenceClassification.from_pretrained({name})
 messages = [
     {{"role": "user", "content": "How many apples are 2 and 3 apples?"}},
     {{"role": "assistant", "content": "2 + 3 = 5\\n#### 5"}},
@@ -93,7 +93,7 @@ def _base(card: Card) -> str:
 def _start(card: Card) -> Iterator[str]:
     facts, base = card.facts, _base(card)
     context = f" and a context of {facts['context']} tokens" if facts["context"] else ""
-    yield from (f"# {card.name}", "")
+    yield from (f"# {' '.join(card.name.split())}", "")
     yield (
         f"{card.made[-1].description or card.stage}. {facts['architecture']} with {facts['weights']:,} weights in "
         f"{facts['dtype']}{context}{f', from [{base}](https://huggingface.co/{base})' if base else ''}. The stage "
@@ -107,7 +107,7 @@ def _start(card: Card) -> Iterator[str]:
         )
     yield from ("", "## Use", "", "```python")
     yield f"from transformers import {AUTO.get(facts['kind'], 'AutoModelForCausalLM')}, AutoTokenizer"
-    yield from ("", USE[facts["kind"]].format(name=card.name), "```", "")
+    yield from ("", USE[facts["kind"]].format(name=json.dumps(card.name, ensure_ascii=False)), "```", "")
     if facts["kind"] == "log_probability":
         yield (
             f"This language model scores an answer: {facts['beta']:g} times the mean log-probability of the answer's tokens, the "

@@ -1,11 +1,7 @@
-"""Where a chat is read from and shown: a terminal, or a pipe with one question a line.
-
-What a model says is shown as text: a terminal's control characters in it are written out, so that they do nothing.
-"""
+"""Where a chat is read from and shown: a terminal, or a pipe with one question a line."""
 
 import sys
 import termios
-import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Protocol
@@ -16,18 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.chat.conversation import Conversation
+from tasks.common.terminal import plain
 
-JOINERS = "\u200c\u200d"  # characters of format that scripts and emojis are made with
 HEADER = 3  # lines of the screen beside the columns
-
-
-def plain(text: str) -> str:
-    r"""The text without power over a terminal: ESC becomes `\x1b`. Line ends, tabs and all spaces stay."""
-
-    def harmless(char: str) -> bool:
-        return char.isprintable() or char in "\n\t" or char in JOINERS or unicodedata.category(char) == "Zs"
-
-    return "".join(char if harmless(char) else char.encode("unicode_escape").decode() for char in text)
 
 
 class Screen(Protocol):

@@ -3,9 +3,17 @@
 Only `main()` (tasks/stage.py) turns them into an exit status. What training raises is `TrainingError` (tasks/algorithms/common).
 """
 
+from tasks.common.terminal import in_one_line
+
 
 class StageError(Exception):
-    """A stage cannot do its work; the text is the one line to show."""
+    """A stage cannot do its work; the text is the one line to show.
+
+    It may quote other people's files, so line ends become spaces, and a terminal's control characters are written out.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(in_one_line(text))
 
 
 class ConfigError(StageError):

@@ -20,6 +20,7 @@ from tasks.common.tokenizers import Tokenizer
 
 SHOWN = 3  # names shown of a longer list
 SECONDS, MEMORY = 20, 2**30  # for a chat template to render a question: more is an attack, or an endless loop
+LONGEST = 2**20  # characters that it may make of a question and an answer
 QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
 
 
@@ -66,6 +67,7 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     if isinstance(source, Path):
         arguments["local_files_only"] = True
         _check_files(source)
+        _check_layers(source)
     adapted = isinstance(source, Path) and adapters.has_adapter(source)
     dtype = arguments.pop("dtype", "float32")
     with _one_line(source):
@@ -84,20 +86,31 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     )
     unused = [name for name in found["unexpected_keys"] if not new or name.startswith(body)]
     _refuse(source, "has weights that the model of config.json does not", unused)
-    _refuse(source, "has weights of other shapes than config.json says", [key for key, *_ in found["mismatched_keys"]])
     broken = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
     _refuse(source, "has weights that are not finite numbers", broken)
     return model
 
 
+def load_config(source: str | Path, **arguments: Any) -> Any:
+    """What config.json says of a model; DataError with one line if it cannot be read."""
+    from transformers import AutoConfig
+
+    if isinstance(source, Path):
+        arguments["local_files_only"] = True
+    with _one_line(source):
+        return AutoConfig.from_pretrained(source, trust_remote_code=False, **arguments)
+
+
 def load_tokenizer(source: str | Path, **arguments: Any) -> Tokenizer:
-    """The tokenizer beside a model; DataError with one line if none can be read."""
+    """The tokenizer beside a model, of several chat templates with the default one; DataError with one line if none can be read."""
     from transformers import AutoTokenizer
 
     if isinstance(source, Path):
         arguments["local_files_only"] = True
     with _one_line(source):
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **arguments)
+        if isinstance(tokenizer.chat_template, dict):
+            tokenizer.chat_template = tokenizer.get_chat_template()
     return tokenizer
 
 
@@ -118,11 +131,27 @@ def check_tokenizer(source: str | Path, tokenizer: Tokenizer, rows: int) -> None
 
 def _check_files(folder: Path) -> None:
     """Before anything reads the weights, check that they are there as safetensors."""
+    if adapters.has_adapter(folder) and not (folder / adapters.WEIGHTS).is_file():
+        raise DataError(f"{folder}: holds {adapters.FILE}, but no {adapters.WEIGHTS}, as which an adapter is expected")
     if any(folder.glob("*.safetensors")):
         return
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
     what = f"has its weights in {pickled[0]}, a pickle, which can run any code" if pickled else "holds no weights"
     raise DataError(f"{folder}: {what}; expected model.safetensors")
+
+
+def _check_layers(folder: Path) -> None:
+    """Before a model is built, check that it has not more layers than weights: a million of them would take an hour and all memory."""
+    from safetensors import safe_open
+
+    layers = getattr(load_config(folder).get_text_config(), "num_hidden_layers", None) or 0
+    with _one_line(folder):
+        weights = 0
+        for file in folder.glob("*.safetensors"):
+            with safe_open(file, "pt") as opened:
+                weights += len(opened.keys())
+    if layers > weights:
+        raise DataError(f"{folder}: config.json describes {layers} layers, and the folder holds {weights} weights")
 
 
 def _refuse(source: str | Path, what: str, names: Collection[str]) -> None:
@@ -136,6 +165,8 @@ def _one_line(source: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # transformers, safetensors, tokenizers and JSON each raise their own
+        if "ignore_mismatched_sizes" in str(error):
+            raise DataError(f"{source}: has weights of other shapes than config.json says") from None
         said = " ".join(str(error).split())[:300]
         raise DataError(f"{source}: cannot be loaded ({type(error).__name__}: {said})") from None
 
@@ -169,12 +200,15 @@ def _render(asked: dict[str, Any]) -> Sequence[str]:
     memory_used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (memory_used + MEMORY, memory_used + MEMORY))
-    return [
-        render_jinja_template([chat], chat_template=asked["template"], add_generation_prompt=opens, **asked["tokens"])[
-            0
-        ][0]
-        for chat, opens in zip(asked["chats"], (True, False), strict=True)
-    ]
+    texts: list[str] = []
+    for chat, opens in zip(asked["chats"], (True, False), strict=True):
+        found, _ = render_jinja_template(
+            [chat], chat_template=asked["template"], add_generation_prompt=opens, **asked["tokens"]
+        )
+        if len(found[0]) > LONGEST:
+            raise ValueError(f"it makes {len(found[0])} characters of a question of {len(QUESTION)}")
+        texts += found
+    return texts
 
 
 if __name__ == "__main__":

@@ -29,7 +29,11 @@ def load_model(path: Path, dtype: str = "float32") -> "PretrainedCausalLM":
 
     adapted = adapters.has_adapter(path)
     model: PretrainedCausalLM = AutoModelForCausalLM.from_pretrained(
-        path, dtype=adapters.unrounded(dtype) if adapted else dtype, local_files_only=True, **adapters.NONE
+        path,
+        dtype=adapters.unrounded(dtype) if adapted else dtype,
+        local_files_only=True,
+        trust_remote_code=False,
+        **adapters.NONE,
     )
     if adapted:
         adapters.merge_saved(model, path, dtype)
@@ -47,7 +51,7 @@ def load_tokenizer(path: Path) -> "Tokenizer":
     """The tokenizer saved beside a model."""
     from transformers import AutoTokenizer
 
-    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     return tokenizer
 
 

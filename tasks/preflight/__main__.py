@@ -86,8 +86,6 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
 
 def _tokenizer(own: Any) -> Any:
     """The tokenizer, sizes and positions of the model that the flow starts from; None where a run has to make them first."""
-    from transformers import AutoConfig
-
     from tasks.common import model_files, models
     from tasks.language.data import chat
     from tasks.preflight.estimates import Size
@@ -101,7 +99,7 @@ def _tokenizer(own: Any) -> Any:
     at = {"local_files_only": True} if own.init == "directory" else {"revision": own.hub_revision}
     tokenizer = model_files.load_tokenizer(source, **at)
     tokenizer.chat_template = tokenizer.chat_template or chat.PLAIN_TEMPLATE
-    config = AutoConfig.from_pretrained(source, trust_remote_code=False, **at).get_text_config()
+    config = model_files.load_config(source, **at).get_text_config()
     layers, width = (getattr(config, name, 0) for name in ("num_hidden_layers", "hidden_size"))
     size = Size(12 * layers * width**2 + config.vocab_size * width, layers, width)
     return tokenizer, size, getattr(config, "max_position_embeddings", None)

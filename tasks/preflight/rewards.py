@@ -13,6 +13,7 @@ import torch
 
 from tasks.language.configs.python_rewards import is_python
 from tasks.language.rewards import rewards
+from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.rewards import Answered
 from tasks.language.rewards.verifier import Verifier
@@ -30,6 +31,7 @@ def tried(
         del answers["reference"]
     with ExitStack() as ending:
         verifier = ending.enter_context(Verifier())
+        judge = ending.enter_context(CodeJudge()) if name == "code" else None
         functions = {}
         if is_python(name):
             functions[name] = PythonFunction(name, Path(config.reward_files), config.reward_seconds)
@@ -37,7 +39,7 @@ def tried(
         for what, text in answers.items():
             one = Answered(row["question"], row["solution"], row["answer"], text, True, columns)
             started = time.monotonic()
-            found = rewards.rewards([one], {name: 1.0}, verifier, torch.zeros(1), functions)
+            found = rewards.rewards([one], {name: 1.0}, verifier, torch.zeros(1), functions, judge)
             yield what, found.total[0].item(), time.monotonic() - started
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from tasks.common.errors import DataError
+from tasks.common.terminal import plain
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet
@@ -26,7 +27,7 @@ class Spans(NamedTuple):
     def coloured(self, colours: bool) -> str:
         """Trained text green, or in brackets where there are no colours."""
         start, end = (TRAINED, PLAIN) if colours else ("[[", "]]")
-        return "".join(f"{start}{text}{end}" if trained else text for text, trained in self.parts)
+        return "".join(f"{start}{plain(text)}{end}" if trained else plain(text) for text, trained in self.parts)
 
 
 def spans(tokenizer: Tokenizer, tokens: Sequence[int], learned: Sequence[bool]) -> Spans:

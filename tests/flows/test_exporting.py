@@ -139,6 +139,7 @@ def test_a_model_that_is_out_of_date_says_with_what_it_was_made(trained: Toy, tm
 
 @pytest.mark.slow
 def test_an_evaluation_of_another_version_is_not_shown(trained: Toy, tmp_path: Path) -> None:
+    (tmp_path / "model").symlink_to(tmp_path / "elsewhere")
     trained.write("model/generation_config.json", "{}")
     trained.run("sft")
     card, remarks = exported(trained, tmp_path / "model")
@@ -151,8 +152,11 @@ def test_an_evaluation_of_another_version_is_not_shown(trained: Toy, tmp_path: P
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(trained: Toy, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "full")
     cases = {
         "full": ("sft", "not empty; expected a folder to make"),
+        "link": ("sft", f"{tmp_path / 'full'}: not empty; expected a folder to make"),
+        str(trained.root / "data/sft/inner"): ("sft", "inner: within data/sft, which belongs to the pipeline"),
         "a": ("nosuch", "nosuch: neither a folder nor a stage that has run"),
         "b": ("problems", "problems: this stage makes no model; its outs are data/problems"),
         "c": (str(trained.root / "model"), "model' is neither a stage that has run, nor an out of one"),
@@ -167,7 +171,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(trained: Toy, tm
     weights.write_bytes(content[:-1] + b"x")
     with pytest.raises(PlanError, match=r"^data/sft: not as sft made it, so a model card would not be true; run sft"):
         exported(trained, tmp_path / "d")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "toy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "link", "toy"]
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["file"]
 
 
@@ -192,8 +196,10 @@ def test_the_head_names_the_kind_of_model_and_what_it_began_from(kind: str, task
     first, link = Link("data/pretrained", "1", "pretrained"), Link("data/m", "2", "m", dirty="no")
     params = {"pretrained.init": "hub", "pretrained.hub_id": "some/base"}
     made = [Made(first, "", params), Made(link, "A model", {})]
-    card = text(Card("x", "m", link, {**FACTS, "kind": kind}, made, {}, None, {}, None))
+    card = text(Card('x"y\n---\nz: 1', "m", link, {**FACTS, "kind": kind}, made, {}, None, {}, None))
     head = YAML(typ="safe").load(card.split("---\n")[1])
+    assert '\n# x"y --- z: 1\n' in card
+    assert 'AutoTokenizer.from_pretrained("x\\"y\\n---\\nz: 1")' in card
     assert (head["pipeline_tag"], head["base_model"]) == (task, "some/base")
     assert ("reward-model" in head["tags"]) == (kind != "policy")
     assert ("AutoModelForSequenceClassification" in card) == (kind == "classifier")

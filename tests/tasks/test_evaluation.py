@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from tasks import evaluation
 from tasks.common import tables
+from tasks.common.errors import DataError
 from tasks.language.tables.evaluation import Generations
 from tests.conftest import PARAMS
 
@@ -89,3 +90,11 @@ def test_what_cannot_be_judged_is_one_line(made, place, model, rows, line):
     shutil.rmtree(place / "mlruns", ignore_errors=True)
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"posttrain: {line}")
+
+
+def test_a_reward_model_that_cannot_be_read_is_one_line(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    shutil.copytree(made / "pretrained", tmp_path / "scorer")
+    (tmp_path / "scorer/tokenizer.json").write_text("{}")
+    with pytest.raises(DataError, match=r"scorer: cannot be loaded \("):
+        evaluation.load(str(made / "pretrained"), "main", tmp_path / "scorer")

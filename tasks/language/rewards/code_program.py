@@ -63,6 +63,7 @@ PREPARED = [
     "statistics",
     "string",
     "struct",
+    "sys",
     "textwrap",
     "threading",
     "time",

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from tasks.language.rewards import code_program
@@ -26,6 +27,8 @@ from tasks.language.rewards.code_calls import Channel
 
 READY, RIGHT, WRONG = "ready", "right", "wrong"
 NUMBER = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d{1,3})?")
+THREADS = 64  # that a program may have at a time: others need threads too, and no limit of the kernel's counts them
+OFTEN = 0.01  # seconds between two counts
 WALL = 10  # times the limit of processor time, plus 10 seconds: how long a program may take that waits for what never comes
 # Tried before any job: right only where each of the acts is refused. It stops at the first that is not.
 CANARY = """
@@ -86,6 +89,9 @@ def _run_programs(control: socket.socket, seconds: int) -> None:
                 os._exit(1)
         for descriptor in descriptors:
             os.close(descriptor)
+        while not select.select([control], [], [], OFTEN)[0]:
+            if len([*Path(f"/proc/{child}/task").iterdir()]) > THREADS:
+                os.kill(child, signal.SIGKILL)
         asked = control.recv(1)  # the examiner says when to stop; where it has ended, the program does too
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)

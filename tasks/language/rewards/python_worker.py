@@ -8,7 +8,6 @@ the connection or is killed.
 import importlib.util
 import inspect
 import json
-import math
 import os
 import queue
 import random
@@ -25,6 +24,7 @@ from typing import Any
 Reply = dict[str, Any]  # JSON
 Reward = Callable[..., Any]
 HOME = Path.cwd()
+LARGEST = 3.4e38  # what the policies' numbers of 32 bits can hold
 SLACK = 60.0  # seconds by which the kernel's limit is later than the parent's
 
 
@@ -64,7 +64,11 @@ class _Used:
     def files(self) -> Reply:
         """The files, `imported` and `read`; of the latter none in a folder whose name begins with a dot."""
         imported = {*filter(_own, (getattr(module, "__file__", None) for module in [*sys.modules.values()]))}
-        read = {file for file in filter(_own, [*self.read]) if f"{os.sep}." not in file.removeprefix(str(HOME))}
+        read = {
+            file
+            for file in filter(_own, [*self.read])
+            if f"{os.sep}." not in file.removeprefix(str(HOME)) and Path(file).is_file()
+        }
         self.read = set()
         return {"imported": sorted(imported), "read": sorted(read - imported)}
 
@@ -133,12 +137,20 @@ def checked(found: Any, count: int) -> Reply:
         found = found.tolist()
     if not isinstance(found, Sequence) or isinstance(found, str | bytes):
         return {"error": f"{wanted}; got {_shown(found)}"}
+    found = [*found]
     if len(found) != count:
         return {"error": f"{wanted}; got {len(found)}"}
     for at, value in enumerate(found):
-        if value is not None and not (isinstance(value, Real) and math.isfinite(value)):
+        if value is not None and not _finite(value):
             return {"error": f"expected a finite number or None, got {_shown(value)}", "at": at}
     return {"values": [None if value is None else float(value) for value in found]}
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return isinstance(value, Real) and abs(float(value)) <= LARGEST
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
 
 
 def _shown(value: Any) -> str:

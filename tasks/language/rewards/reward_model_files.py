@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_MAPPING
 
@@ -16,7 +16,7 @@ from tasks.common.errors import DataError
 
 def load(path: Path, dtype: str = "float32") -> PretrainedModel:
     """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; in evaluation mode."""
-    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    config = model_files.load_config(path)
     beta = getattr(config, BETA, None)
     if beta is None:
         return load_classifier(path, dtype=dtype)
@@ -42,7 +42,7 @@ def load_classifier(path: Path, new: Collection[str] = (), dtype: str = "float32
 
 def _classifier(path: Path) -> Any:
     """Transformers' class for sequence classification, or for a type that has none the same head on the model's own body."""
-    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    config = model_files.load_config(path)
     if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         return AutoModelForSequenceClassification
     if type(config) not in MODEL_MAPPING:

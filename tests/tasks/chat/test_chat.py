@@ -9,8 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.chat import __main__ as chat
-from tasks.chat.screen import Pipe, plain
+from tasks.chat.screen import Pipe
 from tasks.common.errors import DataError
+from tasks.common.terminal import plain
 
 
 class Parrot:

@@ -11,8 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tasks.common.errors import StageError
+from tasks.common import model_files, models
+from tasks.common.errors import DataError, StageError
 from tasks.language import pretrained
+from tasks.language.rewards import reward_model_files
 from tests.conftest import tiny
 
 
@@ -40,6 +42,19 @@ def more_layers(folder: Path) -> None:
 
 def fewer_layers(folder: Path) -> None:
     edit_json(folder / "config.json", num_hidden_layers=1, layer_types=None)
+
+
+def a_million_layers(folder: Path) -> None:
+    edit_json(folder / "config.json", num_hidden_layers=10**6, layer_types=None)
+
+
+def a_commanding_name(folder: Path) -> None:
+    edit_weights(folder, lambda weights: weights.update({"\x1b]0;title\x07a\nb": torch.zeros(1)}))
+
+
+def a_pickled_adapter(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "target_modules": ["q_proj"]}')
+    (folder / "adapter_model.bin").touch()
 
 
 def another_architecture(folder: Path) -> None:
@@ -117,7 +132,10 @@ FAULTS: dict[Callable[[Path], None], str] = {
     more_layers: r"lacks weights of the model that config.json describes: model.layers.2.\S+, .* and \d+ more",
     fewer_layers: r"has weights that the model of config.json does not: model.layers.1.\S+, .* and \d+ more",
     another_architecture: ".*",
-    another_width: r"cannot be loaded \(.*|has weights of other shapes than config.json says: .*",
+    another_width: "has weights of other shapes than config.json says",
+    a_million_layers: r"config.json describes 1000000 layers, and the folder holds \d+ weights",
+    a_commanding_name: r"has weights that the model of config.json does not: \\x1b\]0;title\\x07a b",
+    a_pickled_adapter: "holds adapter_config.json, but no adapter_model.safetensors, as which an adapter is expected",
     not_a_number: "has weights that are not finite numbers: model.norm.weight",
     a_pickle: "has its weights in pytorch_model.bin, a pickle, which can run any code; expected model.safetensors",
     no_weights: "holds no weights; expected model.safetensors",
@@ -134,7 +152,10 @@ FAULTS: dict[Callable[[Path], None], str] = {
     template("Answer this:"): "its chat template drops the question or the answer",
     template("{{ messages[0].content }}"): "its chat template drops the question or the answer",
     template("{% for"): r"its chat template cannot be rendered \(.*",
-    template("{{ raise_exception('no') }}" + WHOLE): r"its chat template cannot be rendered \(.*no\)",
+    template("{{ raise_exception('no\x1b[2J') }}" + WHOLE): r"its chat template cannot be rendered \(.*no\\x1b\[2J\)",
+    template(
+        "{% for i in range(1000) %}{{ 'x' * 100000 }}{% endfor %}" + WHOLE
+    ): r".*it makes 100000035 characters of a question of 35\)",
     template(
         "{% set a = 'a' * 4000000000 %}" + WHOLE
     ): r"its chat template (cannot be rendered \(MemoryError|takes more).*",
@@ -161,8 +182,6 @@ def test_a_template_without_an_end_is_stopped(
     model: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jinja limits a single range, but not nested ranges."""
-    from tasks.common import model_files
-
     monkeypatch.setattr(model_files, "SECONDS", 4)
     endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
     (model / "chat_template.jinja").write_text(endless + WHOLE)
@@ -175,3 +194,35 @@ def test_a_template_without_an_end_is_stopped(
 def test_a_sound_one_is_taken(model: Path, made: Path, tmp_path: Path) -> None:
     start_from(model, made, tmp_path / "out")
     assert load_file(tmp_path / "out/model.safetensors").keys() == load_file(model / "model.safetensors").keys()
+
+
+def test_nobody_is_asked_whether_remote_code_may_run(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (model / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: pass\n")
+    edit_json(
+        model / "tokenizer_config.json", tokenizer_class="Own", auto_map={"AutoTokenizer": ["own.Own", "own.Own"]}
+    )
+    edit_json(
+        model / "config.json", model_type="own", auto_map={"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
+    )
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    for load in (models.load_tokenizer, models.load_model):
+        with pytest.raises(ValueError, match="trust_remote_code"):
+            load(model)
+    for read in (model_files.load_tokenizer, model_files.load_config, reward_model_files.load):
+        with pytest.raises(DataError, match=r"cannot be loaded \(ValueError: "):
+            read(model)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_of_several_templates_the_default_is_taken(model: Path) -> None:
+    (model / "chat_template.jinja").unlink()
+    given = [{"name": "tools", "template": "T"}, {"name": "default", "template": WHOLE}]
+    edit_json(model / "tokenizer_config.json", chat_template=given)
+    tokenizer = model_files.load_tokenizer(model)
+    assert tokenizer.chat_template == WHOLE
+    model_files.check_tokenizer(model, tokenizer, len(tokenizer))
+    edit_json(model / "tokenizer_config.json", chat_template=given[:1])
+    with pytest.raises(DataError, match="cannot be loaded"):
+        model_files.load_tokenizer(model)

@@ -30,6 +30,9 @@ def test_the_trained_tokens_are_shown(words):
     shown = tokens.spans(words, *example)
     assert shown.coloured(False) == "<|user|>2 + 3?<|assistant|>[[5<|end|>]]"
     assert shown.coloured(True) == "<|user|>2 + 3?<|assistant|>\033[32m5<|end|>\033[0m"
+    assert tokens.Spans([("\x1b[2Ja\nb", False)]).coloured(True) == "\\x1b[2Ja\nb", (
+        "a file of somebody's has no power over the terminal"
+    )
 
 
 SFT, DPO = CONFIGS["sft"], CONFIGS["dpo"]
@@ -98,6 +101,10 @@ def test_each_reward_is_tried_on_four_answers():
     assert line.startswith("grpo.reward verifiable: reference 1.00 ("), "the prompt is one that the reward is for"
     [line] = rewards.lines("grpo", CONFIGS["grpo"], [other | {"reward": "policy"}])
     assert line.startswith("grpo.reward verifiable: empty none ("), "without a reference none is tried"
+    program = {**problem, "solution": "def f():\n    return 5"}
+    tests = {"tests": ["assert f() == 5"]}
+    found = {what: value for what, value, _ in rewards.tried("code", program, tests, CONFIGS["grpo"])}
+    assert found == {"reference": 1.0, "empty": 0.0, "huge": 0.0, "hostile": 0.0}
 
 
 def test_time_and_memory_by_hand():

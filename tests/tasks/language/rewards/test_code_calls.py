@@ -68,6 +68,7 @@ PROGRAM = {
     "three": lambda: (n for n in range(3)),
     "error": lambda: 1 / 0,
     "leave": lambda: fail(SystemExit),
+    "stop": lambda n: fail(StopIteration),
     "own": lambda: fail(type("Mine", (Exception,), {})),
     "seven": 7,
 }
@@ -117,6 +118,8 @@ def test_errors_of_the_program_are_raised(program):
         program("error")()
     with pytest.raises(RuntimeError, match="SystemExit: so it is"):
         program("leave")()
+    with pytest.raises(RuntimeError, match="StopIteration: so it is"):
+        all(map(program("stop"), [1]))  # which StopIteration would end early, and as true
     with pytest.raises(RuntimeError, match="Mine: so it is"):
         program("own")()
     with pytest.raises(KeyError):

@@ -30,6 +30,7 @@ def judge():
         ("```\nx = 1\n```\nprints\n```text\n1\n```", "x = 1"),
         ("```Python3\nx = 1", "x = 1"),
         ("```text\nx = 1\n```", "```text\nx = 1\n```"),
+        ("```text\nx = 1", "```text\nx = 1"),
         ("  ```python\n  x = 1\n  ```", "  x = 1"),
         ("```python\n```", ""),
         ("", ""),

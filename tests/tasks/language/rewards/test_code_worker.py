@@ -40,7 +40,6 @@ def _the_judge_goes_on(judge):
 
 # Each ends in one second of processor time, or at once.
 HOSTILE = {
-    "endless": "while True: pass",
     "fork bomb": "import os\nwhile True: os.fork()",
     "threads": "import threading\nwhile True: threading.Thread(target=threading.Event().wait, daemon=True).start()",
     "10 GB": "x = bytearray(10**10)",
@@ -65,7 +64,7 @@ HOSTILE = {
     "closes all": "import os\nos.closerange(0, 99)\ndef f(n): return 6765",
     "deep answer": "def f(n):\n    x = []\n    for _ in range(10**5): x = [x]\n    return x",
     "cyclic answer": "def f(n):\n    x = []\n    x.append(x)\n    return x",
-    "a megabyte": "x = 1\n" * 150_000,
+    "a megabyte": f"x = '{'a' * 10**6}'",
     "brackets": "(" * 10**6,
     "null": "x = 1\0",
     "surrogate": "x = '\ud800'\nprint(x)",
@@ -75,6 +74,7 @@ HOSTILE = {
 
 
 SLOWER = {
+    "endless": "while True: pass",
     "forks in spite of errors": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
     "10 GB by and by": "x = []\nwhile True: x.append(bytearray(10**6))",
     "writes for ever": "import os\nwhile True: os.write(1, b'6765' * 1000)",
@@ -139,6 +139,15 @@ def test_a_program_reads_and_writes_no_file(judge, tmp_path):
     assert [*tmp_path.iterdir()] == [tmp_path / "answer.txt"]
 
 
+def test_tests_are_locked_in_too_and_draws_are_the_same_in_each_run(judge):
+    """Tests come from a data set, which somebody else made."""
+    assert judge([job("", {"tests": ["assert open('/etc/passwd') and f(0) == 0"]}, RIGHT)]) == [0]
+    draws = "import random\ndef f(): return random.random()\nif __name__ == '__main__':\n    print(f())\n"
+    first = "0.8444218515250481"  # of Python's generator behind seed(0)
+    forms = {"tests": [f"assert f() == {first}"]}, {"inputs": [""], "outputs": [first]}
+    assert judge([job("", form, draws) for form in forms]) == [1, 1]
+
+
 def test_a_program_reaches_no_network(judge):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
@@ -161,7 +170,7 @@ def test_a_program_cannot_find_out_what_is_expected(judge):
 
 def test_tests_use_their_own_builtins_and_modules(judge):
     """Each test would pass if the name in it were the program's."""
-    lies = "import math\nset = sorted = len = abs = lambda *a: 0\nisinstance = math.isclose = lambda *a, **b: True\n"
+    lies = "import math\nclass sys: maxsize = 0\nset = sorted = len = abs = lambda *a: 0\nisinstance = math.isclose = lambda *a, **b: True\n"
     for test in (
         "assert set(f(3)) == set([1])",
         "assert len(f(3)) == len('abc')",
@@ -169,9 +178,32 @@ def test_tests_use_their_own_builtins_and_modules(judge):
         "assert isinstance(f(3), str)",
         "assert math.isclose(f(3), 7)",
         "import math\nassert math.isclose(f(3), 7)",
+        "assert f(3) == sys.maxsize",
     ):
         assert judge([job("", {"tests": [test]}, lies + "def f(n): return 0")]) == [0]
     assert judge([job("", {"tests": ["assert sum(2, 3) == 6"]}, "def sum(a, b): return a * b")]) == [1]
+
+
+def test_a_program_s_memory_is_limited_and_its_input_takes_none(judge):
+    tried = "import os\ntry:\n    {}\n    raise SystemExit(1)\nexcept {}: pass\n"
+    assert verdicts(judge, tried.format("bytearray(3 * 2**30)", "MemoryError") + RIGHT_BOTH) == [1, 1]
+    assert judge([job("", PAIRS, tried.format("os.write(0, b'x')", "OSError") + RIGHT_BOTH)]) == [1]
+
+
+def test_what_a_program_prints_is_not_kept_for_ever(judge):
+    assert judge([job("", PAIRS, "while True: print('6765' * 10**5)")]) == [0]
+    [examiner] = [child for child in psutil.Process().children() if "code_worker" in " ".join(child.cmdline())]
+    [most] = [
+        line for line in Path(f"/proc/{examiner.pid}/status").read_text().splitlines() if line.startswith("VmHWM")
+    ]
+    assert int(most.split()[1]) < 200_000, "kB at the worst"
+
+
+def test_a_program_may_have_some_threads_but_not_hundreds(judge):
+    start = "import threading, time\nthreading.stack_size(65536)\ngo = threading.Event()\nfor _ in range({}):\n    threading.Thread(target=go.wait).start()\n"
+    start += "while time.process_time() < 0.2: pass\ngo.set()\n"
+    assert verdicts(judge, start.format(20) + RIGHT_BOTH) == [1, 1]
+    assert verdicts(judge, start.format(200) + RIGHT_BOTH) == [0, 0]
 
 
 def test_a_program_that_takes_too_long_or_fails_at_last_is_wrong(judge):

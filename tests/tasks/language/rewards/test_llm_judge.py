@@ -104,7 +104,17 @@ def test_points_by_hand_and_each_question_is_asked_once(server, judge, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("7", 0.7), ("Points: 2.5/10", 0.25), ("10", 1.0), ("0", 0.0), ("11", None), ("", None)]
+    ("text", "expected"),
+    [
+        ("7", 0.7),
+        ("Points: 2.5/10", 0.25),
+        ("10", 1.0),
+        ("0", 0.0),
+        ("11", None),
+        ("-3", None),
+        ("Rating-8", 0.8),
+        ("", None),
+    ],
 )
 def test_the_points_of_a_reply(text, expected):
     assert runpy.run_path(str(EXAMPLE))["points"](text) == expected
@@ -118,6 +128,9 @@ def test_a_changed_question_is_a_new_one(server, judge):
     server.replies = {"kind": ["7"]}
     assert judge(1) == [0.7]
     assert len(server.asked) == 2
+    file.write_text(file.read_text().replace("/v1/chat", "/v2/chat"))
+    assert judge(1) == [0.7], "and one at another address"
+    assert len(server.asked) == 3
 
 
 def test_a_busy_server_is_asked_again(server, judge):

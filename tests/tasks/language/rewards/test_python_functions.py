@@ -80,6 +80,11 @@ WRONG = {
     "def f(responses): return [1, '2', 3]": "expected a finite number or None, got '2' (str) (for the prompt 'two?')",
     "def f(responses): return [1, 2, float('nan')]": "expected a finite number or None, got nan (float) (for the prompt 'three?')",
     "def f(responses): return [float('inf'), 2, 3]": "expected a finite number or None, got inf (float) (for the prompt 'one?')",
+    "def f(responses): return [1, 2, 1e39]": "expected a finite number or None, got 1e+39 (float) (for the prompt 'three?')",
+    "def f(responses): return [-(10 ** 400), 2, 3]": "expected a finite number or None, got -100000",
+    "class A:\n def __repr__(self): return 'a\\nb\\x1b[31m'\ndef f(responses): return A()": (
+        "expected a list of 3 numbers or None, one for each response; got a b\\x1b[31m (A)"
+    ),
     "def f(responses): return [1, 1j, 3]": "expected a finite number or None, got 1j (complex) (for the prompt 'two?')",
     "def f(responses, levle): return [1, 2, 3]": "it asks for levle; there are prompts, responses, answer, level",
     "def f(responses, prompts):\n\n return [1 / (one != 'bb') for one in responses]": (
@@ -179,7 +184,15 @@ def test_what_the_function_prints_and_reads_is_none_of_the_protocol(make, capfd)
         "import os, sys\nprint('at import')\n"
         "def f(responses):\n print('{}')\n os.write(1, b'raw\\n')\n assert sys.stdin.read() == ''\n return [1, 2, 3]"
     )
-    assert values(make(text)) == [1, 2, 3]
+    before, (reader, writer) = os.dup(0), os.pipe()
+    try:
+        os.write(writer, b"typed at the terminal")
+        os.dup2(reader, 0)
+        assert values(make(text)) == [1, 2, 3]
+    finally:
+        os.dup2(before, 0)
+        for descriptor in (before, reader, writer):
+            os.close(descriptor)
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == ["at import", "{}", "raw"]
@@ -233,6 +246,13 @@ def test_a_late_import_counts_too_and_one_of_the_stage_s_own_modules_is_known(ma
     assert values(make(own)) == [1, 1, 1]
 
 
+def test_what_is_installed_elsewhere_may_be_imported(make, tmp_path_factory, monkeypatch):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "module_that_is_installed.py").write_text("NUMBER = 2")
+    monkeypatch.setenv("PYTHONPATH", str(elsewhere))
+    assert values(make("import module_that_is_installed as m\ndef f(responses): return [m.NUMBER] * 3")) == [2, 2, 2]
+
+
 def test_a_file_that_it_reads_is_named_once_unless_its_changes_are_noticed(make, capfd):
     Path("rewards").mkdir()
     Path("words.txt").write_text("please")
@@ -240,6 +260,8 @@ def test_a_file_that_it_reads_is_named_once_unless_its_changes_are_noticed(make,
     Path(".cache/kept").write_text("1")
     text = (
         "def f(responses):\n open('words.txt').read(), open('.cache/kept').read(), open('rewards/mine.py').read()\n"
+        " try: open('missing.txt')\n"
+        " except OSError: pass\n"
         " open('out.txt', 'w').close()\n return [1, 2, 3]"
     )
     function = make(text)

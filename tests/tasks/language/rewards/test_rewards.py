@@ -6,6 +6,7 @@ import torch
 
 from tasks.language.configs.python_rewards import RewardName
 from tasks.language.rewards import rubric
+from tasks.language.rewards.python_functions import Judged
 from tasks.language.rewards.rewards import REWARDS, Answered, rewards
 from tasks.language.rewards.verifier import Verifier
 
@@ -83,6 +84,17 @@ def test_an_unreadable_reference_makes_nan_where_it_counts(verifier):
 def test_a_nan_score_is_not_hidden(verifier):
     found = rewards([TRAIN], {"verifiable": 1, "reward_model": 0.1}, verifier, torch.tensor([math.nan]))
     assert math.isnan(found.total[0])
+
+
+def test_what_does_not_apply_to_a_response_adds_nothing(verifier):
+    kinds = {"instruction_id_list": ["punctuation:no_comma", "detectable_format:title"], "kwargs": [{}, {}]}
+    answered = [Answered("?", "", "60", "#### 60", True, kinds), answering("#### 60")]
+    name, weights = "rewards/mine.py:f", {"constraints": 1, "rewards/mine.py:f": 0.5, "format": 0.25}
+    found = rewards(answered, weights, verifier, None, {name: lambda *_: Judged([math.nan, 2.0], [True, False])})
+    assert found.total.tolist() == [0.5 + 0 + 0.25, 0 + 1 + 0.25]
+    assert found.parts["constraints"].tolist() == pytest.approx([0.5, math.nan], nan_ok=True)
+    assert found.parts["all_constraints"].tolist() == pytest.approx([0, math.nan], nan_ok=True), "one of two is not all"
+    assert found.parts[f"{name}/failed"].tolist() == [1, 0]
 
 
 def test_scores_that_are_missing_or_of_the_wrong_number(verifier):

@@ -24,7 +24,7 @@ HALF = ("\\frac{1}{2}", "so \\boxed{0.5}")
 
 @pytest.fixture(scope="module")
 def verifier():
-    with Verifier(workers=1, seconds=2.0) as judge:
+    with Verifier(workers=1, seconds=1.2) as judge:
         yield judge
 
 
@@ -72,6 +72,8 @@ def test_plain_numbers(gold, response, right):
         ("7", "#### 7 or 8", 0),  # naming several does not pay
         ("8", "#### 7 or 8", 0),
         ("8", "\\boxed{6, 7, 8}", 0),
+        ("7", "\\boxed{7x}", 0),
+        ("7", "\\boxed{7 + x}", 0),
         ("\\frac{1}{2}", "\\boxed{0.5}", 1),
         ("\\frac{1}{2}", "\\boxed{\\frac{2}{4}}", 1),
         ("\\frac{1}{2}", "\\boxed{\\frac{1}{3}}", 0),

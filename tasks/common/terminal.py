@@ -1,0 +1,19 @@
+"""What others wrote, shown as text: a terminal's control characters in it are written out, so that they do nothing."""
+
+import unicodedata
+
+JOINERS = "\u200c\u200d"  # characters of format that scripts and emojis are made with
+
+
+def plain(text: str) -> str:
+    r"""The text without power over a terminal: ESC becomes `\x1b`. Line ends, tabs and all spaces stay."""
+
+    def harmless(char: str) -> bool:
+        return char.isprintable() or char in "\n\t" or char in JOINERS or unicodedata.category(char) == "Zs"
+
+    return "".join(char if harmless(char) else char.encode("unicode_escape").decode() for char in text)
+
+
+def in_one_line(text: str) -> str:
+    """The same, with spaces for line ends."""
+    return plain(" ".join(text.splitlines()))
