@@ -198,3 +198,15 @@ def test_a_split_loses_nothing_and_shares_no_first_question(rows, share, seed):
     assert train
     assert validation
     assert not {questions(row)[0] for row in train} & {questions(row)[0] for row in validation}
+
+
+def test_a_training_row_that_opens_as_a_held_out_one_is_on_neither_side():
+    """It is left out, and not held out beside it: its file says that it is no measure."""
+    rows = [("train-0", "A?"), ("train-1", "B?"), ("test-0", "B?"), ("test-1", "C?")]
+    found = [
+        {"demonstration_id": name, "messages": json.dumps([{"role": "user", "content": asked}]), "text": ""}
+        for name, asked in rows
+    ]
+    train, validation = split(CONFIG, found, "own")
+    assert [row["demonstration_id"] for row in train] == ["train-0"]
+    assert sorted(row["demonstration_id"] for row in validation) == ["test-0", "test-1"]
