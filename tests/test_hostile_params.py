@@ -32,8 +32,14 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("how", ["posttrain", "dvc"])
+@pytest.mark.parametrize(
+    ("how", "path"),
+    [
+        ("posttrain", PATHS[0]),
+        *(pytest.param("posttrain", path, marks=pytest.mark.slow) for path in PATHS[1:]),
+        *(("dvc", path) for path in PATHS),
+    ],
+)
 def test_a_path_is_a_path_whatever_it_is_made_of(tmp_path: Path, path: str, how: str) -> None:
     clone = Clone.of_this(
         tmp_path / "clone", {"problems": {"source": "files", "path": path, "validation": 1, "test": 1}}

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from tasks import evaluation
 from tasks.common import tables
-from tasks.common.errors import DataError
+from tasks.common.errors import DataError, StageError
 from tasks.language.tables.evaluation import Generations
 from tests.conftest import PARAMS
 
@@ -70,7 +70,6 @@ def test_the_command_line_changes_the_section(place):
 @pytest.mark.parametrize(
     ("model", "rows", "line"),
     [
-        ("nowhere", None, "nowhere: no folder here, and not from the hub: "),
         ("bin", None, "params.yaml: pretrained.path: bin holds no config.json"),
         ("", '{"question": 3}', "bad.jsonl: line 1: field 'question' is "),
         ("", "", "bad.jsonl: there are no test problems"),
@@ -84,12 +83,18 @@ def test_what_cannot_be_judged_is_one_line(made, place, model, rows, line):
     if rows is not None:
         (place / "bad.jsonl").write_text(rows)
         given = ["--data", "bad.jsonl"]
-    command = [sys.executable, "-m", "tasks.evaluation", model or str(made / "pretrained"), *given, "--out", "out"]
+    with pytest.raises(StageError) as caught:
+        evaluation.run(evaluation.parsed([model or str(made / "pretrained"), *given, "--out", "out"]))
+    assert str(caught.value).startswith(line)
+
+
+def test_a_model_that_is_nowhere_is_one_line(place):
+    """As a command: what it raises is its last line, and its exit code 2."""
+    command = [sys.executable, "-m", "tasks.evaluation", "nowhere", "--data", "test.jsonl", "--out", "out"]
     environment = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "PATH": "", "HOME": str(place)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    shutil.rmtree(place / "mlruns", ignore_errors=True)
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"posttrain: {line}")
+    assert done.stderr.splitlines()[-1].startswith("posttrain: nowhere: no folder here, and not from the hub: ")
 
 
 def test_a_reward_model_that_cannot_be_read_is_one_line(made, tmp_path, monkeypatch):

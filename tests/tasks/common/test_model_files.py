@@ -178,6 +178,7 @@ def test_a_faulty_model_is_one_line(model: Path, made: Path, tmp_path: Path, fau
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_template_without_an_end_is_stopped(
     model: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -283,6 +283,7 @@ def test_closing_ends_the_process_and_what_it_started(make):
 
 
 CHILD = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a parent in the background ignores it
     "from pathlib import Path; from tasks.language.rewards.python_functions import PythonFunction\n"
     "function = PythonFunction('rewards/mine.py:f', Path('rewards/mine.py'), 60.0); function(['?'], ['a'], {})\n"
 )
