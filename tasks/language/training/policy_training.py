@@ -28,8 +28,8 @@ Fit = Callable[[int], Iterator[Row]]  # from a step on
 LATEST = "latest/"
 METRICS = {  # besides the algorithm's
     "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
-    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised. There where some of them have an answer.",
-    "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. There where some of them have a worked solution that ends in `#### N`.",
+    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised. Only where some of them have an answer.",
+    "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. Only where some of them have a worked solution that ends in `#### N`.",
     **environment.METRICS,
 }
 
