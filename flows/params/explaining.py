@@ -26,7 +26,7 @@ def explain(root: Path, key: str) -> list[str]:
             above = ".".join(names[:place])
             what = f"no parameter of {above}" if above else "no section of params.yaml"
             raise ParameterError(f"{key}: {what}{suggestion(name, [*known])}")
-        part, at = known[name], at.get(name) if isinstance(at, Mapping) else None
+        part, at = known[name], _entries(at).get(name)
     return list(_lines(key, part, at, schema))
 
 
@@ -37,12 +37,19 @@ def _lines(key: str, part: Schema, value: object, schema: Schema) -> Iterator[st
         return
     yield f"{key}: {meaning}"
     for name, inner in below.items():
-        yield from _lines(f"{key}.{name}", inner, value.get(name) if isinstance(value, Mapping) else None, schema)
+        yield from _lines(f"{key}.{name}", inner, _entries(value).get(name), schema)
 
 
 def _below(part: Schema, value: object, schema: Schema) -> dict[str, Schema]:
     """The keys below a key: its properties, or the entries that the user has put there."""
     if "properties" in part:
         return {name: resolved(inner, schema) for name, inner in part["properties"].items()}
-    entry = resolved(part.get("additionalProperties") or {}, schema)
-    return dict.fromkeys(value, entry) if "properties" in entry and isinstance(value, Mapping) else {}
+    entry = resolved(part.get("additionalProperties") or part.get("items") or {}, schema)
+    return dict.fromkeys(_entries(value), entry) if "properties" in entry else {}
+
+
+def _entries(value: object) -> Mapping[str, object]:
+    """The values below a key by name; those of a list by number, from 0."""
+    if isinstance(value, list):
+        return {str(number): one for number, one in enumerate(value)}
+    return value if isinstance(value, Mapping) else {}

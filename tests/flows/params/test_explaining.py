@@ -32,6 +32,16 @@ def test_what_the_user_named_is_told_by_that_name() -> None:
     assert line.startswith("transitions.datasets.graph-60.episodes = 60: ")
 
 
+def test_the_entries_of_a_list_are_told_by_their_numbers() -> None:
+    heading, *lines = explain(ROOT, "mixture.datasets")
+    assert heading == "mixture.datasets: Data sets that are mixed."
+    [first] = PARAMS["mixture"]["datasets"]
+    assert [line.split(" = ")[0] for line in lines if " = " in line] == [f"mixture.datasets.0.{key}" for key in first]
+    assert explain(ROOT, "mixture.datasets.0.weight")[0].startswith("mixture.datasets.0.weight = 1.0: Weight of")
+    with pytest.raises(ParameterError, match=r"^mixture.datasets.1: no parameter of mixture.datasets \(there are 0\)$"):
+        explain(ROOT, "mixture.datasets.1")
+
+
 @pytest.mark.parametrize(
     ("key", "told"),
     [
