@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tasks.common import models
+from tasks.language.data import chat
 from tests.flows.toy_pipeline import call, environ
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.tiny import llama
@@ -27,7 +28,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "dvc.yaml").write_text("stages: {}\n")
     for seed, name in enumerate(("new", "old")):
         words = chat_tokenizer("ChatML")
-        models.save_model(llama(seed, vocab_size=len(words), max_position_embeddings=10**6), words, root / name)
+        model = llama(seed, vocab_size=len(words), max_position_embeddings=10**6)
+        model.get_output_embeddings().weight.data[sorted(chat.end_tokens(model, words))] = 0  # other logits are above 0
+        models.save_model(model, words, root / name)
     return root
 
 
