@@ -120,7 +120,7 @@ def status(targets: Targets = None) -> int:
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
-    for _, planned in running.told(console, running.plan(root, targets, [])):
+    for _, planned in running.with_headings(console, running.plan(root, targets, [])):
         show_plan(console, planned)
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections):

@@ -1,4 +1,4 @@
-"""A run from its settings to its results: params.yaml is edited and checked, stages are planned, brought up to date, and told.
+"""A run from its settings to its results: params.yaml is edited and checked, stages are planned, brought up to date, and their results shown.
 
 The command `posttrain` and the Python interface call the same functions. Nothing heavy is imported until there is work to do.
 """
@@ -51,7 +51,7 @@ def run(
         parts = plan(root, targets, force)
         for change in changes:
             console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
-        for flow, planned in told(console, parts):
+        for flow, planned in with_headings(console, parts):
             ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, with_runs, began)
             results = {**{result.stage: result for result in ended}, **results}
     return results
@@ -106,7 +106,7 @@ def plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> lis
     return parts
 
 
-def told(console: Console, parts: list[Part]) -> Iterator[Part]:
+def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
     """Yield the parts; where there are several, print the name of each one's flow first."""
     for flow, planned in parts:
         if len(parts) > 1:

@@ -97,7 +97,7 @@ def _start(card: Card) -> Iterator[str]:
     yield (
         f"{card.made[-1].description or card.stage}. {facts['architecture']} with {facts['weights']:,} weights in "
         f"{facts['dtype']}{context}{f', from [{base}](https://huggingface.co/{base})' if base else ''}. The stage "
-        f"`{card.stage}` of a Posttrain pipeline made it; all below was taken from the pipeline's own records."
+        f"`{card.stage}` of a Posttrain pipeline made it; everything below was taken from the pipeline's own records."
     )
     if card.out_of_date:
         yield from (

@@ -43,7 +43,8 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     at_work = {name.partition("@")[0] for name in stages}
     sampled = examples.of_prompts(given) if at_work.intersection(POLICIES) else []
     tested = examples.of_tests(given) if "evaluate" in at_work else []
-    yield from examples.leaks(given, sampled, tested)
+    shown, compared = examples.of_demonstrations(given), examples.of_pairs(given)
+    yield from examples.leaks(shown, compared, sampled, tested)
     for section in POLICIES:
         if section in at_work:
             yield from rewards.lines(section, given[section], sampled)
@@ -55,7 +56,7 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     if chat.template(tokenizer) != tokenizer.chat_template:
         yield f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do not vary with the day"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
-    if "sft" in at_work and (shown := examples.of_demonstrations(given)):
+    if "sft" in at_work and shown:
         lengths, told = tokens.demonstrations(tokenizer, shown, given["sft"], context)
         work["sft"] = len(shown), statistics.median(lengths)
         example = encode(tokenizer, shown[0]["messages"], shown[0]["text"])
@@ -64,7 +65,6 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
         yield tokens.spans(tokenizer, *example).coloured(colours)
     elif "sft" in at_work:
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
-    compared = examples.of_pairs(given) if at_work.intersection(PAIRWISE) else []
     for section in PAIRWISE:
         if section in at_work and compared:
             lengths, line = tokens.pairs(tokenizer, compared, section, given[section], context)

@@ -67,14 +67,14 @@ def of_tests(configs: Configs) -> list[Record]:
     return tables.records(evaluate.test_problems(own, PROBLEMS, Path(own.path)))
 
 
-def leaks(configs: Configs, prompts: Sequence[Record], tests: Sequence[Record]) -> Iterator[str]:
+def leaks(
+    shown: Sequence[Record], pairs: Sequence[Record], prompts: Sequence[Record], tests: Sequence[Record]
+) -> Iterator[str]:
     """A line that says how many of the test prompts are trained on, by where; none where nothing is known of either."""
     asked = {row["question"].strip() for row in tests}
     learned = {
-        "demonstrations": {
-            question for row in of_demonstrations(configs) for question in demonstrations.questions(row)
-        },
-        "preferences": {row["prompt"].strip() for row in of_pairs(configs)},
+        "demonstrations": {question for row in shown for question in demonstrations.questions(row)},
+        "preferences": {row["prompt"].strip() for row in pairs},
         "mixture": {row["question"].strip() for row in prompts},
     }
     counts = [f"{len(asked & questions):,} in {name}" for name, questions in learned.items() if questions]

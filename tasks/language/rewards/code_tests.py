@@ -7,17 +7,16 @@ the outputs that the program has to print (APPS, TACO, DeepCoder). Where and how
 
 import ast
 import json
-import queue
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tasks.common.errors import ConfigError
 from tasks.language.rewards import code_lock, code_worker
+from tasks.language.rewards.worker_pool import WorkerPool
 
 Job = dict[str, Any]
 LANGUAGES = ("", "python", "python3", "py")  # of a fence
@@ -166,6 +165,10 @@ class Worker:
             raise RuntimeError(f"the process that judges programs has ended (exit {self.process.wait()})")
         return float(reply == code_worker.RIGHT)
 
+    def alive(self) -> bool:
+        """Whether it can judge another one."""
+        return self.process.poll() is None
+
     def close(self) -> None:
         """End it and all that it started, whatever they do."""
         self.process.kill()
@@ -181,38 +184,19 @@ class CodeJudge:
 
     def __init__(self, workers: int = 2, seconds: int = 5) -> None:
         """`seconds` of processor time for a program, for each input where it reads inputs."""
-        self.seconds = seconds
-        self._threads = ThreadPoolExecutor(workers)
-        self._workers: queue.LifoQueue[Worker | None] = queue.LifoQueue()
-        for _ in range(workers):
-            self._workers.put(None)  # a free place for a process
+        self._pool = WorkerPool(workers, lambda: Worker(seconds))
 
     def __enter__(self) -> "CodeJudge":
         """Start a first process, so that a machine without a lock is found before anything is trained."""
-        self._workers.get()
-        self._workers.put(Worker(self.seconds))
+        self._pool.start_one()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
-        while not self._workers.empty():
-            if (worker := self._workers.get()) is not None:
-                worker.close()
+        self._pool.close()
 
     def __call__(self, jobs: Sequence[Job]) -> list[float]:
         """For each job 1.0 where the program passes all tests, else 0.0."""
         texts = [json.dumps(judged) for judged in jobs]
         different = dict(zip(texts, jobs, strict=True))  # a group's responses often agree
-        found = dict(zip(different, self._threads.map(self._judge, different.values()), strict=True))
+        found = dict(zip(different, self._pool.map(Worker.judge, different.values()), strict=True))
         return [found[text] for text in texts]
-
-    def _judge(self, judged: Job) -> float:
-        worker = self._workers.get()
-        try:
-            worker = worker or Worker(self.seconds)
-            return worker.judge(judged)
-        finally:
-            if worker is not None and worker.process.poll() is not None:
-                worker.close()
-                worker = None
-            self._workers.put(worker)

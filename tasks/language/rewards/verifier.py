@@ -6,17 +6,16 @@ expressions go to processes (math_worker.py) that a hostile answer can slow or k
 
 import json
 import math
-import queue
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from tasks.language.rewards import math_worker
 from tasks.language.rewards.answers import BOX, final_answer, marked, same_number, unwrapped
 from tasks.language.rewards.choices import choice, gold_letter
 from tasks.language.rewards.equations import numbers
+from tasks.language.rewards.worker_pool import WorkerPool
 
 ALGEBRA = re.compile(r"[\\^√]|\d\s*/\s*[-(\d]")  # text whose number is not its value: LaTeX, powers, roots, fractions
 
@@ -111,20 +110,13 @@ class Verifier:
 
     def __init__(self, workers: int = 2, seconds: float = 3.0) -> None:
         """`seconds` of processor time for one judgement; MATH-500's own solutions take 4 ms on average, 0.3 s at most."""
-        self.seconds = seconds
-        self._threads = ThreadPoolExecutor(workers)
-        self._workers: queue.LifoQueue[Worker | None] = queue.LifoQueue()
-        for _ in range(workers):
-            self._workers.put(None)  # a free place for a process
+        self._pool = WorkerPool(workers, lambda: Worker(seconds))
 
     def __enter__(self) -> "Verifier":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
-        while not self._workers.empty():
-            if (worker := self._workers.get()) is not None:
-                worker.close()
+        self._pool.close()
 
     def __call__(self, golds: Sequence[str], responses: Sequence[str]) -> list[float]:
         """For each response 1.0 where its answer is the reference's, else 0.0; nan where the reference is absent or cannot be read."""
@@ -136,17 +128,10 @@ class Verifier:
                 hard.append(pair)
             else:
                 found[pair] = quick
-        found.update(zip(hard, self._threads.map(self._judge, hard), strict=True))
+        found.update(zip(hard, self._pool.map(_judged, hard), strict=True))
         return [found[pair] for pair in zip(golds, responses, strict=True)]
 
-    def _judge(self, pair: tuple[str, str]) -> float:
-        gold, response = pair
-        worker = self._workers.get()
-        try:
-            worker = worker or Worker(self.seconds)
-            return worker.judge(in_box(unwrapped(gold)), as_latex(response))
-        finally:
-            if worker is not None and not worker.alive():
-                worker.close()
-                worker = None
-            self._workers.put(worker)
+
+def _judged(worker: Worker, pair: tuple[str, str]) -> float:
+    gold, response = pair
+    return worker.judge(in_box(unwrapped(gold)), as_latex(response))
