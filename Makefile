@@ -2,16 +2,19 @@
 BIN := .venv/bin
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
+# Two processes with one thread each; the tests of a file share what they set up.
+TESTED := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
 .PHONY: run test test-slow lint docs claims format contract bench ui setup
 
 run: setup
 	@$(BIN)/posttrain run language
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(TESTED) -m "not slow and not gpu"
 
 test-slow: setup
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(TESTED) -m "slow and not gpu"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -23,7 +23,7 @@ from tasks.common.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.engine.lineage import Link
+    from flows.lineage.chain import Link
     from tasks.algorithms.language.causal_lm import PretrainedModel
     from tasks.common.tokenizers import Tokenizer
 
@@ -37,17 +37,18 @@ def run(
     params: Mapping[str, object] | None = None,
     force: Sequence[str] = (),
     jobs: int | None = None,
+    pool: str = "",
     quiet: bool = False,
 ) -> dict[str, StageResult]:
     """Bring flows or stages up to date, the language flow if none is named; the result of each stage that they need, by name.
 
     `params` are values by SECTION.KEY that are written to params.yaml first, and `force` has stages to run in any case, as for
-    `posttrain run`. Progress is printed unless `quiet`. After a failure, which raises StageFailed, what had finished is kept.
+    `posttrain run`; stages with a GPU run on the workers of the work pool `pool`, if one is named. Progress is printed unless `quiet`. After a failure, which raises StageFailed, what had finished is kept.
     """
     os.environ.setdefault("DO_NOT_TRACK", "1")  # Prefect and MLflow send statistics otherwise
     root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
     settings = [f"{key}={json.dumps(value)}" for key, value in (params or {}).items()]
-    results = running.run(root, console, targets, settings, jobs=jobs, force=force, with_runs=True)
+    results = running.run(root, console, targets, settings, jobs=jobs, force=force, with_runs=True, pool=pool)
     for result in results.values():
         if result.state == "failed":
             log = f"; log: {relative(result.log, root)}" if result.log else ""
@@ -75,31 +76,29 @@ def evaluate(policy: str, quiet: bool = False) -> dict[str, Any]:
 
 
 def compare(policy: str, baseline: str) -> "pd.DataFrame":
-    """Two evaluated policies, problem by problem: a row for each metric that both have.
+    """Two evaluated policies, problem by problem: a row for each metric that both have, as `posttrain compare BASELINE POLICY` has it.
 
     Columns `policy` and `baseline` (means over the problems that both answered), `difference`, `low` and `high` (its paired 95 %
-    bootstrap interval, by evaluate.seed and evaluate.bootstrap); where each problem is right or wrong also `gained`, `lost`
-    and `p` (McNemar's exact test).
+    interval, by the score test where each problem is right or wrong, else by the bootstrap); of right and wrong also `gained`,
+    `lost` and `p` (McNemar's exact test).
     """
     import pandas as pd
 
-    from tasks.language.reporting.differences import differences, read_measures
+    from tasks.comparison.evaluations import differences
+    from tasks.language.reporting.differences import read_measures
 
-    root, stages = find_root(), [f"evaluate@{name}" for name in (policy, baseline)]
+    root = find_root()
     with running.one_line():
-        files = [file for stage in stages for file in outs.tables(root, stage) if file.name == "measures.parquet"]
-        drawn = outs.recorded_params(root, stages[0])
-    ours, theirs = map(read_measures, files)
-    try:
-        found = differences(ours, theirs, drawn["evaluate.seed"], drawn["evaluate.bootstrap"])
-    except ValueError as error:
-        raise WrongUseError(f"{policy}, {baseline}: {error}") from None
+        files = [outs.tables(root, f"evaluate@{name}") for name in (policy, baseline)]
+    ours, theirs = (read_measures(next(file for file in of if file.name == "measures.parquet")) for of in files)
     both = ours.index.intersection(theirs.index)
-    rows = {
-        name: {"policy": ours.loc[both, name].mean(), "baseline": theirs.loc[both, name].mean(), **difference.numbers()}
-        for name, difference in found.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index").rename(columns={"mean": "difference"})
+    if both.empty:
+        raise WrongUseError(
+            f"{policy}, {baseline}: policies can be compared on the same problems only; these share none"
+        )
+    found = pd.DataFrame.from_dict(differences(ours.loc[both], theirs.loc[both]), orient="index")
+    found = found.rename(columns={"b": "policy", "a": "baseline"}).drop(columns="interval")
+    return found[["policy", "baseline", *found.columns.drop(["policy", "baseline"])]]
 
 
 def table(of: str) -> "pd.DataFrame":
@@ -137,7 +136,7 @@ def model(of: str) -> "tuple[PretrainedModel, Tokenizer]":
 
 def lineage(of: str) -> "Link":
     """Where an output comes from, by stage, path or hash: its run, parameters and code, and in `inputs` what it was made from."""
-    from flows.engine.lineage import chain
+    from flows.lineage.chain import chain
 
     with running.one_line():
         return chain(find_root(), of)

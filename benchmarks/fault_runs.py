@@ -134,7 +134,7 @@ def unfinished(root: Path) -> list[str]:
 
 def breaks(root: Path, stage: str) -> list[str]:
     """The places where the lineage of a stage's outs breaks."""
-    from flows.engine.lineage import Link, chain
+    from flows.lineage.chain import Link, chain
 
     def notes(link: Link) -> Iterator[str]:
         if "breaks" in link.note:
@@ -205,8 +205,6 @@ class Toy:
         make(template)
         os.environ["DVC_SITE_CACHE_DIR"] = str(folder / "site")
         os.environ.setdefault("DVC_NO_ANALYTICS", "1")
-        import flows.engine.lineage  # before any fork
-        import flows.engine.mlflow_recording  # noqa: F401
         import tasks.common.mlflow_database  # noqa: F401
 
         toy = cls(template)

@@ -1,4 +1,4 @@
-"""`posttrain`: run, status, lineage, explain, preset, chat, export, ui. Thin: parse, call, print.
+"""`posttrain`: run, status, lineage, audit, compare, verify, chat, export, ui and more. Thin: parse, call, print.
 
 Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Every fault of use is one line
 on standard error. Nothing heavy is imported until there is work to do.
@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from flows import model_commands, running
+from flows import audit_commands, model_commands, running, scaling_commands, worker_commands
 from flows.console import completion as tab
 from flows.console.summary import Screen, show_plan
 from flows.engine.state import StageResult
@@ -91,6 +91,15 @@ def run(
         list[str] | None,
         typer.Option(metavar="STAGE", help="Run this stage even if it is up to date.", autocompletion=tab.stages),
     ] = None,
+    pool: Annotated[
+        str,
+        typer.Option(
+            metavar="POOL", envvar="POSTTRAIN_POOL", help="Run stages that ask for a GPU on the workers of this pool."
+        ),
+    ] = "",
+    with_patch: Annotated[
+        bool, typer.Option("--with-patch", help="Send workers that have a clone of their own what is not committed.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why.")] = False,
     json_: Annotated[
         bool, typer.Option("--json", help="End with one JSON object; progress goes to standard error.")
@@ -108,6 +117,8 @@ def run(
         dry_run=dry_run,
         with_runs=json_,
         began=STARTED,
+        pool=pool,
+        with_patch=with_patch,
     )
     if json_:
         print(json.dumps({name: _facts(result) for name, result in results.items()}))
@@ -150,24 +161,6 @@ def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml", autocom
 
 
 @app.command()
-def lineage(
-    of: Annotated[
-        str,
-        typer.Argument(metavar="PATH|STAGE|HASH", help="An output, its stage or its hash.", autocompletion=tab.stages),
-    ],
-) -> int:
-    """Show where an output comes from: the chain of runs back to raw data."""
-    from flows.console.lineage_tree import tree
-    from flows.engine.lineage import chain
-
-    root = find_root()
-    with running.one_line():
-        link = chain(root, of)
-    Screen(soft_wrap=False).print(tree(link))
-    return 0
-
-
-@app.command()
 def ui(
     port: Annotated[
         int | None, typer.Option(min=1, max=65534, help="Port of Prefect's page; MLflow's is the next one.")
@@ -185,10 +178,22 @@ def ui(
         return 0
 
 
-app.command()(model_commands.check)
-app.command()(model_commands.chat)
-app.command()(model_commands.export)
-app.command()(model_commands.evaluate)
+for asked in (
+    audit_commands.runs,
+    audit_commands.lineage,
+    audit_commands.compare,
+    audit_commands.audit,
+    audit_commands.verify,
+    audit_commands.merge_runs,
+    model_commands.check,
+    model_commands.chat,
+    model_commands.export,
+    model_commands.evaluate,
+    worker_commands.worker,
+    worker_commands.workers,
+    scaling_commands.plan_memory,
+):
+    app.command()(asked)
 
 
 def _facts(result: StageResult) -> dict[str, object]:

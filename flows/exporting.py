@@ -14,8 +14,8 @@ from typing import Any
 from flows import outs
 from flows.engine.dvc_lock import hashes, read_entries
 from flows.engine.dvc_repository import PlanError
-from flows.engine.lineage import Link, chain
 from flows.engine.plan import plan
+from flows.lineage.chain import Link, chain
 from flows.params.files import parse, read_text
 from flows.web import model_card
 from flows.web.model_card import Card, Made

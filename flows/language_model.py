@@ -6,12 +6,20 @@ dvc.yaml holds the graph: every stage that the report needs, directly or not, is
 from collections.abc import Sequence
 from pathlib import Path
 
+from flows.engine.coordinator import Elsewhere
 from flows.engine.prefect_flow import run_flow
 from flows.engine.state import PlannedStage, StageResult, Watcher
 
 TARGETS = ("report",)
 
 
-def run(root: Path, planned: Sequence[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
+def run(
+    root: Path,
+    planned: Sequence[PlannedStage],
+    *,
+    jobs: int | None,
+    watch: Watcher,
+    workers: Elsewhere | None = None,
+) -> list[StageResult]:
     """Execute a plan; returns every stage's result, in the plan's order."""
-    return run_flow(root, planned, flow_name="language", jobs=jobs, watch=watch)
+    return run_flow(root, planned, flow_name="language", jobs=jobs, watch=watch, workers=workers)

@@ -47,7 +47,7 @@ def chat(
         folder = checkpoint(root, model)
         other = [f"--against={checkpoint(root, against)}"] if against is not None else []
     options = [f"--temperature={temperature}", f"--max-new-tokens={max_new_tokens}", f"--seed={seed}"]
-    return _child(root, "tasks.chat", str(folder), *other, f"--system={system}", *options, takes_ctrl_c=True)
+    return child(root, "tasks.chat", str(folder), *other, f"--system={system}", *options, takes_ctrl_c=True)
 
 
 def export(
@@ -102,17 +102,17 @@ def evaluate(
     asked = data.absolute() if data is not None else Path("problems")
     named = "-".join(part for part in (Path(folder).name, asked.parent.name, asked.stem) if part)
     target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
-    return _child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *given)
+    return child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *given)
 
 
 def check(targets: Targets = None) -> int:
     """Look at data, template, lengths, rewards, time and memory before a run; nothing is trained or written."""
     root = find_root()
     stages = {stage.name for _, planned in plan(root, targets, []) for stage in planned}
-    return _child(root, "tasks.preflight", *sorted(stages))
+    return child(root, "tasks.preflight", *sorted(stages))
 
 
-def _child(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:
+def child(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:
     """Run a module of this repository on this terminal; its exit code. Ctrl-C ends it, in no words.
 
     One that `takes_ctrl_c` gets it itself. It too begins by ignoring it: Python would end with a page of errors in its first moments.

@@ -6,18 +6,23 @@ The command `posttrain` and the Python interface call the same functions. Nothin
 import importlib
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from flows import device_memory
 from flows.console.display import watcher
 from flows.console.summary import relative, show_plan, show_results
 from flows.engine.state import PlannedStage, StageResult
 from flows.params import approval
-from flows.params.files import ParameterError, write
+from flows.params.files import ParameterError, read_text, write
 from flows.web import run_page
+
+if TYPE_CHECKING:
+    from flows.workers.dispatch import Dispatch
 
 # Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
 FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
@@ -39,20 +44,25 @@ def run(
     dry_run: bool = False,
     with_runs: bool = False,
     began: float | None = None,
+    pool: str = "",
+    with_patch: bool = False,
 ) -> dict[str, StageResult]:
     """Bring flows or stages up to date; the result of each stage by its name, none for a flow in which nothing has changed.
 
     `settings` change params.yaml first, as `--set` does. With `dry_run` nothing is changed or run. `with_runs` asks for every
-    stage's result, with the run that made it. WrongUseError or ParameterError where it cannot be done as asked.
+    stage's result, with the run that made it. Stages of a work pool run on its workers, those with a GPU on `pool`'s unless
+    dvc.yaml names another; `with_patch` sends workers that have a clone what is not committed. WrongUseError or ParameterError where it cannot be done as asked.
     """
     began = time.monotonic() if began is None else began
     results: dict[str, StageResult] = {}
     with _settings(root, settings, keep=not dry_run) as changes:
-        parts = plan(root, targets, force)
+        parts = plan(root, targets, force, pools=True, pool=pool)
+        if not _has_server(root, console, parts, pool):
+            parts = plan(root, targets, force)
         for change in changes:
             console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
         for flow, planned in with_headings(console, parts):
-            ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, with_runs, began)
+            ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, with_runs, began, with_patch)
             results = {**{result.stage: result for result in ended}, **results}
     return results
 
@@ -75,7 +85,36 @@ def one_line() -> Iterator[None]:
         raise WrongUseError(f"{what}; what had finished is kept") from None
 
 
-def plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> list[Part]:
+def _has_server(root: Path, console: Console, parts: Sequence[Part], pool: str) -> bool:
+    """Whether there is a Prefect server for the stages of work pools; WrongUseError without one if `pool` was asked for."""
+    named = [stage for _, planned in parts for stage in planned if stage.reason and stage.pool]
+    if not named:
+        return True
+    from flows.workers import prefect_servers
+
+    with one_line():
+        if prefect_servers.configure(root) is not None:
+            return True
+        if pool:
+            raise WrongUseError(f"--pool {pool}: {prefect_servers.NONE}")
+    names = ", ".join(dict.fromkeys(stage.pool for stage in named))
+    console.print(f"no Prefect server is configured, so the stages of pool {names} run on this machine", markup=False)
+    return False
+
+
+def _workers(root: Path, planned: Sequence[PlannedStage], with_patch: bool) -> "Dispatch | None":
+    """The pools of the stages that will run; None if all run here."""
+    if not any(stage.reason and stage.pool for stage in planned):
+        return None
+    from flows.workers import dispatch
+
+    with one_line():
+        return dispatch.prepare(root, planned, with_patch)
+
+
+def plan(
+    root: Path, targets: Sequence[str] | None, force: Sequence[str], pools: bool = False, pool: str = ""
+) -> list[Part]:
     """The plan of each named flow, then one plan of all named stages under the flow that they belong to."""
     from flows.engine import plan as planning
 
@@ -88,10 +127,10 @@ def plan(root: Path, targets: Sequence[str] | None, force: Sequence[str]) -> lis
     parts: list[Part] = []
     with one_line():
         for flow in dict.fromkeys(name for name in named if name in FLOWS):
-            parts.append((flow, planning.plan(root, _module(flow).TARGETS, force)))
+            parts.append((flow, planning.plan(root, _module(flow).TARGETS, force, pools, pool)))
         stages = [name for name in named if name not in FLOWS]
         if stages:
-            planned = planning.plan(root, stages, force)
+            planned = planning.plan(root, stages, force, pools, pool)
             belongs = (flow for flow in FLOWS if f" tasks.{flow}." in planned[-1].cmd)
             parts.append((next(belongs, "language"), planned))
     names = {stage.name for _, planned in parts for stage in planned}
@@ -142,6 +181,7 @@ def _bring_up_to_date(
     dry_run: bool,
     with_runs: bool,
     began: float,
+    with_patch: bool,
 ) -> list[StageResult]:
     """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
     unchanged = all(stage.reason is None for stage in planned)
@@ -158,14 +198,46 @@ def _bring_up_to_date(
         show_plan(console, planned)
         results = [_foreseen(stage) for stage in planned]
     else:
+        params = read_text(root / "params.yaml")  # as the run begins
+        for line in device_memory.remarks(root, planned):
+            console.print(line, markup=False)
         display = watcher(console, planned, root)
-        with display, one_line():
-            results = _module(flow).run(root, planned, jobs=jobs, watch=display)
+        workers = _workers(root, planned, with_patch)
+        with ExitStack() as stack:
+            if workers is not None:
+                stack.callback(workers.close)
+            stack.enter_context(display)
+            stack.enter_context(one_line())
+            results = _module(flow).run(root, planned, jobs=jobs, watch=display, workers=workers)
         show_results(console, results, root, time.monotonic() - began)
     if not dry_run and not shown:
-        for page in run_page.write_pages(root, planned, results):
-            console.print(f"report: {relative(page, root)}", markup=False)
+        pages = run_page.write_pages(root, planned, results)
+        for page in pages:
+            console.print(f"{page.stem.removeprefix('offline_')}: {relative(page, root)}", markup=False)
+        if not unchanged:
+            _record(root, console, flow, params, planned, results, pages)
     return results
+
+
+def _record(
+    root: Path,
+    console: Console,
+    flow: str,
+    params: str,
+    planned: Sequence[PlannedStage],
+    results: Sequence[StageResult],
+    pages: Sequence[Path],
+) -> None:
+    """Write to MLflow what the run did. The results stand without it, so that a fault there is only said."""
+    if not any(result.pipeline_run_id for result in results):
+        return
+    from flows.lineage import pipeline_record
+
+    try:
+        with one_line():
+            pipeline_record.complete(root, flow, params, planned, results, pages)
+    except WrongUseError as error:
+        console.print(f"what MLflow has of this run is incomplete: {error}", markup=False)
 
 
 def _settle(root: Path, flow: str) -> None:

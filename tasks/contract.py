@@ -25,7 +25,10 @@ WITHOUT_INFLUENCE = {
     "tasks.algorithms.language.causal_lm",  # Protocols, for the type checker alone
     "tasks.common.config_faults",  # messages about bad values
     "tasks.common.errors",  # exceptions too
-    "tasks.common.mlflow_database",  # where MLflow's records are
+    "tasks.common.mlflow_address",  # where MLflow's records are
+    "tasks.common.mlflow_database",  # the same, opened
+    "tasks.common.mlflow_shared",  # the same, elsewhere
+    "tasks.common.source_code",  # what git has of the code, for the records
     "tasks.common.tokenizers",  # a Protocol, for the type checker alone
     "tasks.common.tracking",  # records and shows rows; never alters them
 }

@@ -43,7 +43,8 @@ Made by `make contract` from METRICS, CURVES and HEADLINE in the modules of stag
 A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of data/STAGE/KEY. MLflow has it
 too; there a metric of an offline learner is called `VARIANT/seed-N/NAME`. Losses in a row of an offline learner are means over `log_every` gradient steps. In
 the language flow a metric that is not measured at every step (`eval_*`, `grad_variance/*`) keeps its last value in between. MLflow alone
-has `rewards/FUNCTION/seconds`, the time that a reward in Python took since the step before, validation included: no out may hold a time.
+has `rewards/FUNCTION/seconds`, the time that a reward in Python took since the step before, validation included: no out may hold a time. Of
+a stage that may be several processes it also has `system/processes`, `system/threads` of each and `system/gpus`, on which bits depend.
 
 A *result* is a number that a stage reports at its end, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names both, the result is the end of
 the curve: the mean over its last tenth in the language flow, over the seeds' last rows in the offline flow.

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.common import tracking
+from tasks.common import processes, tracking
 from tasks.common.config import BRANCH, Config
 from tasks.common.config_faults import explain
 from tasks.common.errors import ConfigError, StageError
@@ -43,13 +43,13 @@ def read_section(stage: str, config_type: type[Config], params: Path = PARAMS) -
         raise ConfigError(f"{params}: {'.'.join(key)}: {message}") from None
 
 
-def main(run: Callable[..., Metrics]) -> None:
+def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
     """Run a stage as a command: flags from `run`'s signature, Config from params.yaml, metrics to `--metrics`.
 
     A parameter of `run` typed Path becomes one required flag, one typed list[Path] a flag with one or more values.
     `--threads` stands in the command and so counts in DVC's hash: the order of sums, and with it the bytes, depends on it.
-    `meta.resources` in dvc.yaml says whether the stage may use a GPU. No hash holds it, so that results outlive a change of
-    machine.
+    `meta.resources` in dvc.yaml says whether the stage may use a GPU, and how many: a stage that is `data_parallel` runs as so
+    many processes (docs/scaling/devices.md). No hash holds it, so that results outlive a change of machine.
     """
     spec = sys.modules["__main__"].__spec__
     assert spec is not None, "a stage is started with python -m"
@@ -67,20 +67,51 @@ def main(run: Callable[..., Metrics]) -> None:
     try:
         arguments = vars(parser.parse_args())
         config = read_section(stage, hints["config"])
+        resources = definition.get("do", definition)["meta"]["resources"]
+        count = processes.size() or processes.wanted(name, resources, sys.modules.get("torch"))
+        if count > 1 and not data_parallel:
+            raise ConfigError(f"dvc.yaml: {name}: asked for {count} processes, but this stage can only be one")
     except ConfigError as error:
         raise SystemExit(str(error)) from None
+    if count > 1 and not processes.is_rank():
+        processes.become_several(count, spec.name)
     metrics_path: Path = arguments.pop("metrics")
-    take_resources(arguments.pop("threads"), definition.get("do", definition)["meta"]["resources"]["gpu"])
+    take_resources(arguments.pop("threads"), resources["gpu"])
     keep_freed_memory()
     gc.freeze()  # searching all that is imported for garbage, now and at the end, costs a stage two seconds
-    with tracking.run(flow, metrics_path.stem, own_params(config, metrics_path.stem.partition("@")[2]), metrics_path):
-        try:
-            metrics = run(config, **arguments)
-        except (StageError, TrainingError) as error:
-            raise SystemExit(str(error)) from None
-        metrics_path.parent.mkdir(parents=True, exist_ok=True)
-        metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
+    own = own_params(config, metrics_path.stem.partition("@")[2])
+    with tracking.run(flow, metrics_path.stem, own, metrics_path) if processes.is_main() else nullcontext():
+        if data_parallel:
+            tracking.log(processes.facts(sys.modules["torch"]), step=0)
+        metrics = (as_rank if processes.is_rank() else alone)(partial(run, config, **arguments))
+        if processes.is_main():
+            metrics_path.parent.mkdir(parents=True, exist_ok=True)
+            metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
     gc.freeze()
+
+
+def alone(run: Callable[[], Metrics]) -> Metrics:
+    """What a stage returns; a failure of its own ends the process with its line."""
+    try:
+        return run()
+    except (StageError, TrainingError) as error:
+        raise SystemExit(str(error)) from None
+
+
+def as_rank(run: Callable[[], Metrics]) -> Metrics:
+    """The same in one of several processes, which meet before; only the first has anything to write after training."""
+    torch: Any = sys.modules["torch"]
+    try:
+        processes.join(torch)
+        metrics = run()
+        torch.distributed.destroy_process_group()
+    except (StageError, TrainingError) as error:
+        raise processes.failed(str(error)) from None
+    except RuntimeError as error:
+        if processes.lost_another(error):
+            raise SystemExit(processes.LOST) from None
+        raise
+    return metrics
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class Clone:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.variables: dict[str, str] = {}  # more of the environment, such as where the servers are
 
     @classmethod
     def of_this(cls, root: Path, params: Mapping[str, Mapping[str, Any]]) -> "Clone":
@@ -70,7 +71,12 @@ class Clone:
             "DVC_NO_ANALYTICS": "1",
         }
         done = subprocess.run(
-            command, cwd=self.root, env={**environ, **here}, capture_output=True, text=True, check=False
+            command,
+            cwd=self.root,
+            env={**environ, **here, **self.variables},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout

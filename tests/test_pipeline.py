@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from flows.lineage.auditing import audit
 from tasks import check
 from tests.clone import ROOT, Clone, states
 
@@ -91,6 +93,26 @@ def test_a_second_run_does_nothing_and_dvc_agrees(clone: Clone, first: dict[str,
     assert (clone.root / "dvc.lock").read_bytes() == lock
 
 
+def test_its_audit_is_clean_and_names_what_was_falsified(clone: Clone, first: dict[str, Any], tmp_path: Path) -> None:
+    for scope in ((), ("--all",), ("evaluate@dpo",)):
+        found = json.loads(clone.call(sys.executable, "-m", "flows.cli", "audit", "--json", *scope))
+        assert (found["faults"], found["remarks"]) == ([], [])
+        assert found["seconds"] < 60
+    assert found["checked"]["code files"] > 50
+    shutil.copytree(clone.root, tmp_path / "copy")
+    model = tmp_path / "copy/data/dpo/model.safetensors"
+    content = bytearray(model.read_bytes())
+    content[len(content) // 2] ^= 1
+    model.unlink()
+    model.write_bytes(content)
+    page = tmp_path / "copy/report.html"
+    page.write_text(page.read_text().replace("<td>0.", "<td>0.9", 1))
+    faults = [finding.line for finding in audit(tmp_path / "copy").faults]
+    assert len(faults) == 2, faults
+    assert faults[0].startswith("data/dpo/model.safetensors: its bytes are ")
+    assert faults[1].startswith("report.html: ")
+
+
 def test_metrics_and_plots_work(clone: Clone, first: dict[str, Any]) -> None:
     shown = json.loads(clone.dvc("metrics", "show", "--json"))[""]["data"]
     policies = {path: of["data"] for path, of in shown.items() if "data" in of}
@@ -107,6 +129,30 @@ def test_metrics_and_plots_work(clone: Clone, first: dict[str, Any]) -> None:
     page = clone.root / clone.dvc("plots", "show", "--out", "plots").strip().removeprefix("file://")
     assert page.is_file()
     shutil.rmtree(page.parent)
+
+
+def test_a_clone_that_pulls_the_results_has_their_lineage_and_runs_nothing(
+    clone: Clone, first: dict[str, Any], tmp_path: Path
+) -> None:
+    """The folder between them stands for any remote of DVC."""
+    twin, store = clone.twin(tmp_path / "twin"), tmp_path / "store"
+    store.mkdir()
+    for copy in (clone, twin):
+        copy.dvc("remote", "add", "--local", "--quiet", "--default", "store", str(store))
+    clone.dvc("push", "--quiet")
+    clone.dvc("push", "--quiet", "--run-cache")
+    shutil.copyfile(clone.root / "dvc.lock", twin.root / "dvc.lock")  # as a commit of it brings it
+    twin.dvc("pull", "--quiet", "--with-deps", "report")  # plain `dvc pull` fails for want of the other flow's results
+    merge = [sys.executable, "-m", "flows.cli", "merge-runs", str(clone.root), "--json"]
+    took = json.loads(twin.call(*merge))
+    assert (len(took["taken"]) > len(STAGES), took["whole"]) == (True, True)
+    runs = {stage: facts["mlflow_run_id"] for stage, facts in first.items()}
+    again = twin.posttrain("run", "language")
+    assert states(again) == {"up-to-date": STAGES}
+    assert {stage: facts["mlflow_run_id"] for stage, facts in again.items()} == runs
+    audited = json.loads(twin.call(sys.executable, "-m", "flows.cli", "audit", "--all", "--json"))
+    assert audited["faults"] == []
+    assert json.loads(twin.call(*merge))["taken"] == {}
 
 
 def test_the_same_params_from_an_empty_cache_give_the_same_hashes(

@@ -13,6 +13,7 @@ from flows.params.files import PARAMS, ParameterError, find_root, params, read_t
 
 FLOWS = ("language", "offline")
 STAGE = re.compile(r"^  ([^\s#:]+):\s*$", re.MULTILINE)
+PATH = re.compile(r"^    - path: (data/\S+)\s*$", re.MULTILINE)
 
 
 def targets(incomplete: str) -> list[str]:
@@ -23,6 +24,14 @@ def targets(incomplete: str) -> list[str]:
 def stages(incomplete: str) -> list[str]:
     """Stages that begin with the typed text, and their branches that have run."""
     return _beginning(incomplete, _stages())
+
+
+def outputs(incomplete: str) -> list[str]:
+    """Stages and their branches that have run, and the paths in data/ that they read and made, that begin with the typed text."""
+    root = _root()
+    lock = root / "dvc.lock" if root else None
+    paths = PATH.findall(lock.read_text(errors="replace")) if lock and lock.is_file() else []
+    return _beginning(incomplete, [*_stages(), *paths])
 
 
 def checkpoints(incomplete: str) -> list[str]:

@@ -60,7 +60,7 @@ class Row:
 
 
 class Lines:
-    """One line for each change of state, and one every few seconds for progress; no control characters."""
+    """One line for each change of state or of what a stage waits for, and one every few seconds for progress; no control characters."""
 
     def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
         self.console, self.root = console, root
@@ -84,12 +84,16 @@ class Lines:
         now = time.monotonic()
         with self.lock:
             row = self.rows[event.stage]
+            told = event.state in ("waiting", "running") and event.reason not in ("", row.last.reason)
             changed = event.state != row.last.state
             row.update(event, now)
             progress = row.last.state == "running" and event.step is not None
             if changed:
                 self.last_shown[event.stage] = now
                 self.line(row, self.about(row))
+            elif told:
+                self.last_shown[event.stage] = now
+                self.line(row, row.last.reason)
             elif progress and now - self.last_shown.get(event.stage, now) >= PROGRESS_SECONDS:
                 self.last_shown[event.stage] = now
                 self.line(row, steps(row, now))

@@ -1,24 +1,167 @@
-"""A chain of lineage as a tree in the terminal: what each output was made from, down to raw data."""
+"""A chain of lineage in the terminal, as a tree down to raw data: one line a link, or all that is known of each."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from textwrap import TextWrapper
 
 from rich.console import Group
 from rich.text import Text
 from rich.tree import Tree
 
-from flows.engine.lineage import Link
+from flows.lineage.chain import Link
+from flows.lineage.document import CLEAN, every, name, printable
+
+HASH, RUN, COMMIT = 8, 8, 7  # letters of each that are shown
+APART = "  "
+
+
+@dataclass(frozen=True)
+class Line:
+    """One link in the tree: the guides that lead to it, its path and hash, and its columns or a remark in their place."""
+
+    guides: str
+    path: str
+    hash: str
+    stage: str = ""
+    date: str = ""
+    time: str = ""
+    run: str = ""
+    commit: str = ""
+    code: str = ""
+    remark: str = ""
+    style: str = ""  # of the remark; of the path where nothing else is in the line
+
+
+def short(link: Link, width: int) -> list[Text]:
+    """The tree with one line a link. Where lines are wider than `width`, what they all say, or their path says, is left out of them."""
+    found = list(_lines(link, width))
+    told = ""
+    if _width(found) > width:
+        found = [replace(line, stage="" if _is_named_by(line.path, line.stage) else line.stage) for line in found]
+    for column, word in (("commit", "commit "), ("date", "made on ")):
+        said = {getattr(line, column) for line in found if line.run}
+        if _width(found) > width and len(said) == 1:
+            found = [replace(line, **{column: ""}) for line in found]
+            told += f"{', ' if told else 'every output: '}{word}{said.pop()}"
+    widths = _widths(found)
+    return [*([Text(told, "dim")] if told else []), *(_text(line, widths) for line in found)]
 
 
 def tree(link: Link) -> Tree:
-    """The output at the root, its inputs below it; a link that was shown before is only named."""
+    """The output at the root, its inputs below it, all that is known of each; a link that was shown before is only named."""
     seen: set[tuple[str, str]] = set()
     return _grown(Tree(_label(link), guide_style="dim"), link, seen)
+
+
+def _lines(link: Link, width: int) -> Iterator[Line]:
+    """Every link once, as near to the root as the inputs of what is above it allow; elsewhere it is only named.
+
+    The inputs of a run stand below the first of its outputs.
+    """
+    taken, shown, expanded = {name(link)}, set[str](), set[str]()
+    hashes: dict[str, set[str]] = {}
+    for one in every(link):
+        hashes.setdefault(one.path, set()).add(one.hash)
+
+    def called(one: Link) -> str:
+        return printable(one.path if len(hashes[one.path]) == 1 else f"{one.path} {one.hash[:HASH]}")
+
+    def walk(one: Link, here: str, below: str) -> Iterator[Line]:
+        yield _line(one, here)
+        shown.add(name(one))
+        inputs = () if one.run_id in expanded else one.inputs
+        expanded.update({one.run_id} if one.run_id else ())
+        new = [inner for inner in inputs if name(inner) not in taken]
+        taken.update(map(name, new))
+        others = [inner for inner in inputs if inner not in new]
+        for index, inner in enumerate(new):
+            last = index == len(new) - 1 and not others
+            yield from walk(inner, *((below + "└ ", below + "  ") if last else (below + "├ ", below + "│ ")))
+        groups = {
+            "as above: ": [called(inner) for inner in others if name(inner) in shown],
+            "as below: ": [called(inner) for inner in others if name(inner) not in shown],
+        }
+        for word, names in groups.items():
+            last = word == "as below: " or not groups["as below: "]
+            for index, text in enumerate(_folded(word, names, width - len(below) - 2)):
+                yield Line(
+                    below + ("  " if last else "│ ") if index else below + ("└ " if last else "├ "),
+                    text,
+                    "",
+                    style="dim",
+                )
+
+    return walk(link, "", "")
+
+
+def _folded(text: str, names: list[str], width: int) -> Iterator[str]:
+    """The names after the text, on as many lines as they need, the later ones indented by it."""
+    if names:
+        wrapper = TextWrapper(
+            max(width, 30), subsequent_indent=" " * len(text), break_long_words=False, break_on_hyphens=False
+        )
+        yield from wrapper.wrap(text + ", ".join(names))
+
+
+def _line(link: Link, guides: str) -> Line:
+    line = Line(guides, printable(link.path), link.hash[:HASH], printable(link.stage or ""))
+    if link.run_id is None:
+        broken = link.stage is not None or "breaks" in link.note
+        remark = link.note or f"folder of {len(link.inputs)} outputs"
+        style = "bold red" if broken else "yellow" if link.note and link.inputs else "" if link.inputs else "green"
+        return replace(line, stage="", remark=printable(remark), style=style)
+    dirty = "" if link.dirty in CLEAN or link.commit in (None, "none") else " dirty"
+    return replace(
+        line,
+        date=f"{link.made_at:%Y-%m-%d}" if link.made_at else "",
+        time=f"{link.made_at:%H:%M}" if link.made_at else "",
+        run=printable(link.run_id[:RUN]),
+        commit=printable((link.commit or "none")[:COMMIT]) + dirty,
+        code=f"{link.code_hash[:HASH]} {len(link.code)} file{'s' * (len(link.code) > 1)}" if link.code else "",
+    )
+
+
+def _is_named_by(path: str, stage: str) -> bool:
+    """Whether the path says which stage made it: data/sft, data/evaluate/dpo, data/curves/sft.csv."""
+    name, _, branch = stage.partition("@")
+    end = path.rpartition("/")[2].partition(".")[0]
+    return path == f"data/{name}/{branch}" if branch else end == name
+
+
+COLUMNS = ("stage", "date", "time", "run", "commit", "code")
+
+
+def _widths(found: list[Line]) -> dict[str, int]:
+    told = {column: max(len(getattr(line, column)) for line in found) for column in COLUMNS}
+    return {"path": max(len(line.guides + line.path) for line in found if line.hash), "hash": HASH, **told}
+
+
+def _width(found: list[Line]) -> int:
+    """Of the widest line that has columns; a remark may run over the end."""
+    return sum(width + len(APART) for width in _widths(found).values() if width) - len(APART)
+
+
+def _text(line: Line, widths: dict[str, int]) -> Text:
+    text = Text.assemble((line.guides, "dim"), (line.path, "bold" if line.hash else line.style))
+    if not line.hash:
+        return text
+    text.pad_right(widths["path"] - len(text))
+    text.append(APART + line.hash)
+    if line.remark:
+        return text.append(APART).append(line.remark, line.style)
+    for column in COLUMNS:
+        if widths[column]:
+            style = "yellow" if column == "commit" and line.commit.endswith("dirty") else ""
+            text.append(" " if column == "time" and widths["date"] else APART)
+            text.append(getattr(line, column).ljust(widths[column]), style)
+    text.rstrip()
+    return text
 
 
 def _grown(branch: Tree, link: Link, seen: set[tuple[str, str]]) -> Tree:
     for below in link.inputs:
         if (below.path, below.hash) in seen and below.inputs:
-            branch.add(Text(f"{below.path}  {below.hash}  as above", "dim", overflow="fold"))
+            branch.add(Text(f"{printable(below.path)}  {below.hash}  as above", "dim", overflow="fold"))
         else:
             seen.add((below.path, below.hash))
             _grown(branch.add(_label(below)), below, seen)
@@ -26,18 +169,22 @@ def _grown(branch: Tree, link: Link, seen: set[tuple[str, str]]) -> Tree:
 
 
 def _label(link: Link) -> Group:
-    return Group(Text.assemble((link.path, "bold"), f"  {link.hash}", overflow="fold"), *_facts(link))
+    return Group(Text.assemble((printable(link.path), "bold"), f"  {link.hash}", overflow="fold"), *_facts(link))
 
 
 def _facts(link: Link) -> Iterator[Text]:
     if link.run_id:
         made = f" at {link.made_at:%Y-%m-%d %H:%M:%S}" if link.made_at else ""
-        yield Text(f"made by {link.stage}{made}, run {link.run_id}", overflow="fold")
-        dirty = f", changed: {link.dirty}" if link.dirty not in (None, "no") else ""
-        yield Text(f"commit {link.commit or 'none'}{dirty}", "dim", overflow="fold")
+        yield Text(printable(f"made by {link.stage}{made}, run {link.run_id}"), overflow="fold")
+        dirty = "" if link.dirty in CLEAN else f", changed: {link.dirty}"
+        yield Text(printable(f"commit {link.commit or 'none'}{dirty}"), "dim", overflow="fold")
     if link.code:
-        yield Text("code: " + ", ".join(f"{path} {md5[:8]}" for path, md5 in link.code.items()), "dim", overflow="fold")
+        yield Text(
+            "code: " + printable(", ".join(f"{path} {md5[:8]}" for path, md5 in link.code.items())),
+            "dim",
+            overflow="fold",
+        )
     if link.params:
-        yield Text(", ".join(f"{key}={value}" for key, value in link.params.items()), "dim", overflow="fold")
+        yield Text(printable(", ".join(f"{key}={value}" for key, value in link.params.items())), "dim", overflow="fold")
     if link.note:
         yield Text(link.note, "yellow" if "breaks" in link.note else "green")

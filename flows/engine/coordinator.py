@@ -5,29 +5,55 @@ its outs before they enter the cache, and to write its record atomically. A fail
 """
 
 import fcntl
+import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, chdir, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from flows.engine.dvc_command import Runner, StageFailed
+from flows.engine import attempts
+from flows.engine.dvc_command import Progress, Runner, StageFailed, WorkerLost
 from flows.engine.dvc_lock import Entry, hashes, read_entries
 from flows.engine.dvc_repository import PlanError, plain_errors, release
 from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
 from flows.engine.previous import recover
-from flows.engine.state import Event, StageResult, Watcher
+from flows.engine.state import Event, Grant, PlannedStage, StageResult, Watcher
+from flows.machine import stage_lock
 
 if TYPE_CHECKING:
     from flows.engine.mlflow_recording import FlowRun
+
+ATTEMPTS = 3  # at a stage whose workers are lost
+
+
+class Elsewhere(Protocol):
+    """Runs stages on workers."""
+
+    def run(
+        self,
+        stage: PlannedStage,
+        entry: Entry,
+        log: Path,
+        tell: Progress,
+        say: Callable[[str], None],
+        stopped: Callable[[], bool],
+    ) -> Mapping[str, str]:
+        """Have a worker run the stage, and leave its outs and its log where its command would here.
+
+        Returns the facts of the worker's environment. StageFailed if the stage failed or was stopped, WorkerLost if it may be
+        tried again.
+        """
+        ...
 
 
 class Coordinator:
     """Runs stages of the repository at `root`. A context manager; a repository has only one at a time."""
 
-    def __init__(self, root: Path, recorder: "FlowRun | None" = None) -> None:
-        self.root, self.recorder = root.absolute(), recorder
+    def __init__(self, root: Path, recorder: "FlowRun | None" = None, workers: Elsewhere | None = None) -> None:
+        self.root, self.recorder, self.workers = root.absolute(), recorder, workers
         self._home = self.root / ".dvc/tmp/posttrain"
         self._gate = threading.Lock()  # only one thread at a time uses DVC's records
         self._runner = Runner(self.root)
@@ -36,6 +62,7 @@ class Coordinator:
     def __enter__(self) -> "Coordinator":
         self._held.enter_context(_only_run(self._home))
         self._held.enter_context(chdir(self.root))  # DVC expects dvc.yaml in the current folder
+        attempts.end_writers(self.root)
         recover(self._home / "previous", read_entries(self.root))
         release(self.root, COMMAND)  # no other run is at work here, so any reservation was left by a kill
         return self
@@ -48,21 +75,34 @@ class Coordinator:
         """Stop every command: running stages fail, waiting stages never start."""
         self._runner.stop()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._runner.stopped
+
     def log_of(self, name: str) -> Path:
         """The file that a stage's command writes its output to."""
         return self.root / "mlruns/logs" / f"{name}.log"
 
     def execute(
-        self, name: str, watch: Watcher, environ: Mapping[str, str] | None = None, force: bool = False
+        self,
+        name: str,
+        watch: Watcher,
+        grant: Grant | None = None,
+        force: bool = False,
+        on_worker: PlannedStage | None = None,
     ) -> StageResult:
-        """Bring one stage up to date; its upstream must be so already. A failure is part of the result, never raised."""
+        """Bring one stage up to date; its upstream must be so already. A failure is part of the result, never raised.
+
+        Where it has to run, a worker of its pool runs the stage `on_worker`.
+        """
         if self._runner.stopped:
             return StageResult(name, "skipped", "the run was stopped")
         started = time.monotonic()
         result = StageResult(name, "failed")
         try:
             with plain_errors():
-                self._execute(result, watch, environ or {}, force)
+                self._execute(result, watch, grant or Grant(), force, on_worker)
         except Exception as error:
             known = isinstance(error, StageFailed | DepChanged | PlanError)
             result.state = "failed"
@@ -83,7 +123,14 @@ class Coordinator:
             with _unrecorded(result):
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
-    def _execute(self, result: StageResult, watch: Watcher, environ: Mapping[str, str], force: bool) -> None:
+    def _execute(
+        self,
+        result: StageResult,
+        watch: Watcher,
+        grant: Grant,
+        force: bool,
+        on_worker: PlannedStage | None,
+    ) -> None:
         with closing(StageRecords(self.root, result.stage, self._gate, self._home / "previous")) as records:
             with records.locked():
                 reason = "forced" if force else records.reason()
@@ -97,34 +144,92 @@ class Coordinator:
                     records.make_way()
                     run = True
             if run:
-                self._run(records, result, watch, environ)
+                self._run(records, result, watch, grant, on_worker)
                 result.state = "ran"
             else:
                 self._find(result, records.entry())
             result.outs = hashes(records.entry(), "outs")
 
-    def _run(self, records: StageRecords, result: StageResult, watch: Watcher, environ: Mapping[str, str]) -> None:
+    def _run(
+        self,
+        records: StageRecords,
+        result: StageResult,
+        watch: Watcher,
+        grant: Grant,
+        on_worker: PlannedStage | None,
+    ) -> None:
         """Run the command, validate its outs and record them; on any failure put the previous outs back."""
-        name, log = result.stage, self.log_of(result.stage)
-        result.log = log
+        result.log = self.log_of(result.stage)
+        left = ATTEMPTS
 
-        def tell(step: int, total: int, seconds: float) -> None:
-            watch(Event(name, "running", result.reason, step, total, seconds, log))
+        def await_end(failed: Callable[[], bool]) -> None:
+            attempts.await_end(
+                self.root,
+                result.stage,
+                lambda line: watch(Event(result.stage, "running", line, log=result.log)),
+                failed,
+            )
 
         try:
-            with self._lineage(records, result) as variables:
-                watch(Event(name, "running", result.reason, log=log))
-                self._runner.run(records.stage, log, {**environ, **variables}, tell)
-                records.save_outs()
-                if self.recorder is not None and result.mlflow_run_id is not None:
-                    with _unrecorded(result):
-                        self.recorder.made(result.mlflow_run_id, records.entry())
-                with records.locked():
-                    records.check_deps()
-                    records.record()
-        except BaseException:
+            while True:
+                left -= 1
+                try:
+                    return self._attempt(records, result, watch, grant, on_worker)
+                except WorkerLost as lost:
+                    if not left:
+                        raise StageFailed(f"{lost}; it was tried {ATTEMPTS} times") from None
+                    watch(Event(result.stage, "running", f"{lost}; tries again", log=result.log))
+                    await_end(lambda: self._runner.stopped)
+        except BaseException as error:
+            try:
+                await_end(lambda: True)
+            except attempts.StillWritingError as still:
+                raise StageFailed(f"{error}; {still}") from None
             records.undo()
             raise
+
+    def _attempt(
+        self,
+        records: StageRecords,
+        result: StageResult,
+        watch: Watcher,
+        grant: Grant,
+        on_worker: PlannedStage | None,
+    ) -> None:
+        """Run the command once, here or on a worker, and record its outs; one run in MLflow."""
+        name, log = result.stage, self.log_of(result.stage)
+
+        def tell(step: int, total: int, seconds: float) -> None:
+            watch(Event(name, "running", "", step, total, seconds, log))
+
+        def say(line: str) -> None:
+            watch(Event(name, "running", line, log=log))
+
+        def waiting(line: str) -> None:
+            say(line)
+            if self._runner.stopped:
+                raise StageFailed("stopped")
+
+        with self._lineage(records, result) as variables:
+            watch(Event(name, "running", result.reason, log=log))
+            if on_worker is None:
+                with stage_lock.hold(self.root, name, f"posttrain run, process {os.getpid()}", waiting) as lock:
+                    own = replace(grant, environ={**grant.environ, **variables}, keep=(*grant.keep, lock))
+                    self._runner.run(records.stage, log, own, tell)
+            else:
+                assert self.workers is not None
+                facts = self.workers.run(on_worker, records.entry(), log, tell, say, lambda: self._runner.stopped)
+                self._runner.check(records.stage, log)
+                if self.recorder is not None and result.mlflow_run_id is not None:
+                    with _unrecorded(result):
+                        self.recorder.made_by(result.mlflow_run_id, facts)
+            records.save_outs()
+            if self.recorder is not None and result.mlflow_run_id is not None:
+                with _unrecorded(result):
+                    self.recorder.made(result.mlflow_run_id, name, records.entry())
+            with records.locked():
+                records.check_deps()
+                records.record()
 
     @contextmanager
     def _lineage(self, records: StageRecords, result: StageResult) -> Iterator[dict[str, str]]:
@@ -135,8 +240,16 @@ class Coordinator:
         run_id = result.mlflow_run_id = self.recorder.start(result.stage, records.entry(), result.reason)
         status = "FAILED"
         try:
-            yield {"MLFLOW_RUN_ID": run_id, "MLFLOW_TRACKING_URI": self.recorder.uri}
+            records_file = self.recorder.follow(run_id, self.log_of(result.stage))
+            yield {
+                "MLFLOW_RUN_ID": run_id,  # for a command that knows MLflow; the stages here leave what they record in the file
+                "MLFLOW_TRACKING_URI": self.recorder.uri,
+                "POSTTRAIN_RECORDS": str(records_file),
+            }
             status = "FINISHED"
+        except WorkerLost:
+            status = "KILLED"
+            raise
         finally:
             killed = status == "FAILED" and self._runner.stopped
             with _unrecorded(result):

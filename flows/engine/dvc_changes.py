@@ -28,6 +28,14 @@ def why(stage: "PipelineStage", seen: Seen | None = None) -> str | None:
     return "; ".join(reasons[:SHOWN]) + more if reasons else None
 
 
+def settings(stage: "PipelineStage") -> Iterator[str]:
+    """In which parameters and in what command the stage differs from its record."""
+    if stage.cmd_changed:
+        yield "command changed"
+    for dep in stage.params:
+        yield from _param_reasons(dep)
+
+
 def _reasons(stage: "PipelineStage", seen: Seen) -> Iterator[str]:
     if stage.cmd_changed:
         yield "command changed"

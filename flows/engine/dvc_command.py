@@ -5,12 +5,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.checker import Checker, declared
-from flows.engine.supervisor import Command
+from flows.engine.state import Grant
+from flows.machine.supervisor import Command
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
@@ -22,6 +24,10 @@ Progress = Callable[[int, int, float], None]  # step, total, seconds since the s
 
 class StageFailed(Exception):
     """A stage failed; the message is one line for a person."""
+
+
+class WorkerLost(Exception):
+    """An attempt on a worker ended, but not because the stage failed: another may be made."""
 
 
 class Runner:
@@ -49,26 +55,40 @@ class Runner:
         """Whether `stop` was called."""
         return self._stopping
 
-    def run(self, stage: "PipelineStage", log: Path, environ: Mapping[str, str], tell: Progress) -> None:
+    def run(self, stage: "PipelineStage", log: Path, grant: Grant, tell: Progress) -> None:
         """Run the stage's command with its output in `log`; StageFailed unless it ends well with valid outs."""
-        from dvc.stage.run import _enforce_cmd_list, _make_cmd, get_executable, prepare_kwargs
+        from dvc.stage.run import prepare_kwargs
+
+        variables = {**prepare_kwargs(stage)["env"], **grant.environ}
+        self.call(str(stage.name), stage.cmd, Path(stage.wdir), log, replace(grant, environ=variables), tell)
+        self.check(stage, log)
+
+    def call(
+        self,
+        name: str,
+        cmd: str | list[str],
+        folder: Path,
+        log: Path,
+        grant: Grant,
+        tell: Progress,
+    ) -> None:
+        """Run a stage's `cmd` in `folder` with the granted variables and no others but its own; StageFailed unless it ends well."""
+        from dvc.stage.run import _enforce_cmd_list, _make_cmd, get_executable
 
         progress = log.with_suffix(".progress")
         log.parent.mkdir(parents=True, exist_ok=True)
         for file in (log, progress):
             file.write_bytes(b"")
-        variables = {**prepare_kwargs(stage)["env"], **environ, "DVC_STAGE": str(stage.name)}
-        variables |= {"POSTTRAIN_PROGRESS": str(progress), "PYTHONUNBUFFERED": "1"}
+        variables = {**grant.environ, "DVC_STAGE": name, "POSTTRAIN_PROGRESS": str(progress), "PYTHONUNBUFFERED": "1"}
         # Threads that wait for each other actively took 30 times as long where something else needed a core (LOG.md).
         variables.setdefault("OMP_WAIT_POLICY", "passive")
         variables.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' too: a log is no terminal
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
-        commands = [_make_cmd(get_executable(), command) for command in _enforce_cmd_list(stage.cmd)]
-        self._run(commands, Path(stage.wdir), variables, log, _Reports(progress, tell).look)
+        commands = [[*grant.launcher, *_make_cmd(get_executable(), command)] for command in _enforce_cmd_list(cmd)]
+        self._run(commands, folder, replace(grant, environ=variables), log, _Reports(progress, tell).look)
 
-        self._check(stage, log)
-
-    def _check(self, stage: "PipelineStage", log: Path) -> None:
+    def check(self, stage: "PipelineStage", log: Path) -> None:
+        """StageFailed unless the outs that the command left are valid; what is wrong with them goes into the log too."""
         made = [Path(out.fs_path) for out in stage.outs]
         found = [*declared(self.root, made)] or self._checker.problems(made)
         if self._stopping:
@@ -82,7 +102,7 @@ class Runner:
         self,
         commands: Sequence[Sequence[str]],
         cwd: Path,
-        environ: Mapping[str, str],
+        grant: Grant,
         log: Path,
         look: Callable[[float], None],
     ) -> None:
@@ -90,7 +110,7 @@ class Runner:
         with self._changing:
             if self._stopping:
                 raise StageFailed("stopped")
-            command = Command(commands, cwd, environ, log)
+            command = Command(commands, cwd, grant.environ, log, grant.keep)
             self._commands.add(command)
         try:
             while (status := command.wait(LOOK_SECONDS)) is None:

@@ -4,6 +4,7 @@ DVC writes the file in place, and a torn file makes every later command fail. Th
 only the entry of one stage is written anew: DVC takes some seconds to parse and dump the entries of a hundred stages.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -36,6 +37,13 @@ def _parsed(path: str, *_: int) -> dict[str, Any]:
 
     content: dict[str, Any] = load_yaml(path)
     return content
+
+
+def entries_of(text: str, name: str) -> dict[str, Any]:
+    """What the text of a dvc.lock records of each stage; `name` stands in the message where it is broken."""
+    from dvc.utils.serialize import parse_yaml
+
+    return dict(parse_yaml(text, name).get("stages") or {})
 
 
 def read_entry(root: Path, stage: str) -> dict[str, Any] | None:
@@ -89,6 +97,21 @@ def with_entry(text: str, entry: str) -> str:
 def hashes(entry: Entry, kind: str) -> dict[str, str]:
     """Path and hash of each of an entry's `deps` or `outs`."""
     return {item["path"]: item.get("md5") or "" for item in entry.get(kind, [])}
+
+
+def code(entry: Entry) -> dict[str, str]:
+    """Path and hash of each module that the stage imports."""
+    return {path: md5 for path, md5 in hashes(entry, "deps").items() if path.endswith(".py")}
+
+
+def data(entry: Entry) -> dict[str, str]:
+    """Path and hash of each dep that is no code."""
+    return {path: md5 for path, md5 in hashes(entry, "deps").items() if not path.endswith(".py")}
+
+
+def code_hash(code: Mapping[str, str]) -> str:
+    """One hash for all modules: SHA-256 of the lines `hash path`, in the order of the paths."""
+    return hashlib.sha256("".join(f"{md5} {path}\n" for path, md5 in sorted(code.items())).encode()).hexdigest()
 
 
 def joined(entry: Entry) -> str:

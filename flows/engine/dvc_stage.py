@@ -8,6 +8,7 @@ kept until the new ones are recorded.
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -137,10 +138,15 @@ def cached_entries(root: Path, key: str) -> Iterator[Entry]:
     """The entries of the run cache under this key."""
     from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
 
-    with closing(open_repo(root)) as repo:
-        records = Path(repo.stage_cache.cache_dir, key[:2], key).glob("*")
-    for record in records:
+    for record in (_run_cache(root.absolute()) / key[:2] / key).glob("*"):
         with suppress(OSError, YAMLFileCorruptedError):  # torn by a kill; DVC ignores it too
             entry = load_yaml(record)
             if isinstance(entry, Mapping) and all("path" in out for out in entry.get("outs", ())):
                 yield entry
+
+
+@lru_cache(maxsize=4)
+def _run_cache(root: Path) -> Path:
+    """The folder of DVC's run cache; to open the repository for each question would cost 70 ms."""
+    with closing(open_repo(root)) as repo:
+        return Path(repo.stage_cache.cache_dir)

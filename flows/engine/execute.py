@@ -3,14 +3,20 @@
 Knows nothing of Prefect: a stage's task asks here for the stage's result, whether or not the stage already runs.
 """
 
+import os
+import platform
+import shlex
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 from flows.engine.coordinator import Coordinator
+from flows.engine.dvc_repository import PlanError
 from flows.engine.plan import FORCED
-from flows.engine.resources import Slots
-from flows.engine.state import Event, PlannedStage, StageResult, Watcher
+from flows.engine.state import Event, Grant, PlannedStage, StageResult, Watcher
+from flows.machine import devices
+from flows.machine.resources import Slots
 
 
 class Execution:
@@ -20,7 +26,13 @@ class Execution:
         self, coordinator: Coordinator, planned: Sequence[PlannedStage], jobs: int | None, watch: Watcher
     ) -> None:
         self.coordinator, self.planned = coordinator, {stage.name: stage for stage in planned}
-        self._slots, self._watch, self._ranks = Slots(jobs), watch, ranks(planned)
+        self._slots = Slots(jobs, lambda: coordinator.stopped)
+        self._watch, self._ranks = watch, ranks(planned)
+        if any(stage.reason and stage.gpu and not (stage.pool or stage.launcher) for stage in planned):
+            try:
+                devices.check(self._slots.gpus)
+            except devices.DeviceError as error:
+                raise PlanError(str(error)) from None
         self._telling, self._submitting = threading.Lock(), threading.Lock()
         self._futures: dict[str, Future[StageResult]] = {}
         self._skipped: dict[str, StageResult] = {}
@@ -55,13 +67,30 @@ class Execution:
         return self._skipped.get(stage.name, StageResult(stage.name, "skipped", "the run was stopped"))
 
     def _run(self, stage: PlannedStage) -> StageResult:
-        with self._slots.hold(stage.cpu, stage.gpu, self._ranks[stage.name]) as gpus:
-            environ = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self._slots.gpus else {}
-            result = self.coordinator.execute(stage.name, self._tell, environ, force=stage.reason == FORCED)
+        forced, on_worker = stage.reason == FORCED, stage if stage.pool else None
+        try:
+            with self._granted(stage) as grant:
+                result = self.coordinator.execute(stage.name, self._tell, grant, forced, on_worker)
+        except devices.DeviceError as error:
+            result = StageResult(stage.name, "failed", str(error))
         self._tell(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))
         if result.state == "failed":
             self._skip_descendants(stage.name)
         return result
+
+    @contextmanager
+    def _granted(self, stage: PlannedStage) -> Iterator[Grant]:
+        """What the stage holds while it runs; on a worker or behind a launcher it holds nothing of this machine."""
+        if stage.pool or stage.launcher:
+            yield Grant(launcher=tuple(shlex.split(stage.launcher)))
+            return
+
+        def tell(text: str) -> None:
+            self._tell(Event(stage.name, "waiting", text))
+
+        holder = f"{stage.name} of {self.coordinator.root} (pid {os.getpid()} on {platform.node()})"
+        with self._slots.hold(stage.cpu, stage.gpu, self._ranks[stage.name], holder, tell) as lease:
+            yield Grant(devices.variables(lease.names) if self._slots.gpus else {}, lease.files)
 
     def _skip_descendants(self, failed: str) -> None:
         lost = {failed}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
-from flows.engine.supervisor import Command
+from flows.machine.supervisor import Command
 
 HOST = "127.0.0.1"
 HEADER = "X-Posttrain-Token"

@@ -1,25 +1,26 @@
 """One MLflow run for each execution of a stage, and one parent run that names the run behind every stage's current output.
 
-The stage itself logs its parameters and metrics; the engine creates the run, records its inputs and outputs,
-and ends it.
+The stage leaves its parameters and metrics in a file; the engine creates the run, records its inputs and outputs, writes what the
+stage recorded, and ends it.
 """
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag
 
-from flows.engine import dvc_lock, environment, mlflow_runs, mlflow_store
+from flows.engine import mlflow_runs, mlflow_store
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import PlanError
+from flows.engine.mlflow_rows import Rows
 from flows.engine.mlflow_runs import PREFIX
+from flows.engine.records import mlflow_files
 from flows.engine.state import StageResult
-from tasks.common import mlflow_database
+from flows.machine import environment
+from tasks.common import mlflow_database, source_code
 
 
 class FlowRun:
@@ -32,45 +33,83 @@ class FlowRun:
         self.root, self.uri = root.absolute(), mlflow_database.address(root)
         self.client = mlflow_store.open_store(self.root)
         self._logging_inputs = Lock()  # MLflow's insert fails if two stages log the same new input at once
-        self._environment = {PREFIX + "engine": "true", **_environment(self.root)}
-        tags = {**self._environment, PREFIX + "flow": flow}
+        self._database, self._rows = Lock(), dict[str, Rows]()  # the stages at work by their runs
+        self._environment = {
+            **mlflow_database.own_tags(self.root),
+            PREFIX + "engine": "true",
+            "mlflow.user": environment.user(),
+            "mlflow.source.type": "LOCAL",
+            **{f"{PREFIX}env.{name}": value for name, value in environment.versions().items()},
+        }
+        source = source_code.state(self.root)
+        self._patch = source.digest  # what the flow's own run keeps
+        tags = {**self._environment, **mlflow_store.source_tags(source), PREFIX + "flow": flow}
+        tags["mlflow.source.name"] = f"posttrain run {flow}"
         with mlflow_runs.one_line():
             self._experiment = mlflow_store.experiment(self.client, self.root, flow)
             _end_stale_runs(self.client, self._experiment, self.root)
             self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
+            mlflow_files.check(self.root, self.parent)
+        mlflow_store.keep_patch(self.root, self.parent, source)
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:
         """Create the run of a stage that is about to be executed, with its inputs; `entry` is its future entry of dvc.lock."""
+        source = source_code.state(self.root)  # of this moment: an edit may have come since the flow began
         tags = {
             **self._environment,
+            **mlflow_store.source_tags(source),
             **mlflow_store.in_tags(stage, entry),
             PREFIX + "reason": reason,
             "mlflow.parentRunId": self.parent,
             "mlflow.source.name": str(entry["cmd"]),
         }
-        data = {path: md5 for path, md5 in dvc_lock.hashes(entry, "deps").items() if not path.endswith(".py")}
         with mlflow_runs.one_line():
             run_id: str = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
             with self._logging_inputs:
-                self.client.log_inputs(run_id, [_dataset(path, md5) for path, md5 in data.items()])
+                mlflow_store.log_inputs(self.client, run_id, entry)
+        if source.digest != self._patch:
+            mlflow_store.keep_patch(self.root, run_id, source)
         return run_id
 
-    def made(self, run_id: str, entry: Entry) -> None:
-        """Tag the run with what it made. This comes before DVC's records, so that a kill in between leaves no gap."""
+    def made_by(self, run_id: str, facts: Mapping[str, str]) -> None:
+        """Note the environment of the worker that made the run's outs, in place of this process's own."""
         with mlflow_runs.one_line():
+            mlflow_store.set_tags(self.client, run_id, {f"{PREFIX}env.{name}": value for name, value in facts.items()})
+
+    def follow(self, run_id: str, log: Path) -> Path:
+        """Begin the file for what the stage of this run records, beside its log; what comes is written to the run from now on."""
+        file = log.with_suffix(".records")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)  # a process that a kill has left may still write to the old one
+        file.touch()
+        self._rows[run_id] = Rows(self.client, run_id, file, self._database)
+        self._rows[run_id].follow()
+        return file
+
+    def made(self, run_id: str, stage: str, entry: Entry) -> None:
+        """Note what the run made, after all its rows. This comes before DVC's records, so that a kill in between leaves no gap."""
+        if rows := self._rows.get(run_id):
+            with suppress(PlanError):  # `end` tries again, and says if something is missing
+                rows.write()
+        with mlflow_runs.one_line():
+            mlflow_store.keep_record(self.root, run_id, stage, entry, self.client.get_run(run_id).data.tags)
             mlflow_store.set_tags(self.client, run_id, mlflow_store.out_tags(entry))
 
     def end(self, run_id: str, status: str, log: Path) -> None:
-        """Keep the stage's log with the run and end it as FINISHED, FAILED or KILLED.
+        """Write what the stage recorded, keep its log with the run and end it as FINISHED, FAILED or KILLED.
 
         A run whose outs are in the run cache is FINISHED even if the stage then failed or was killed, since the outs may be restored.
         """
-        with mlflow_runs.one_line():
-            if status != "FINISHED" and mlflow_store.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
-                status = "FINISHED"
-            self.client.set_terminated(run_id, status)
-            if log.exists():
-                self.client.log_artifact(run_id, str(log))
+        try:
+            if rows := self._rows.pop(run_id, None):
+                rows.finish()
+        finally:
+            with mlflow_runs.one_line():
+                if status != "FINISHED" and mlflow_store.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
+                    status = "FINISHED"
+                _end(self.client, self.root, run_id, status)
+                if log.exists():
+                    self.client.log_artifact(run_id, str(log))
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
@@ -93,6 +132,13 @@ class FlowRun:
             self.client.set_terminated(self.parent, status if complete else "KILLED")
 
 
+def _end(client: MlflowClient, root: Path, run_id: str, status: str) -> None:
+    """End a run; the seal comes first, so that no finished run lacks it after a kill in between."""
+    if status == "FINISHED":
+        mlflow_store.seal(client, root, run_id)
+    client.set_terminated(run_id, status)
+
+
 def settle(root: Path, flow: str) -> None:
     """End the runs that a killed process left as running. For when nothing else is to run; does nothing beside another run."""
     with suppress(PlanError), Coordinator(root), mlflow_runs.one_line():
@@ -101,9 +147,13 @@ def settle(root: Path, flow: str) -> None:
 
 
 def _end_stale_runs(client: MlflowClient, experiment: str, root: Path) -> None:
-    """End the runs that a killed process left as running: FINISHED if the result is in dvc.lock or the run cache, else KILLED."""
+    """End the runs that a killed process left as running: FINISHED if the result is in dvc.lock or the run cache, else KILLED.
+
+    Of an MLflow that is shared, those of this clone alone.
+    """
     entries = read_entries(root)
-    running = f"attributes.status = 'RUNNING' and tags.`{PREFIX}engine` = 'true'"
+    ours = {PREFIX + "engine": "true", **mlflow_database.own_tags(root)}
+    running = " and ".join(["attributes.status = 'RUNNING'", *(f"tags.`{key}` = '{ours[key]}'" for key in ours)])
     for run in client.search_runs([experiment], running):
         tags = run.data.tags
         entry = entries.get(tags.get(PREFIX + "stage", ""))
@@ -112,18 +162,4 @@ def _end_stale_runs(client: MlflowClient, experiment: str, root: Path) -> None:
             **mlflow_store.out_tags(entry),
         }
         finished = (recorded and recorded.items() <= tags.items()) or mlflow_store.in_run_cache(root, tags)
-        client.set_terminated(run.info.run_id, "FINISHED" if finished else "KILLED")
-
-
-def _dataset(path: str, md5: str) -> DatasetInput:
-    source = json.dumps({"path": path, "md5": md5})
-    dataset = Dataset(name=path, digest=md5[:36], source_type="dvc", source=source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", "input")])
-
-
-def _environment(root: Path) -> dict[str, str]:
-    """The tags with the commit, the machine and the versions of this execution."""
-    commit, dirty = environment.code(root)
-    source = {"mlflow.source.git.commit": commit} if commit != "none" else {}
-    versions = {f"{PREFIX}env.{name}": value for name, value in environment.versions().items()}
-    return {PREFIX + "git_commit": commit, PREFIX + "git_dirty": dirty, **source, **versions}
+        _end(client, root, run.info.run_id, "FINISHED" if finished else "KILLED")

@@ -1,29 +1,24 @@
-"""The runs in MLflow's database, read without importing MLflow, which takes seconds.
+"""The runs in MLflow's records; those of the repository's own database are read without importing MLflow, which takes seconds.
 
 Only runs that have finished and were not deleted count. Without a database there are no runs.
 """
 
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
-from tasks.common import mlflow_database
+from flows.engine.records import reader
+from flows.engine.records.local_reader import LocalReader
+from flows.engine.records.mlflow_reader import SharedReader
+from flows.engine.records.reader import Reader
+from tasks.common import mlflow_address, mlflow_database
 from tasks.common.mlflow_database import DATABASE, DatabaseError
 
-PREFIX = "posttrain."  # every tag that the engine writes begins with it
-KINDS = ("tags", "params")
-FINISHED = """
-    SELECT runs.run_uuid, runs.start_time FROM runs JOIN experiments USING (experiment_id)
-    WHERE runs.status = 'FINISHED' AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
-"""
+PREFIX = reader.PREFIX
 MADE = "SELECT 1 FROM sqlite_master WHERE name = 'tags'"
-RUNNING = "SELECT 1 FROM runs JOIN tags USING (run_uuid) WHERE runs.status = 'RUNNING' AND tags.key = ? LIMIT 1"
-TAGGED = " AND EXISTS (SELECT 1 FROM tags WHERE tags.run_uuid = runs.run_uuid AND tags.key = ? AND tags.value LIKE ?)"
-NEWEST = " ORDER BY runs.start_time DESC LIMIT 50"
 
 
 @dataclass(frozen=True)
@@ -37,44 +32,113 @@ class Run:
 
 
 def finished(root: Path, tags: Mapping[str, str]) -> list[Run]:
-    """The newest runs, latest first, whose tags (named without the prefix) match the patterns of SQL's LIKE."""
-    return _select(root, TAGGED * len(tags), [text for name, like in tags.items() for text in (PREFIX + name, like)])
+    """The newest runs, latest first, that have these tags (named without the prefix)."""
+    with reading(root) as records:
+        found = records.finished({PREFIX + name: value for name, value in tags.items()}) if records else []
+        return [_run(records, run_id, started) for run_id, started in found if records]
 
 
 def get(root: Path, run_id: str) -> Run:
-    """The finished run with this id."""
-    return _select(root, " AND runs.run_uuid = ?", [run_id])[0]
+    """The finished run with this id; PlanError if there is none."""
+    with reading(root) as records:
+        head = records.head(run_id) if records else None
+        if records and head and head.status == "FINISHED" and not head.deleted:
+            return _run(records, run_id, head.started)
+    raise PlanError(f"{mlflow_address.named()}: no finished run {run_id}; it was deleted, or has not ended")
+
+
+def _run(records: Reader, run_id: str, started: int) -> Run:
+    return Run(run_id, datetime.fromtimestamp(started / 1000), records.tags(run_id), records.params(run_id))
+
+
+class Index:
+    """Which finished run made what, read once: for one question a run, a database of thousands would be searched again and again.
+
+    A shared MLflow is asked one by one: it has indices of its own, and may hold the runs of many.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._shared = root, mlflow_address.shared(root) is not None
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._by_out: dict[str, list[str]] = {}
+        with reading(root) as records:
+            if isinstance(records, LocalReader):
+                for run_id, key, outs in records.made():  # the newest first
+                    self._by_key.setdefault((key, outs), run_id)
+                    for md5 in set(outs.split()):
+                        self._by_out.setdefault(md5, []).append(run_id)
+
+    def find(self, key: str, outs: str) -> str | None:
+        """The newest run with this run-cache key and these hashes of its outs."""
+        if self._shared and (key, outs) not in self._by_key and (known := maker(self._root, key, outs)) is not None:
+            self._by_key[key, outs] = known
+        return self._by_key.get((key, outs))
+
+    def has(self, run_id: str) -> bool:
+        """Whether the run was finished when the index was read."""
+        return self._shared or run_id in self._by_key.values()
+
+    def makers(self, md5: str) -> list[str]:
+        """The runs that made an out with this hash, the newest first."""
+        if self._shared and md5 not in self._by_out:
+            with reading(self._root) as records:
+                self._by_out[md5] = records.makers(md5) if isinstance(records, SharedReader) else []
+        return self._by_out.get(md5, [])
+
+
+def maker(root: Path, key: str, outs: str) -> str | None:
+    """The newest finished run with this run-cache key and these hashes of its outs."""
+    with reading(root) as records:
+        return records.maker(key, outs) if records else None
 
 
 def left_running(root: Path) -> bool:
-    """Whether a run of the engine has not ended: it is at work, or was killed."""
+    """Whether a run of the engine, of this clone, has not ended: it is at work, or was killed."""
+    with reading(root) as records:
+        return bool(records and records.any_running())
+
+
+@contextmanager
+def reading(root: Path, own: bool = False) -> Iterator[Reader | None]:
+    """The records to read from, None if there are none; faults are a PlanError of one line.
+
+    With `own` the repository's own database, wherever MLFLOW_TRACKING_URI points.
+    """
+    with one_line():
+        elsewhere = not own and mlflow_address.shared(root) is not None
+        if elsewhere:
+            yield SharedReader(mlflow_database.open_client(root), mlflow_database.own_tags(root))
+            return
     if not (root / DATABASE).exists():
-        return False
+        yield None
+        return
     with one_line(), closing(mlflow_database.connect(root)) as records:
-        return bool(records.execute(MADE).fetchone() and records.execute(RUNNING, [PREFIX + "engine"]).fetchone())
+        made = records.execute(MADE).fetchone()  # no tables: the process that made the database was killed before
+        yield LocalReader(records) if made else None
 
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Turn every fault of the database into a PlanError of one line."""
+    """Turn every fault of the database into a PlanError of one line; a PlanError stays as it is."""
+    known: PlanError | None = None
     try:
         with mlflow_database.one_line():
-            yield
+            try:
+                yield
+            except PlanError as error:
+                known = error
     except DatabaseError as error:
-        raise PlanError(str(error)) from error
+        raise PlanError(str(error)) from error.__cause__
+    if known is not None:
+        raise known
 
 
-def _select(root: Path, conditions: str, values: Sequence[str]) -> list[Run]:
-    if not (root / DATABASE).exists():
-        return []
-    with one_line(), closing(mlflow_database.connect(root)) as records:
-        if not records.execute(MADE).fetchone():
-            return []  # the process that made the database was killed before it made tables
-        return [
-            Run(run_id, datetime.fromtimestamp(started / 1000), *(_facts(records, kind, run_id) for kind in KINDS))
-            for run_id, started in records.execute(FINISHED + conditions + NEWEST, values)
-        ]
+def metrics(root: Path, run_ids: Iterable[str]) -> dict[str, dict[str, float]]:
+    """The last value of each metric of these runs."""
+    with reading(root) as records:
+        return {run_id: numbers(records, run_id) for run_id in run_ids} if records else {}
 
 
-def _facts(records: sqlite3.Connection, kind: str, run_id: str) -> dict[str, str]:
-    return dict(records.execute(f"SELECT key, value FROM {kind} WHERE run_uuid = ?", [run_id]))
+def numbers(records: Reader, run_id: str) -> dict[str, float]:
+    """The last value of each metric of a run, without those that are no numbers."""
+    return {key: value for key, value in records.latest(run_id).items() if value == value}

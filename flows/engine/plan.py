@@ -4,17 +4,20 @@ Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow, so th
 """
 
 import os
-from collections.abc import Collection, Sequence
+import shlex
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import chdir, closing
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from flows.engine.dvc_changes import Seen, why
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
-from flows.engine.resources import cores, gpus
 from flows.engine.state import PlannedStage
+from flows.machine.resources import cores, gpus
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
@@ -24,10 +27,13 @@ __all__ = ["FORCED", "PlanError", "plan"]
 FORCED = "forced"  # the reason of a stage that --force names
 
 
-def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> list[PlannedStage]:
+def plan(
+    root: Path, targets: Sequence[str], force: Collection[str] = (), pools: bool = False, pool: str = ""
+) -> list[PlannedStage]:
     """The targets and all that they need, in topological order, each with the reason why it may run.
 
-    A matrix stage `evaluate` stands for all of `evaluate@...`. Raises PlanError before anything has run.
+    A matrix stage `evaluate` stands for all of `evaluate@...`. With `pools` stages go to the pool that dvc.yaml names, and those
+    with a GPU to `pool` if it names none; without, all run here. Raises PlanError before anything has run.
     """
     root = root.absolute()
     with (
@@ -44,10 +50,10 @@ def plan(root: Path, targets: Sequence[str], force: Collection[str] = ()) -> lis
         _check_links(closure.outs, root)
         for name, (stage, upstream) in closure.stages.items():
             _check_deps(stage, closure.outs, root)
-            cpu, gpu = _resources(stage)
+            asked = _resources(stage, pools, pool)
             with plain_errors():
                 reason = FORCED if name in forced else why(stage, seen) or _upstream_reason(upstream, planned)
-            planned.append(PlannedStage(name, reason, upstream, cpu, gpu, str(stage.cmd)))
+            planned.append(PlannedStage(name, reason, upstream, cmd=str(stage.cmd), **asdict(asked)))
         return planned
 
 
@@ -93,21 +99,64 @@ def _check_links(outs: Sequence[Path], root: Path) -> None:
             )
 
 
-def _resources(stage: "PipelineStage") -> tuple[int, int]:
-    """The cores (at most those of the machine) and GPUs that a stage asks for.
+@dataclass(frozen=True)
+class Resources:
+    """What a stage asks for, and where it runs."""
+
+    cpu: int = 1
+    gpu: int = 0
+    launcher: str = ""
+    pool: str = ""
+
+
+def _resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
+    """What a stage asks for. Unless a worker or a launcher runs it elsewhere, these are at most the cores of the machine.
+
+    `cpu` in dvc.yaml is of each of the stage's processes: one for each GPU, or on a CPU as many as `processes` says.
 
     On a machine without a GPU the stage runs on the CPU. With too few GPUs it could never start: that is a PlanError.
     """
     resources = (stage.meta or {}).get("resources") or {}
-    for key, least in (("cpu", 1), ("gpu", 0)):
+    for key, least in (("cpu", 1), ("gpu", 0), ("processes", 1)):
         value = resources.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise PlanError(
-                f"dvc.yaml: stage '{stage.name}': meta.resources.{key}: expected a number of at least {least}, got {value!r}"
-            )
-    wanted, available = resources.get("gpu", 0), len(gpus(os.environ)) if resources.get("gpu") else 0
-    if available and wanted > available:
-        raise PlanError(
-            f"dvc.yaml: stage '{stage.name}': meta.resources.gpu: asks for {wanted}, this machine has {available}"
-        )
-    return min(resources.get("cpu", 1), cores()), min(wanted, available)
+            _bad_resource(stage, key, f"expected a number of at least {least}, got {value!r}")
+    gpu = resources.get("gpu", 0)
+    named = resources.get("pool", pool if gpu else "")
+    if not isinstance(named, str):
+        _bad_resource(stage, "pool", f"expected the name of a work pool, got {named!r}")
+    named = named if pools else ""
+    asked = Resources(resources.get("cpu", 1), gpu, _launcher(stage, resources, here=not named), named)
+    if asked.pool or asked.launcher:
+        return _of_all_processes(asked, resources)
+    available = len(gpus(os.environ)) if asked.gpu else 0
+    if available and asked.gpu > available:
+        _bad_resource(stage, "gpu", f"asks for {asked.gpu}, this machine has {available}")
+    here = _of_all_processes(replace(asked, gpu=min(asked.gpu, available)), resources)
+    return replace(here, cpu=min(here.cpu, cores()))
+
+
+def _of_all_processes(asked: Resources, resources: Mapping[str, int]) -> Resources:
+    """The same with the cores of all processes together."""
+    return replace(asked, cpu=asked.cpu * (asked.gpu or resources.get("processes", 1)))
+
+
+def _launcher(stage: "PipelineStage", resources: Mapping[str, object], here: bool) -> str:
+    """The prefix of the stage's command, or an empty string; PlanError unless it has a program, which a stage run `here` finds."""
+    value = resources.get("launcher", "")
+    try:
+        words = shlex.split(value) if isinstance(value, str) else []
+    except ValueError as error:  # a quotation mark without its partner
+        _bad_resource(stage, "launcher", f"{value!r} is no command: {error}")
+    if not words:
+        if "launcher" in resources:
+            _bad_resource(stage, "launcher", f'expected a command such as "srun --gres=gpu:1", got {value!r}')
+        return ""
+    program = str(Path(stage.wdir, words[0])) if "/" in words[0] else words[0]
+    if here and shutil.which(program) is None:
+        _bad_resource(stage, "launcher", f"no program {words[0]} on the PATH of this machine")
+    return str(value)
+
+
+def _bad_resource(stage: "PipelineStage", key: str, what: str) -> NoReturn:
+    raise PlanError(f"dvc.yaml: stage '{stage.name}': meta.resources.{key}: {what}")

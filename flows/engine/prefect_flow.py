@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.engine.coordinator import Coordinator
+from flows.engine.coordinator import Coordinator, Elsewhere
 from flows.engine.dvc_command import StageFailed
 from flows.engine.dvc_repository import PlanError
 from flows.engine.execute import Execution
@@ -27,13 +27,19 @@ LOOK_SECONDS = 0.2  # between two looks at a running stage's log
 
 
 def run_flow(
-    root: Path, planned: Sequence[PlannedStage], *, flow_name: str, jobs: int | None, watch: Watcher
+    root: Path,
+    planned: Sequence[PlannedStage],
+    *,
+    flow_name: str,
+    jobs: int | None,
+    watch: Watcher,
+    workers: Elsewhere | None = None,
 ) -> list[StageResult]:
     """Execute the plan and record it; after a failure only the failed stage's descendants are skipped. Ctrl-C stops all children."""
     root = root.absolute()
     be_quiet()
     with ExitStack() as stack:
-        coordinator = stack.enter_context(Coordinator(root))
+        coordinator = stack.enter_context(Coordinator(root, workers=workers))
         stack.enter_context(_stopped_by_signals(coordinator))
         server = temporary_server(root)
         if server is not None:
@@ -45,12 +51,14 @@ def run_flow(
         complete = False
         try:
             execution.start_ready()
-            with _reachable(), using(server):
+            with _reachable(), using(server, root):
                 _flow(flow_name, execution)(return_state=True)
             complete = True
         finally:
             coordinator.stop()
             results = execution.results()
+            for result in results:
+                result.pipeline_run_id = recorder.parent
             try:
                 recorder.close(results, complete)
             except PlanError as error:

@@ -1,6 +1,6 @@
 """A Prefect API for one run: the configured server, or else a temporary one on loopback that cannot outlive the run.
 
-Prefect's own temporary server survives a `kill -9` of the run and writes to the terminal. The history of this one
+A configured server may be shared by many clones; the flow runs of this one have a tag by which it knows them. Prefect's own temporary server survives a `kill -9` of the run and writes to the terminal. The history of this one
 stays in mlruns/prefect.db, for `posttrain ui`.
 """
 
@@ -12,8 +12,15 @@ from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
 from flows.engine.guard import GuardedServer, free_port
+from tasks.common import mlflow_address
 
 LOOK_SECONDS = 0.5  # between two checks that the server still runs
+ASK_SECONDS = 15  # for a configured server's first answer
+REFUSED = {
+    401: "it asks who this is: set PREFECT_API_AUTH_STRING (USER:PASSWORD) or PREFECT_API_KEY",
+    403: "it refuses this user",
+    404: "expected the address of Prefect's API, which ends with /api",
+}
 
 
 def store(root: Path) -> dict[str, str]:
@@ -74,25 +81,53 @@ def temporary_server(root: Path) -> TemporaryServer | None:
     """Start a server, unless Prefect is configured to use one (PREFECT_API_URL, in the environment or a profile).
 
     The server is started before Prefect is imported and its configuration read, since everything else waits for the server.
+    PlanError where a configured server does not answer.
     """
-    if os.environ.get("PREFECT_API_URL"):
-        return None
-    server = TemporaryServer(root)
+    server = None if os.environ.get("PREFECT_API_URL") else TemporaryServer(root)
+    if configured() is None:
+        return server or TemporaryServer(root)
+    if server is not None:
+        server.stop()
+    _ask()
+    return None
+
+
+def configured() -> str | None:
+    """The API's address that Prefect is configured to use, as it may be shown; None if there is none."""
     from prefect.settings import PREFECT_API_URL
 
-    if PREFECT_API_URL.value():
-        server.stop()
-        return None
-    return server
+    found = PREFECT_API_URL.value()
+    return mlflow_address.public(str(found)) if found else None
+
+
+def _ask() -> None:
+    """One question to the configured server, without Prefect's minutes of trying again."""
+    from httpx import HTTPStatusError, TransportError
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    briefly = temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0, PREFECT_API_REQUEST_TIMEOUT: ASK_SECONDS})
+    try:
+        with briefly, get_client(sync_client=True) as client:
+            client.read_flow_runs(limit=1)
+    except (HTTPStatusError, TransportError, RuntimeError, ValueError) as error:
+        cause = error if isinstance(error, HTTPStatusError) else error.__cause__
+        status = cause.response.status_code if isinstance(cause, HTTPStatusError) else None
+        why = REFUSED.get(status or 0, mlflow_address.clean(" ".join(str(error).split()))[:200])
+        raise PlanError(f"PREFECT_API_URL: {configured()}: {why}") from None
 
 
 @contextmanager
-def using(server: TemporaryServer | None) -> Iterator[None]:
+def using(server: TemporaryServer | None, root: Path) -> Iterator[None]:
     """Run flows against the server; before leaving, have Prefect send its buffered logs and events."""
+    from prefect import tags
     from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_CUSTOM_HEADERS, temporary_settings
 
     if server is None:
-        yield
+        ours = f"posttrain-clone-{mlflow_address.clone(root)}"
+        _end_stale_runs(ours)
+        with tags(ours):
+            yield
         return
     server.wait()
     server.keep_alive()
@@ -104,16 +139,24 @@ def using(server: TemporaryServer | None) -> Iterator[None]:
             _drain()
 
 
-def _end_stale_runs() -> None:
-    """Mark flow runs that the history has as running as crashed: only one run at a time uses this history."""
+def _end_stale_runs(tag: str | None = None) -> None:
+    """Mark flow runs, those with this tag, that the history has as running as crashed: a clone has only one run at a time."""
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+    from prefect.client.schemas.filters import (
+        FlowRunFilter,
+        FlowRunFilterState,
+        FlowRunFilterStateType,
+        FlowRunFilterTags,
+    )
     from prefect.client.schemas.objects import StateType
     from prefect.states import Crashed
 
     running = FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING])
+    left = FlowRunFilter(
+        state=FlowRunFilterState(type=running), tags=FlowRunFilterTags(all_=[tag]) if tag is not None else None
+    )
     with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=running))):
+        for run in client.read_flow_runs(flow_run_filter=left):
             client.set_flow_run_state(run.id, Crashed(message="its process was killed"), force=True)
 
 

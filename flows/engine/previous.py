@@ -45,7 +45,7 @@ class Previous:
         for index, (out, existed) in enumerate(self._note()["outs"].items()):
             kept = self.home / str(index)
             if os.path.lexists(kept) or not existed:  # else a crash came before the move, or after the return
-                _remove(Path(out))
+                remove(Path(out))
             if os.path.lexists(kept):
                 Path(out).parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(kept, out)
@@ -74,7 +74,8 @@ def recover(home: Path, recorded: Mapping[str, Entry]) -> None:
             previous.discard()
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Delete a file, link or folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,6 +1,6 @@
 """The plain values that planner, coordinator and display exchange; nothing of the engine is imported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,17 @@ class PlannedStage:
     cpu: int
     gpu: int
     cmd: str = ""
+    pool: str = ""  # the work pool whose workers run it; "" for this machine
+    launcher: str = ""  # what the command is started through
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a stage's command gets beside its text. A lease or lock on a file of `keep` lasts as long as the command."""
+
+    environ: Mapping[str, str] = field(default_factory=dict)
+    keep: tuple[int, ...] = ()  # descriptors of open files that the command inherits
+    launcher: tuple[str, ...] = ()  # words before the command
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,8 @@ class StageResult:
     state: State
     reason: str = ""
     seconds: float = 0.0
-    mlflow_run_id: str | None = None
+    mlflow_run_id: str | None = None  # of the run that made its outs
+    pipeline_run_id: str | None = None  # of the MLflow run of the whole flow
     log: Path | None = None
     outs: dict[str, str] = field(default_factory=dict)  # path -> DVC hash
     unrecorded: str = ""  # why the stage's record in MLflow failed; the state does not depend on it

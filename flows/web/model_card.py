@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.engine.lineage import Link
+from flows.lineage.chain import Link
 
 SHOWN = ("strict_greedy", "lenient_greedy", "rubric_greedy", "ended_greedy", "strict_mean_at_")  # above the others
 BASE = "pretrained"  # the stage whose parameters say which model this one began from

@@ -7,18 +7,22 @@ their marker.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from html import escape
 from pathlib import Path
 
 from flows.console.summary import WORDS, duration, tally
-from flows.engine import environment
+from flows.engine.dvc_repository import PlanError
 from flows.engine.state import PlannedStage, StageResult, State
+from flows.machine import environment
 from flows.params.files import write
 from flows.web import stage_metrics
-from flows.web.stage_graph import Graph, Look, mermaid, svg
+from flows.web.layered import Graph
+from flows.web.stage_graph import Look, mermaid, svg
 from flows.web.stage_metrics import Reported
+from tasks.common import source_code
 
 MARKER = "<!-- posttrain:run -->"
 WRITTEN = Path(".dvc/tmp/posttrain/pages.json")
@@ -43,6 +47,14 @@ STYLE = """
 """
 
 
+@dataclass(frozen=True)
+class Lineage:
+    """A page of lineage that was written beside a report, and the address in it of each run that it shows."""
+
+    page: Path
+    links: Mapping[str, str]
+
+
 def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> list[Path]:
     """Write to the root the pages of each report that is up to date after the run; returns their paths."""
     good = {result.stage for result in results if result.state in ("ran", "restored", "up-to-date")}
@@ -51,16 +63,19 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
         needed = _needed(planned, report)
         ended = [result for result in results if any(result.stage == stage.name for stage in needed)]
         params = (root / "params.yaml").read_text()
+        lineage = _lineage(root, report)
         for kind, section in (("html", _html), ("md", _markdown)):
-            source, target = _pages(root, report, kind)
+            source, target = places(root, report, kind)
             if source.is_file():
                 before, marked, after = source.read_text().rpartition(MARKER)  # an earlier one is part of a quoted text
                 told = stage_metrics.read(root, needed)
-                box = section(needed, ended, params, provenance(root), told) if marked else ""
+                box = section(needed, ended, params, provenance(root), told, lineage) if marked else ""
                 write(target, f"{before}{box}{after}".encode())
                 written.append(target)
+        written += [lineage.page] if lineage else []
     if written:
-        known = {**_written(root), **{page.name: _digest(page) for page in written}}
+        known = {**digests(root), **{page.name: _digest(page) for page in written}}
+        known = {name: digest for name, digest in known.items() if (root / name).is_file()}
         (root / WRITTEN).parent.mkdir(parents=True, exist_ok=True)
         write(root / WRITTEN, json.dumps(known).encode())
     return written
@@ -68,8 +83,11 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
 
 def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
     """Whether a report in the root is missing, was edited, or is older than the stage's pages."""
-    known = _written(root)
-    pages = [_pages(root, stage.name, kind) for stage in planned if stage.name in REPORTS for kind in ("html", "md")]
+    known = digests(root)
+    reports = [stage.name for stage in planned if stage.name in REPORTS]
+    pages = [places(root, report, kind) for report in reports for kind in ("html", "md")]
+    pages += [(places(root, report, "html")[0], lineage_place(root, report)) for report in reports]
+    pages = [(made, shown) for made, shown in pages if shown.name in known or "lineage" not in shown.name]
     return any(made.is_file() and not _is_new(made, shown, known.get(shown.name)) for made, shown in pages)
 
 
@@ -77,7 +95,7 @@ def _is_new(made: Path, shown: Path, digest: str | None) -> bool:
     return shown.is_file() and shown.stat().st_mtime >= made.stat().st_mtime and _digest(shown) == digest
 
 
-def _written(root: Path) -> dict[str, str]:
+def digests(root: Path) -> dict[str, str]:
     """The digests of the pages in the root as they were written, which tell an edited page from a written one."""
     try:
         return dict(json.loads((root / WRITTEN).read_text()))
@@ -89,9 +107,30 @@ def _digest(page: Path) -> str:
     return hashlib.sha256(page.read_bytes()).hexdigest()
 
 
-def _pages(root: Path, report: str, kind: str) -> tuple[Path, Path]:
+def places(root: Path, report: str, kind: str) -> tuple[Path, Path]:
     """The path of a report's page as the stage writes it, and that of its copy in the root."""
     return root / f"data/{report}/{report}.{kind}", root / f"{report}.{kind}"
+
+
+def lineage_place(root: Path, report: str) -> Path:
+    """The path of the page of a report's lineage."""
+    return root / f"{report.replace('report', 'lineage')}.html"
+
+
+def _lineage(root: Path, report: str) -> Lineage | None:
+    """Write the page of a report's lineage; where the records cannot be read there is none, and an older one is removed."""
+    from flows.lineage.chain import chain
+    from flows.lineage.document import anchor, flat
+    from flows.web import lineage_page
+
+    page = lineage_place(root, report)
+    try:
+        document = flat(chain(root, report))
+        lineage_page.write_page(root, document, page)
+    except PlanError:
+        page.unlink(missing_ok=True)
+        return None
+    return Lineage(page, {run: f"{page.name}#{anchor('run', run)}" for run in document.runs})
 
 
 def _needed(planned: Sequence[PlannedStage], report: str) -> list[PlannedStage]:
@@ -105,9 +144,9 @@ def _needed(planned: Sequence[PlannedStage], report: str) -> list[PlannedStage]:
 
 def provenance(root: Path) -> dict[str, str]:
     """The commit, the files that differ from it, and the versions of Python, machine and packages."""
-    commit, dirty = environment.code(root)
-    differs = f", with uncommitted changes in {dirty}" if dirty not in ("no", "unknown") else ""
-    return {"commit": commit + differs, **environment.versions()}
+    source = source_code.state(root)
+    differs = f", with uncommitted changes in {source.dirty}" if source.dirty not in ("no", "unknown") else ""
+    return {"commit": source.commit + differs, **environment.versions()}
 
 
 def _grouped(
@@ -164,11 +203,12 @@ def _html(
     params: str,
     facts: dict[str, str],
     told: Reported,
+    lineage: Lineage | None,
 ) -> str:
     graph, groups = _grouped(planned, results)
     looks = {name: _look(ended) for name, ended in groups.items()}
     rows = "\n".join(
-        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{seconds}</td><td><code>{escape(run)}</code></td>"
+        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{seconds}</td><td>{_linked(run, lineage)}</td>"
         f"<td>{'<br>'.join(f'<code>{escape(out)}</code>' for out in outs)}</td></tr>"
         for name, state, seconds, run, outs in map(_row, results)
     )
@@ -176,7 +216,7 @@ def _html(
     versions = " · ".join(f"{escape(name)} <code>{escape(fact)}</code>" for name, fact in facts.items())
     return f"""<section class="pt-run"><style>{STYLE}</style>
 {stage_metrics.html(told)}<h2>How it was made</h2>
-<p>{_counts(results)}. {SAYING}</p>
+<p>{_counts(results)}. {SAYING}{_sentence(lineage, '<a href="{0}">{0}</a>')}</p>
 {svg(graph, looks)}
 <table><thead><tr>{heads}</tr></thead><tbody>
 {rows}
@@ -194,6 +234,7 @@ def _markdown(
     params: str,
     facts: dict[str, str],
     told: Reported,
+    lineage: Lineage | None,
 ) -> str:
     graph, groups = _grouped(planned, results)
     picture = mermaid(graph, {name: _lines(ended) for name, ended in groups.items()})
@@ -205,7 +246,7 @@ def _markdown(
     versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())
     return f"""{stage_metrics.markdown(told)}## How it was made
 
-{_counts(results)}. {SAYING}
+{_counts(results)}. {SAYING}{_sentence(lineage, "[{0}]({0})")}
 
 ```mermaid
 {picture}
@@ -223,6 +264,17 @@ def _markdown(
 {params.rstrip()}
 ```
 """
+
+
+def _linked(run: str, lineage: Lineage | None) -> str:
+    """A run's id, as a link to its node in the lineage."""
+    link = lineage.links.get(run) if lineage else None
+    shown = f"<code>{escape(run)}</code>"
+    return f'<a href="{escape(link)}">{shown}</a>' if link else shown
+
+
+def _sentence(lineage: Lineage | None, link: str) -> str:
+    return f" What went into each of them: {link.format(lineage.page.name)}." if lineage else ""
 
 
 def _counts(results: Sequence[StageResult]) -> str:

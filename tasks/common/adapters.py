@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tasks.common import processes
 from tasks.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -127,9 +128,11 @@ def _all_trained(model: "Adapted") -> None:
 
 
 def save(model: "PretrainedModel", folder: Path) -> None:
-    """Write the adapter as peft does: adapter_model.safetensors, and adapter_config.json, which names no path."""
+    """Write the adapter as peft does: adapter_model.safetensors, and adapter_config.json, which names no path; of several processes the first does."""
     from safetensors.torch import save_file
 
+    if not processes.is_main():
+        return
     folder.mkdir(parents=True, exist_ok=True)
     marked = {f".{kind}.{NAME}.": f".{kind}." for kind in ("lora_A", "lora_B")}
     tensors: dict[str, Tensor] = {}

@@ -1,7 +1,8 @@
 """Training that can be killed at any moment and goes on from its last checkpoint, with the same result to the last bit.
 
 A checkpoint is one safetensors file under mlruns/checkpoints: outside the stage's outs, which DVC removes before a run.
-Only the same training (`digest`) goes on from it, and it is deleted when the stage has written its outs.
+Only the same training (`digest`) goes on from it, and it is deleted when the stage has written its outs. Of several processes
+the first writes it for all: weights, optimizers and generators are the same on each.
 """
 
 import hashlib
@@ -23,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.common.precision import TrainedWeights
@@ -79,6 +81,9 @@ class Training:
         """
         state = {**state, **_global_generators()}
         earlier = self._read(state)
+        for part in state.values():
+            if isinstance(part, TrainedWeights):
+                distributed.broadcast(part.state_dict().values())
         rows = list(earlier)
         try:
             track(self._kept(fit(len(earlier)), rows, state, total), total, earlier)
@@ -90,7 +95,7 @@ class Training:
 
     def remove(self) -> None:
         """Delete the checkpoint, unless it is another training's."""
-        if self.ours:
+        if self.ours and distributed.is_main():
             self.path.unlink(missing_ok=True)
 
     def _kept(self, steps: Iterable[Row], rows: list[Row], state: State, total: int) -> Iterator[Row]:
@@ -121,7 +126,9 @@ class Training:
             self._say(f"cannot be read ({error}); training starts afresh")
             return []
         if not own:
-            self._say("is of another training (other parameters, inputs, code or machine); this one starts afresh")
+            self._say(
+                "is of another training (other parameters, inputs, code, machine or number of processes); this one starts afresh"
+            )
             return []
         rows: list[Row] = json.loads(bytes(tensors.pop("rows").tolist()))
         for name, part in state.items():
@@ -136,6 +143,8 @@ class Training:
 
     def _write(self, rows: list[Row], state: State) -> None:
         """Replace the checkpoint in one step: a reader finds the old one or the new one. A full disk is not an error."""
+        if not distributed.is_main():
+            return
         partial = self.path.with_suffix(".partial")  # a folder: safetensors writes to a random name in it first
         try:
             rmtree(partial, ignore_errors=True)  # of a run that was killed here
@@ -153,7 +162,8 @@ class Training:
         rmtree(partial, ignore_errors=True)
 
     def _say(self, what: str) -> None:
-        print(f"checkpoint {self.path} {what}", file=sys.stderr, flush=True)
+        if distributed.is_main():
+            print(f"checkpoint {self.path} {what}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -205,11 +215,12 @@ def _check_weights(state: State) -> None:
 
 
 def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
-    """A hash of all that decides a training's result: parameters, inputs, code, library versions, processor, threads."""
+    """A hash of all that decides a training's result: parameters, inputs, code, library versions, processor, threads, processes."""
     device = models.device()
     chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     parts = [config.model_dump_json(), device, chip, platform.machine(), str(torch.get_num_threads())]
     parts += [metadata.version(library) for library in LIBRARIES]
+    parts += [f"{distributed.size()} processes"] if distributed.size() > 1 else []
     for place in (*inputs, Path(__file__).parent):
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
             if file.is_file() and (place in inputs or file.suffix == ".py"):

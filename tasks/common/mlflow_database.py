@@ -1,6 +1,7 @@
 """MLflow's database of this repository: it is made whole or not at all, and checked before anything is written to it.
 
-The flows import this module too, so that `posttrain run` and plain `dvc repro` make the same database.
+Where MLFLOW_TRACKING_URI names a tracking server or another database, that is opened instead. The flows import this module too, so that
+`posttrain run` and plain `dvc repro` make and use the same database.
 """
 
 import fcntl
@@ -11,11 +12,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasks.common import mlflow_address, mlflow_shared
+from tasks.common.mlflow_address import AddressError
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-DATABASE = Path("mlruns/mlflow.db")
+DATABASE = mlflow_address.OWN
 ARTIFACTS = Path("mlruns/artifacts")
+CLONE_TAG = "posttrain.clone"
 WAIT_SECONDS = 30.0  # for another process that is writing
 WHOLE = 1  # SQLite's user_version of a database that was made here to the end
 
@@ -25,8 +30,8 @@ class DatabaseError(Exception):
 
 
 def address(root: Path) -> str:
-    """MLflow's address of the database of the repository at `root`."""
-    return f"sqlite:///{root.absolute() / DATABASE}"
+    """MLflow's address of its records: those of the repository at `root`, unless MLFLOW_TRACKING_URI says otherwise."""
+    return mlflow_address.shared(root) or f"sqlite:///{root.absolute() / DATABASE}"
 
 
 def open_client(root: Path) -> "MlflowClient":
@@ -36,8 +41,36 @@ def open_client(root: Path) -> "MlflowClient":
     """
     from mlflow import MlflowClient
 
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # their remarks about making tables
+    _be_quiet()
+    with one_line():
+        elsewhere = mlflow_address.shared(root)
+        if elsewhere is not None:
+            return mlflow_shared.open_client(elsewhere)
+    prepare(root)
+    with one_line():
+        return MlflowClient(address(root))
+
+
+def experiment(client: "MlflowClient", root: Path, name: str) -> str:
+    """The id of the experiment of a flow, which is made if there is none; its files are in ARTIFACTS, or where a shared MLflow keeps them."""
+    elsewhere, own = mlflow_address.shared(root), (root / ARTIFACTS).absolute()
+    if elsewhere is not None:
+        return mlflow_shared.experiment(client, elsewhere, own, name)
+    found = client.get_experiment_by_name(name)
+    tags = mlflow_shared.EXPERIMENT
+    identity: str = (
+        found.experiment_id if found else client.create_experiment(name, artifact_location=str(own), tags=tags)
+    )
+    return identity
+
+
+def own_tags(root: Path) -> dict[str, str]:
+    """The tags of this clone's runs: in a shared MLflow they say whose a run is."""
+    return {CLONE_TAG: mlflow_address.clone(root)} if mlflow_address.shared(root) else {}
+
+
+def prepare(root: Path) -> None:
+    """Make the database if there is none, and look at it, as `open_client` does; imports MLflow only to make it."""
     if "?" in str(root.absolute()):
         raise DatabaseError(
             f"{DATABASE}: the repository's path has a '?', which MLflow takes for the end of it; move it"
@@ -49,13 +82,11 @@ def open_client(root: Path) -> "MlflowClient":
         if not path.exists():
             _make(path)
         _look(path, (root / ARTIFACTS).absolute())
-    with one_line():
-        return MlflowClient(address(root))
 
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Turn whatever MLflow, its SQL or the disk raises into a DatabaseError of one line."""
+    """Turn whatever MLflow, its SQL, the network or the disk raises into a DatabaseError of one line."""
     try:
         yield
     except DatabaseError:
@@ -63,9 +94,12 @@ def one_line() -> Iterator[None]:
     except Exception as error:
         cause = getattr(error, "orig", None) or error  # SQLAlchemy's own error shows the whole statement
         said = next(iter(str(cause).splitlines()), type(cause).__name__)
-        damaged = type(cause) is sqlite3.DatabaseError
+        if isinstance(error, AddressError):
+            raise DatabaseError(said) from None
+        damaged = type(cause) is sqlite3.DatabaseError and mlflow_address.named() == str(DATABASE)
         hint = "; if it is damaged, delete mlruns/: only the history is lost" if damaged else ""
-        raise DatabaseError(f"{DATABASE}: {said[:300]}{hint}") from error
+        known = error if mlflow_address.named() == str(DATABASE) else None  # another's text may hold a password
+        raise DatabaseError(f"{mlflow_address.named()}: {mlflow_address.clean(said)[:300]}{hint}") from known
 
 
 def connect(root: Path) -> sqlite3.Connection:
@@ -88,6 +122,7 @@ def _make(path: Path) -> None:
     """Make the database beside its place and rename it: a kill on the way leaves nothing that counts."""
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
+    _be_quiet()
     for left in path.parent.glob(f"{path.name}.new*"):
         left.unlink()
     new = path.with_name(f"{path.name}.new")
@@ -96,6 +131,12 @@ def _make(path: Path) -> None:
     with closing(sqlite3.connect(new)) as database:
         database.execute(f"PRAGMA user_version = {WHOLE}")
     new.rename(path)
+
+
+def _be_quiet() -> None:
+    """Turn off MLflow's remarks about making tables; importing it turns them on."""
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _half_made(path: Path) -> bool:

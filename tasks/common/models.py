@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tasks.common import adapters
+from tasks.common import adapters, processes
 
 if TYPE_CHECKING:
     from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
@@ -56,7 +56,9 @@ def load_tokenizer(path: Path) -> "Tokenizer":
 
 
 def save_model(model: "PretrainedModel", tokenizer: "Tokenizer", path: Path) -> None:
-    """Model and tokenizer as one directory that `from_pretrained` loads."""
+    """Model and tokenizer as one directory that `from_pretrained` loads; of several processes the first writes it."""
+    if not processes.is_main():
+        return
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     for weights in path.glob("*.safetensors"):  # written for their owner alone, whatever the umask says of the others

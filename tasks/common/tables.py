@@ -8,6 +8,7 @@ import pandas as pd
 import pandera.errors
 import pandera.pandas as pa
 
+from tasks.common import processes
 from tasks.common.errors import DataError
 
 Record = dict[str, Any]  # one row by its columns, which the table's schema explains
@@ -53,7 +54,12 @@ def records(frame: pd.DataFrame) -> list[Record]:
 
 
 def write_curves(rows: Sequence[Mapping[str, object]], path: Path) -> None:
-    """Rows of metrics as csv, numbered from step 1, for `dvc plots` and the report; no rows leave only a header."""
+    """Rows of metrics as csv, numbered from step 1, for `dvc plots` and the report; no rows leave only a header.
+
+    Of several processes the first writes them.
+    """
+    if not processes.is_main():
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(list(rows), columns=None if rows else ["loss"])
     frame.insert(0, "step", range(1, len(frame) + 1))
@@ -66,6 +72,7 @@ def last_tenth(steps: int) -> slice:
 
 
 def final_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The means of a curve's last tenth."""
+    """The means of a curve's last tenth, in the order in which its rows first name them, which a resumed training keeps."""
     end = rows[last_tenth(len(rows))]
-    return {name: sum(row[name] for row in end) / len(end) for name in end[0]}
+    names = dict.fromkeys(name for row in rows for name in row if name in end[0])
+    return {name: sum(row[name] for row in end) / len(end) for name in names}

@@ -2,9 +2,10 @@
 
 Nothing here can change an out: a stage's rows are the same whether or not they are recorded. A stage goes on when
 recording fails, and prints the failure to standard error.
-The coordinator passes MLFLOW_RUN_ID and MLFLOW_TRACKING_URI (log there; it owns the run's status and tags) and
-POSTTRAIN_PROGRESS (a file for one JSON line `{"step": .., "total": ..}` per report). Without them, as under plain
-`dvc repro`, a run is opened here, and progress goes to standard error.
+The coordinator passes POSTTRAIN_RECORDS (a file for one JSON line per row; the coordinator writes them to MLflow, which is not
+even imported here) and POSTTRAIN_PROGRESS (a file for one JSON line `{"step": .., "total": ..}` per report). Without them, as
+under plain `dvc repro`, rows go to the run MLFLOW_RUN_ID at MLFLOW_TRACKING_URI, whose status and tags are another's, or to one
+that is opened here; and progress goes to standard error.
 """
 
 import hashlib
@@ -18,9 +19,10 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
-from tasks.common import mlflow_database
+from tasks.common import mlflow_database, source_code
 from tasks.common.mlflow_database import DatabaseError
 
 if TYPE_CHECKING:
@@ -62,8 +64,76 @@ class StageRun:
                 self.client.log_batch(self.run_id, metrics=self.pending[:BATCH])
                 del self.pending[:BATCH]
 
+    def table(self, frame: "pd.DataFrame", name: str) -> None:
+        """Keep a table with the run."""
+        self.client.log_table(self.run_id, frame, name)
 
-_recorder: ContextVar[StageRun | None] = ContextVar("recorder", default=None)
+    def end(self, metrics: bytes | None) -> None:
+        """Write what is left, and end the run if it is our own; `metrics` is the metrics file of a stage that succeeded."""
+        self.flush()
+        if "MLFLOW_RUN_ID" in os.environ:
+            return
+        if metrics is not None:
+            # by this hash, which dvc.lock has too, the next `posttrain run` knows that this run made the outs
+            self.client.set_tag(self.run_id, "posttrain.metrics_md5", hashlib.md5(metrics).hexdigest())
+        self.client.set_terminated(self.run_id, "FAILED" if metrics is None else "FINISHED")
+
+
+class RecordsFile:
+    """Appends a stage's records to a file as they come, a line each; what found no room waits for the next line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._faults():
+            self.file = path.open("ab", buffering=0)
+            self.pending = bytearray(b"\n" if _torn(path) else b"")
+
+    def params(self, params: Mapping[str, str]) -> None:
+        """Write the parameters."""
+        self._write(json.dumps({"params": params}))
+
+    def add(self, row: Mapping[str, float], step: int) -> None:
+        """Write one row of metrics at a step."""
+        metrics = {NOT_IN_NAMES.sub("_", name): float(value) for name, value in row.items()}
+        self._write(json.dumps({"metrics": metrics, "step": step, "time": int(time.time() * 1000)}))
+
+    def table(self, frame: "pd.DataFrame", name: str) -> None:
+        """Write a table with its columns and rows, as MLflow's own file of a table has them."""
+        table = frame.to_json(orient="split", index=False, date_format="iso")
+        self._write(f'{{"table": {table}, "name": {json.dumps(name)}}}')
+
+    def end(self, metrics: bytes | None) -> None:
+        """Write what found no room before; the run is ended by whoever reads the file."""
+        with self.file:
+            self._flush()
+
+    def _write(self, line: str) -> None:
+        self.pending += line.encode() + b"\n"
+        with suppress(DatabaseError):  # `end` says if something is still missing
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._faults():
+            while self.pending:
+                del self.pending[: self.file.write(self.pending)]
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DatabaseError(f"{self.path}: {error.strerror or error}") from error
+
+
+def _torn(path: Path) -> bool:
+    """Whether the file ends within a line, left by a process of the same stage that was killed."""
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        return file.read(1) not in (b"", b"\n")
+
+
+Recorder = StageRun | RecordsFile
+_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 _part: ContextVar[tuple[int, int]] = ContextVar("part", default=(0, 1))
 
 
@@ -73,7 +143,7 @@ def run(flow: str, stage: str, params: Mapping[str, object], metrics_path: Path)
 
     `stage` is its name in dvc.yaml, with the branch, if it is one of several.
     """
-    recorder: StageRun | None = None
+    recorder: Recorder | None = None
     with _said():
         recorder = _opened(flow, stage, params)
     token = _recorder.set(recorder)
@@ -88,31 +158,27 @@ def run(flow: str, stage: str, params: Mapping[str, object], metrics_path: Path)
                 _ended(recorder, metrics)
 
 
-def _opened(flow: str, stage: str, params: Mapping[str, object]) -> StageRun:
+def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
     """The recorder of the coordinator's run, or of a new one, with its parameters written."""
-    from mlflow import MlflowClient
+    section = stage.partition("@")[0]
+    named = {f"{section}.{key}": str(value) for key, value in params.items()}
+    if records := os.environ.get("POSTTRAIN_RECORDS"):
+        file = RecordsFile(Path(records))
+        file.params(named)
+        return file
     from mlflow.entities import Param
 
-    given, elsewhere = os.environ.get("MLFLOW_RUN_ID"), os.environ.get("MLFLOW_TRACKING_URI")
-    client = MlflowClient(elsewhere) if elsewhere else mlflow_database.open_client(Path())
-    run_id = given or _new_run(client, flow, stage)
-    section = stage.partition("@")[0]
-    client.log_batch(run_id, params=[Param(f"{section}.{key}", str(value)) for key, value in params.items()])
+    client = mlflow_database.open_client(Path())
+    run_id = os.environ.get("MLFLOW_RUN_ID") or _new_run(client, flow, stage)
+    client.log_batch(run_id, params=[Param(key, value) for key, value in named.items()])
     return StageRun(client, run_id)
 
 
-def _ended(recorder: StageRun, metrics: bytes | None) -> None:
-    """Write what is left, and end the run if it is our own; `metrics` is the metrics file of a stage that succeeded."""
+def _ended(recorder: Recorder, metrics: bytes | None) -> None:
+    """Write the results and end the record; `metrics` is the metrics file of a stage that succeeded."""
     if metrics is not None:
         recorder.add(dict(_flatten(json.loads(metrics))), step=0)
-    recorder.flush()
-    if "MLFLOW_RUN_ID" in os.environ:
-        return
-    if (
-        metrics is not None
-    ):  # by this hash, which dvc.lock has too, the next `posttrain run` knows that this run made the outs
-        recorder.client.set_tag(recorder.run_id, "posttrain.metrics_md5", hashlib.md5(metrics).hexdigest())
-    recorder.client.set_terminated(recorder.run_id, "FAILED" if metrics is None else "FINISHED")
+    recorder.end(metrics)
 
 
 @contextmanager
@@ -180,14 +246,25 @@ def log_table(frame: "pd.DataFrame", name: str) -> None:
     recorder = _recorder.get()
     if recorder is not None:
         with _said():
-            recorder.client.log_table(recorder.run_id, frame, name)
+            recorder.table(frame, name)
 
 
 def _new_run(client: "MlflowClient", flow: str, stage: str) -> str:
-    found = client.get_experiment_by_name(flow)
-    artifacts = str(mlflow_database.ARTIFACTS.absolute())
-    experiment = found.experiment_id if found else client.create_experiment(flow, artifact_location=artifacts)
-    run_id: str = client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage}).info.run_id
+    experiment = mlflow_database.experiment(client, Path(), flow)
+    source = source_code.state(Path())
+    code = {
+        **mlflow_database.own_tags(Path()),
+        "posttrain.git_commit": source.commit,
+        "posttrain.git_dirty": source.dirty,
+    }
+    if source.digest is not None:
+        code["posttrain.patch"] = source.digest
+    run_id: str = client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage, **code}).info.run_id
+    if source.patch is not None:
+        with TemporaryDirectory() as folder:
+            file = Path(folder, source_code.PATCH)
+            file.write_bytes(source.patch)
+            client.log_artifact(run_id, str(file))
     return run_id
 
 

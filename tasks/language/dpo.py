@@ -54,4 +54,4 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, data_parallel=True)

@@ -135,4 +135,4 @@ def existing(config: PretrainedConfig, raw: Path) -> tuple[PretrainedCausalLM, T
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, data_parallel=True)

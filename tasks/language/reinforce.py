@@ -59,4 +59,4 @@ def run(
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, data_parallel=True)

@@ -13,7 +13,7 @@ from tasks.algorithms.language import sft
 from tasks.algorithms.language.experience import check_rewards
 from tasks.algorithms.language.rejection import best_of_each
 from tasks.algorithms.language.sequences import batches_per_run, make_batch, shuffled
-from tasks.common import models, tables
+from tasks.common import models, processes, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
 from tasks.common.tables import Record
@@ -78,7 +78,8 @@ def run(
         trained.save(tokenizer, out)
         selection = [forms.demonstrated(one["row"], one["response"]) for one in kept]
         columns = list(Demonstrations.to_schema().columns)
-        tables.write(Demonstrations, pd.DataFrame(selection, columns=columns, dtype=str), out / "selected.parquet")
+        if processes.is_main():
+            tables.write(Demonstrations, pd.DataFrame(selection, columns=columns, dtype=str), out / "selected.parquet")
     return metrics
 
 
@@ -124,4 +125,4 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, data_parallel=True)

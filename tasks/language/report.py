@@ -76,7 +76,7 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     figures = _figures(results, drawn, reward_model / "calibration.csv")
     asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
     view = {
-        "headline": headline.headline(results),
+        "headline": [*headline.headline(results), *headline.best(results, config.best_by)],
         "warnings": [
             *_left_out(found[config.baseline]),
             *_untrained(results, drawn),

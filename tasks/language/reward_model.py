@@ -148,4 +148,4 @@ def _ordered(found: NDArray[np.float64], order: NDArray[np.float64], rows: Mappi
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, data_parallel=True)

@@ -132,4 +132,4 @@ def encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], l
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, data_parallel=True)

@@ -7,6 +7,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from tasks.common import pages, plots
 from tasks.common.errors import ConfigError
@@ -39,7 +40,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     verdicts = [results.judge(one.higher, one.lower, one.dataset, first, data) for one in config.expectations]
     beliefs = [belief for one in measured for belief in results.beliefs(one)]
     view = {
-        "headline": headline(verdicts),
+        "headline": [*headline(verdicts), *best(first, data, config.best_by)],
         "verdicts": verdicts,
         "stitched": results.stitched(measured),
         "without_curve": results.without_curve(measured),
@@ -87,6 +88,16 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
     return [
         f"Of {len(verdicts)} expectations {yes} came out {how['yes']}, {unclear} {how['unclear']}, and {no} did not."
     ]
+
+
+def best(first: Sequence[Result], data: Mapping[str, Description], by: Literal["score", "return"]) -> list[str]:
+    """The variant with the highest mean on each data set, in one sentence."""
+    tops = dict[str, tuple[float, str]]()
+    for one in first:
+        mean = (results.scored(one.estimate, data[one.dataset]["reference"]) if by == "score" else one.estimate).mean
+        tops[one.dataset] = max(tops.get(one.dataset, (mean, one.variant)), (mean, one.variant), key=lambda top: top[0])
+    told = ", ".join(f"{variant} on {dataset} ({mean:.1f})" for dataset, (mean, variant) in tops.items())
+    return [f"By mean {by} in the environment, which no offline method sees, the best is {told}."]
 
 
 def _tables(first: Sequence[Result], data: Mapping[str, Description]) -> list[Table]:

@@ -1,12 +1,20 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.flows.engine.toy import Toy
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Locks of devices of our own: these tests name devices that other processes of the machine may use."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSTTRAIN_DEVICES", str(tmp_path_factory.mktemp("devices")))
+        yield
 
 
 @pytest.fixture(scope="session")

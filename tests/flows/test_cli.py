@@ -56,8 +56,8 @@ def test_a_first_run_prints_each_stage_and_leaves_the_report(done: tuple[Path, s
     assert lines[0] == "5 of 5 stages to run"
     assert "problems  running     never run  log: mlruns/logs/problems.log" in lines
     assert [line.split()[0] for line in lines if line.split()[1:2] == ["ran"]][:2] == ["problems", "sft"]
-    assert lines[-3].startswith("5 ran in ")
-    assert lines[-2:] == ["report: report.html", "report: report.md"]
+    assert lines[-4].startswith("5 ran in ")
+    assert lines[-3:] == ["report: report.html", "report: report.md", "lineage: lineage.html"]
     assert all(character.isprintable() or character == "\n" for character in printed)
     page = (root / "report.html").read_text()
     assert page.startswith("<html><h1>Report</h1><section")
@@ -164,7 +164,7 @@ def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
         (["runn"], "No such command 'runn'"),
         (["status", "nosuch"], "dvc.yaml: no stage 'nosuch'"),
         (["preset", "huge"], "preset huge: there is no presets/huge.yaml; presets/ has none"),
-        (["lineage", "nosuch"], "dvc.lock: 'nosuch' is neither a stage that has run, nor an out"),
+        (["lineage", "nosuch"], "nosuch: nothing has run here yet"),
         (["preset"], "Missing argument 'name'"),
     ],
 )

@@ -40,17 +40,21 @@ def test_json_lineage_and_pages_name_the_runs_that_made_what_is_there(fresh: Pat
     assert {fact["state"] for fact in again.values()} == {"up-to-date"}
     assert {name: fact["mlflow_run_id"] for name, fact in again.items()} == runs
     (fresh / "report.html").unlink()
-    assert posttrain(fresh, "run").stdout.splitlines()[1:] == ["report: report.html", "report: report.md"]
+    assert posttrain(fresh, "run").stdout.splitlines()[1:] == [
+        "report: report.html",
+        "report: report.md",
+        "lineage: lineage.html",
+    ]
     page = (fresh / "report.html").read_text()
     assert page.count(">up to date<") == 2 * len(GRAPH)
     assert all(run in page for run in runs.values())
-    told = posttrain(fresh, "lineage", "data/dpo/result.json").stdout
+    told = posttrain(fresh, "lineage", "data/dpo/result.json", "--full").stdout
     assert [word for word in told.split() if word.startswith("data/")] == ["data/dpo", "data/sft", "data/problems"]
     assert all(f", run {runs[name]}" in told for name in ("dpo", "sft", "problems"))
     assert posttrain(fresh, "lineage", "report").stdout.count("as above") == 1
     unknown = posttrain(fresh, "lineage", "nosuch")
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
-    assert unknown.stderr.startswith("posttrain: dvc.lock: 'nosuch' is neither a stage that has run, nor an out of one")
+    assert unknown.stderr.startswith("posttrain: nosuch: nothing here is named so")
 
 
 def test_ctrl_c_stops_within_two_seconds_with_one_line_and_130(root: Path) -> None:
@@ -84,7 +88,7 @@ def test_on_a_terminal_there_is_the_table_and_no_chatter_of_what_works_below(roo
     assert run.returncode == 0
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     words = {line.split()[0] for line in plain.replace("\r", "\n").splitlines() if line.strip()}
-    expected = {*GRAPH, "params.yaml:", "starting", "log:", "report:"}
+    expected = {*GRAPH, "params.yaml:", "starting", "log:", "report:", "lineage:"}
     assert expected <= words
     assert all(word in expected or word.isdigit() for word in words), words - expected
 

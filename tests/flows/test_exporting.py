@@ -14,8 +14,8 @@ from ruamel.yaml import YAML
 
 from flows import exporting
 from flows.engine.dvc_repository import PlanError
-from flows.engine.lineage import Link
 from flows.engine.mlflow_recording import FlowRun
+from flows.lineage.chain import Link
 from flows.web.model_card import Card, Made, text
 from tests.flows.engine.toy import Toy
 from tests.flows.toy_pipeline import REPOSITORY, call
@@ -159,7 +159,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(trained: Toy, tm
         str(trained.root / "data/sft/inner"): ("sft", "inner: within data/sft, which belongs to the pipeline"),
         "a": ("nosuch", "nosuch: neither a folder nor a stage that has run"),
         "b": ("problems", "problems: this stage makes no model; its outs are data/problems"),
-        "c": (str(trained.root / "model"), "model' is neither a stage that has run, nor an out of one"),
+        "c": (str(trained.root / "model"), "model: no stage's model; expected a stage"),
     }
     for name, (of, message) in cases.items():
         code, out, error = call(trained.root, "export", of, str(tmp_path / name))

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from flows.engine.dvc_repository import PlanError
 from flows.engine.prefect_server import temporary_server
-from tests.flows.engine.test_supervisor import alive, wait_for
 from tests.flows.engine.toy import Toy
+from tests.flows.machine.test_supervisor import alive, wait_for
 
 RUN = """
 import sys
@@ -63,11 +64,14 @@ def prefect_states(toy: Toy, table: str) -> dict[str, str]:
         return dict(records.execute(f"select name, state_name from {table}"))
 
 
-def test_a_configured_server_is_used(tmp_path: Path) -> None:
+def test_a_configured_server_is_asked_and_none_is_started_in_its_place(tmp_path: Path) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
-        assert temporary_server(tmp_path) is None
+    with (
+        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}),
+        pytest.raises(PlanError, match=r"^PREFECT_API_URL: http://127\.0\.0\.1:1/api: "),
+    ):
+        temporary_server(tmp_path)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows import cli
-from flows.engine.coordinator import Coordinator
+from flows.engine.coordinator import Coordinator, Elsewhere
 from flows.engine.execute import Execution
 from flows.engine.state import PlannedStage, StageResult, Watcher
 from tasks.common.config import Config
@@ -88,9 +88,11 @@ def posttrain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
 
 
-def run_quietly(root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher) -> list[StageResult]:
+def run_quietly(
+    root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher, workers: Elsewhere | None = None
+) -> list[StageResult]:
     """A flow's `run` without Prefect and MLflow, which take longer to start than all tests that use it."""
-    with Coordinator(root) as coordinator:
+    with Coordinator(root, workers=workers) as coordinator:
         execution, ended = Execution(coordinator, planned, jobs, watch), dict[str, StageResult]()
         for stage in planned:
             if stage.reason and all(ended[name].state != "failed" for name in stage.upstream if name in ended):

@@ -123,7 +123,7 @@ def house(empty_mlflow, tmp_path):
     return tmp_path
 
 
-def start(house, *arguments, device="", branch=""):
+def start(house, *arguments, device="", branch="", **environ):
     return subprocess.run(
         [sys.executable, "-m", "stages.toys.toy", "--threads", "3", *arguments],
         cwd=house,
@@ -133,6 +133,7 @@ def start(house, *arguments, device="", branch=""):
             "MLFLOW_TRACKING_URI": f"sqlite:///{house}/mlflow.db",
             "POSTTRAIN_DEVICE": device,
             **({"DVC_STAGE": branch} if branch else {}),
+            **environ,
         },
         capture_output=True,
         text=True,
@@ -278,3 +279,13 @@ def test_a_branch_finds_its_own_places_from_what_dvc_calls_it(house, monkeypatch
     assert done.returncode == 0, done.stderr
     assert (house / "one-v1").read_text() == "one"
     assert (house / "data/metrics/toy@one-v1.json").is_file()
+
+
+@pytest.mark.parametrize("asked", ["dvc.yaml", "environment"])
+def test_a_stage_that_can_only_be_one_process_refuses_to_be_two(house, asked):
+    if asked == "dvc.yaml":
+        (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, processes: 2}}}}\n")
+    done = start(house, *ARGUMENTS, **({"RANK": "1", "WORLD_SIZE": "2"} if asked == "environment" else {}))
+    assert done.returncode == 1
+    assert done.stderr == "dvc.yaml: toy: asked for 2 processes, but this stage can only be one\n"
+    assert not (house / "out.txt").exists()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
 from tasks.algorithms.common.precision import master
@@ -93,10 +94,11 @@ class Optimizer:
         return self.peak * self.factor(self.steps_taken)
 
     def step(self) -> float:
-        """Clip, update, clear the gradient; returns its norm before clipping.
+        """Sum the gradient over ranks, clip, update, clear it; returns its norm before clipping.
 
         TrainingError where that is not finite, before any weight moves: one nan in a gradient would make all weights nan.
         """
+        distributed.sum_gradients(self.parameters)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip).item()
         check_finite("gradient's norm", norm)
         for part in self.parts:

@@ -36,13 +36,13 @@ class Completions:
         parts = (self.prompts, self.prompt_mask, self.owner, self.tokens, self.mask)
         return Completions(*(part.to(device) for part in parts))
 
-    def rows(self, index: Tensor) -> "Completions":
-        """The responses at `index` (long or bool) with their own prompts only, padded no further than needed."""
+    def rows(self, index: Tensor, padded: bool = False) -> "Completions":
+        """The responses at `index` (long or bool) with their own prompts only, padded no further than needed, or else as here."""
         owner, tokens, mask = self.owner[index], self.tokens[index], self.mask[index]
         kept, owner = owner.unique(return_inverse=True)
         prompt_mask = self.prompt_mask[kept]
-        start = self.prompts.shape[1] - int(prompt_mask.sum(1).max())
-        longest = int(mask.sum(1).max())
+        start = 0 if padded else self.prompts.shape[1] - int(prompt_mask.sum(1).max())
+        longest = mask.shape[1] if padded else int(mask.sum(1).max())
         return Completions(
             self.prompts[kept, start:], prompt_mask[:, start:], owner, tokens[:, :longest], mask[:, :longest]
         )

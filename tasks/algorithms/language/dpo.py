@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
@@ -30,6 +31,8 @@ METRICS = {
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
     "logps/chosen_change": "The mean of log pi - log pi_ref of the chosen responses, in nats; below 0 they have become less likely. SimPO has no reference and does not log it.",
 }
+
+BY_PAIR = [name for name in METRICS if name not in ("loss", "grad_norm")]
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,16 @@ class Objective:
 
 @torch.no_grad()
 def reference_logps(model: CausalLM, batches: Iterable[Completions]) -> Tensor:
-    """log pi_ref of every response, in order: (N,)."""
+    """log pi_ref of every response, in order: (N,). Ranks take the batches in turn."""
     model.eval()
-    return torch.cat([response_logps(model, batch) for batch in batches])
+    device = next(model.parameters()).device
+    known = [
+        response_logps(model, batch)
+        if number % distributed.size() == distributed.rank()
+        else torch.zeros(len(batch), device=device)
+        for number, batch in enumerate(batches)
+    ]
+    return distributed.summed(torch.cat(known))
 
 
 def fit(
@@ -90,14 +100,19 @@ def fit(
     metrics (METRICS).
     """
     model.eval()
+    names = [name for name in BY_PAIR if reference is not None or name != "logps/chosen_change"]
+    nothing = torch.zeros(0, device=next(model.parameters()).device)
     for pairs in batches:
-        loss, found = 0.0, []
+        loss, found = 0.0, [dict.fromkeys(names, nothing)]
         for part in pairs.parts(accumulate):
-            share, values = _add_gradient(model, part, len(part.chosen) / len(pairs.chosen), reference, objective)
-            loss += share
+            if (own := part.share()) is None:
+                continue
+            portion, values = _add_gradient(model, own[0], len(own[0].chosen) / len(pairs.chosen), reference, objective)
+            loss += portion
             found.append(values)
         norm = optimizer.step()
-        values = {name: torch.cat([part[name] for part in found]) for name in found[0]}
+        values = distributed.gathered_columns({name: torch.cat([part[name] for part in found]) for name in names})
+        loss = distributed.total({"loss": loss})["loss"]
         row = {"loss": loss, **{name: column.mean().item() for name, column in values.items()}, "grad_norm": norm}
         yield {name: row[name] for name in METRICS if name in row}
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.language.completions import Completions
@@ -72,13 +73,34 @@ def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Te
     if not len(rows):
         return ()
     lengths, owner = completions.mask.sum(1), completions.owner
-    asked = completions.prompt_mask.sum(1)
 
     def tokens(parts: tuple[Tensor, ...]) -> int:
-        prompts = [owner[part].unique() for part in parts]
-        read = sum(len(some) * int(asked[some].max()) for some in prompts)
-        return read + sum(len(part) * int(lengths[part].max()) for part in parts)
+        return sum(_tokens_read(completions, part) for part in parts)
 
     like = rows[lengths[rows].argsort(stable=True)].split(size)
     together = rows[owner[rows].argsort(stable=True)].split(size)
     return min(like, together, key=tokens)
+
+
+def share(completions: Completions, rows: Tensor) -> Tensor:
+    """Of the responses `rows` (long) those that this rank passes through a model; perhaps none.
+
+    They are neighbours in `rows` or dealt out in turn, whichever gives the rank with most tokens fewer.
+    """
+    ranks = distributed.size()
+    if ranks == 1:
+        return rows
+    neighbours = [rows[distributed.share_of(len(rows), number, ranks)] for number in range(ranks)]
+    dealt = [rows[number::ranks] for number in range(ranks)]
+    return min(neighbours, dealt, key=lambda some: max(_tokens_read(completions, part) for part in some))[
+        distributed.rank()
+    ]
+
+
+def _tokens_read(completions: Completions, rows: Tensor) -> int:
+    """The tokens, with padding, of a pass of these responses, in which each prompt is read once."""
+    if not len(rows):
+        return 0
+    prompts = completions.owner[rows].unique()
+    longest, asked = completions.mask[rows].sum(1).max(), completions.prompt_mask[prompts].sum(1).max()
+    return len(prompts) * int(asked) + len(rows) * int(longest)

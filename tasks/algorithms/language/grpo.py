@@ -9,12 +9,13 @@ expected reward.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import group_advantages, has_spread
@@ -26,6 +27,7 @@ from tasks.algorithms.language.experience import (
     Experience,
     check_rewards,
     micro_batches,
+    share,
     summary,
 )
 from tasks.algorithms.language.kl import k3
@@ -117,14 +119,15 @@ def _update(
     rows = (counted & ((advantages != 0) | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
     totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[counted].sum()), settings.max_new_tokens)
     parts = micro_batches(batch, rows, settings.micro_batch)
-    known = [_reference_logps(reference, batch.rows(part), settings) for part in parts]
+    own = [(rows, _of(totals, batch, part)) for part in parts if len(rows := share(batch, part))]
+    known = [_reference_logps(reference, batch.rows(rows), settings) for rows, _ in own]
     metrics = {"learning_rate": optimizer.learning_rate}
     for _ in range(settings.updates):
         loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
-        for part, reference_logps in zip(parts, known, strict=True):
+        for (part, sizes), reference_logps in zip(own, known, strict=True):
             micro_batch = batch.rows(part).on(policy)
             width = micro_batch.mask.shape[1]
-            share, counts = grpo_loss(
+            portion, counts = grpo_loss(
                 token_logps(policy, micro_batch, settings.temperature),
                 experience.logps[part, :width].to(micro_batch.mask.device),
                 advantages[part].to(micro_batch.mask.device),
@@ -132,17 +135,23 @@ def _update(
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,
                 aggregation=settings.aggregation,
-                totals=totals,
+                totals=sizes,
                 reference_logps=reference_logps,
                 beta=settings.beta,
             )
-            share.backward()
-            loss = loss + share.detach().cpu()
+            portion.backward()
+            loss = loss + portion.detach().cpu()
             sums = {name: sums[name] + counts[name].item() for name in sums}
-        check_finite("loss", loss.item())
+        found = distributed.total({"loss": loss.item(), **sums})
+        check_finite("loss", found["loss"])
         metrics["grad_norm"] = optimizer.step()
-        metrics |= {"loss": loss.item(), **{name: value / max(1, totals.tokens) for name, value in sums.items()}}
+        metrics |= {"loss": found["loss"], **{name: found[name] / max(1, totals.tokens) for name in sums}}
     return metrics
+
+
+def _of(totals: Totals, batch: Completions, part: Tensor) -> Totals:
+    """The sizes as a rank needs them that has only some of a part's responses."""
+    return totals if distributed.size() == 1 else replace(totals, part=(len(part), int(batch.mask[part].sum())))
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.language.completions import Completions
 
 
@@ -38,11 +39,25 @@ class Pairs:
             if taken.any():
                 yield self._only(taken)
 
-    def _only(self, taken: Tensor) -> "Pairs":
+    def share(self, padded: bool = False) -> "tuple[Pairs, Tensor] | None":
+        """The pairs of this rank's share of the prompts, and the rows of their responses; None where it has no prompt.
+
+        `padded` leaves the responses as wide as they are here.
+        """
+        prompt = self.responses.owner[self.chosen]
+        prompts = prompt.unique()
+        taken = torch.isin(prompt, prompts[distributed.share(len(prompts))])
+        if distributed.size() == 1:
+            return self, torch.arange(len(self.responses))
+        if not taken.any():
+            return None
+        return self._only(taken, padded), torch.cat([self.chosen[taken], self.rejected[taken]]).unique()
+
+    def _only(self, taken: Tensor, padded: bool = False) -> "Pairs":
         chosen, rejected = self.chosen[taken], self.rejected[taken]
         rows, place = torch.cat([chosen, rejected]).unique(return_inverse=True)
         return Pairs(
-            self.responses.rows(rows),
+            self.responses.rows(rows, padded),
             self.index[rows],
             place[: len(chosen)],
             place[len(chosen) :],

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import Completions, token_logps
 
@@ -20,7 +21,8 @@ def gradient_variance(
     """The trace of the covariance of the batch's gradient under each of several `advantages` (N, L).
 
     The batch is cut into k = `parts` of whole prompts. Their gradients g_i are independent estimates of the same gradient. The
-    batch's gradient is their mean, and the trace of its covariance is sum |g_i - mean|^2 / (k (k - 1)).
+    batch's gradient is their mean, and the trace of its covariance is sum |g_i - mean|^2 / (k (k - 1)). Ranks take the parts
+    in turn.
     """
     weights = [p for p in policy.parameters() if p.requires_grad]
     prompts = torch.arange(len(batch.prompts)).tensor_split(parts)
@@ -29,6 +31,9 @@ def gradient_variance(
     for some in prompts:
         rows = torch.isin(batch.owner, some).nonzero().squeeze(1)
         if not len(rows):
+            continue
+        used += 1
+        if used % distributed.size() != distributed.rank():
             continue
         micro_batch = batch.rows(rows).on(policy)
         logps, width = token_logps(policy, micro_batch, temperature), micro_batch.mask.shape[1]
@@ -39,7 +44,8 @@ def gradient_variance(
             for total, gradient in zip(sums[name], gradients, strict=True):
                 total += gradient
                 squares[name] += gradient.double().square().sum().item()
-        used += 1
+    squares = distributed.total(squares)
+    sums = {name: [distributed.summed(total) for total in totals] for name, totals in sums.items()}
     return {
         name: (squares[name] - sum(total.double().square().sum().item() for total in sums[name]) / used)
         / (used * max(1, used - 1))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
@@ -18,7 +19,7 @@ from tasks.algorithms.language.completions import Completions, token_logps
 from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
-from tasks.algorithms.language.experience import Collect, Experience, check_rewards, micro_batches, summary
+from tasks.algorithms.language.experience import Collect, Experience, check_rewards, micro_batches, share, summary
 from tasks.algorithms.language.kl import AdaptiveKl, k1
 from tasks.algorithms.language.surrogate import policy_loss
 
@@ -38,6 +39,14 @@ METRICS = {
     "grad_norm": "The norm of the policy's gradient before it is clipped, a mean over the step's updates.",
     "grad_norm/value": "The norm of the critic's gradient before it is clipped, a mean over the step's updates.",
 }
+
+UPDATED = (
+    "loss/policy",
+    "loss/value",
+    "policy/approxkl",
+    "policy/clipfrac",
+    "val/ratio",
+)  # means over tokens in an update
 
 
 @dataclass(frozen=True)
@@ -153,14 +162,17 @@ def _epochs(
         order = torch.randperm(len(experience.rewards), generator=shuffle)
         for rows in order.tensor_split(settings.minibatches):
             tokens = int(experience.completions.mask[rows].sum())
-            metrics: dict[str, float] = {}
+            metrics = dict.fromkeys(UPDATED, 0.0)
             for part in _parts(experience.completions, rows, settings.micro_batch):
-                share = int(experience.completions.mask[part].sum()) / tokens
-                losses, values = _losses(policy, critic, experience, prepared, settings, part)
+                if not len(own := share(experience.completions, part)):
+                    continue
+                portion = int(experience.completions.mask[own].sum()) / tokens
+                losses, values = _losses(policy, critic, experience, prepared, settings, own)
                 check_finite("loss", (losses[0] + losses[1]).item())
                 for loss in losses:
-                    (loss * share).backward()
-                metrics = {name: metrics.get(name, 0.0) + value * share for name, value in values.items()}
+                    (loss * portion).backward()
+                metrics = {name: metrics[name] + values[name] * portion for name in UPDATED}
+            metrics = distributed.total(metrics)
             norms = [optimizer.step() for optimizer in optimizers]
             found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
     return {name: sum(row[name] for row in found) / len(found) for name in found[0]}
@@ -199,7 +211,9 @@ def _parts(batch: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
 def _in_parts(passed: Callable[[Completions], Tensor], batch: Completions, size: int) -> Tensor:
     """What `passed` gives for each token of the batch, on the CPU: (N, L), from parts of at most `size` responses."""
     values = torch.zeros(batch.mask.shape)
-    for rows in _parts(batch, torch.arange(len(batch)), size):
+    for whole in _parts(batch, torch.arange(len(batch)), size):
+        if not len(rows := share(batch, whole)):
+            continue
         part = passed(batch.rows(rows) if len(rows) < len(batch) else batch).cpu()
         values[rows, : part.shape[1]] = part
-    return values
+    return distributed.summed(values)

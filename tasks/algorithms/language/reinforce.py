@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import at_last_token, masked_mean, reward_to_go
@@ -27,6 +28,7 @@ from tasks.algorithms.language.experience import (
     Experience,
     check_rewards,
     micro_batches,
+    share,
     summary,
 )
 from tasks.algorithms.language.policy_gradient import gradient_variance, policy_gradient_loss
@@ -110,7 +112,7 @@ def fit(
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
         if critic is not None:
             with torch.no_grad():
-                baselines["critic"] = critic(batch).cpu()
+                baselines["critic"] = _values(critic, batch)
         advantages = {name: returns - value for name, value in baselines.items()}
         to_go = masked_mean(returns, batch.mask).item()
         row = {"baseline": mean.value, "return_to_go": to_go, "learning_rate": optimizers[0].learning_rate}
@@ -134,14 +136,29 @@ def _update(
 ) -> dict[str, float]:
     batch = experience.completions
     loss = torch.zeros(())
-    for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
+    for part in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
+        if not len(rows := share(batch, part)):
+            continue
         micro_batch = batch.rows(rows).on(policy)
         mask = micro_batch.mask
         logps = token_logps(policy, micro_batch, settings.temperature)
-        share = policy_gradient_loss(logps, advantages[rows, : mask.shape[1]].to(mask.device), mask, len(batch))
-        share.backward()
-        loss = loss + share.detach().cpu()
-    return {"loss": loss.item(), "grad_norm": _step(optimizer, loss)}
+        portion = policy_gradient_loss(logps, advantages[rows, : mask.shape[1]].to(mask.device), mask, len(batch))
+        portion.backward()
+        loss = loss + portion.detach().cpu()
+    found, norm = _step(optimizer, loss)
+    return {"loss": found, "grad_norm": norm}
+
+
+def _values(critic: Critic, batch: Completions) -> Tensor:
+    """The critic's values (N, L) on the CPU; each rank computes those of its share."""
+    if distributed.size() == 1:
+        values: Tensor = critic(batch).cpu()
+        return values
+    values = torch.zeros(batch.mask.shape)
+    if len(rows := share(batch, torch.arange(len(batch)))):
+        found = critic(batch.rows(rows)).cpu()
+        values[rows, : found.shape[1]] = found
+    return distributed.summed(values)
 
 
 def _fit_critic(
@@ -149,17 +166,20 @@ def _fit_critic(
 ) -> float:
     """One step of the critic towards the returns: half the mean squared error over tokens."""
     tokens, loss = batch.mask.sum(), torch.zeros(())
-    for rows in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
+    for part in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
+        if not len(rows := share(batch, part)):
+            continue
         micro_batch = batch.rows(rows).on(critic)
         mask = micro_batch.mask
         errors = (critic(micro_batch) - returns[rows, : mask.shape[1]].to(mask.device)) * mask
-        share = masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2
-        share.backward()
-        loss = loss + share.detach().cpu()
-    _step(optimizer, loss)
-    return loss.item()
+        portion = masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2
+        portion.backward()
+        loss = loss + portion.detach().cpu()
+    return _step(optimizer, loss)[0]
 
 
-def _step(optimizer: Optimizer, loss: Tensor) -> float:
-    check_finite("loss", loss.item())
-    return optimizer.step()
+def _step(optimizer: Optimizer, loss: Tensor) -> tuple[float, float]:
+    """One step of the optimizer; the loss of all ranks' portions, and the gradient's norm."""
+    whole = distributed.total({"loss": loss.item()})["loss"]
+    check_finite("loss", whole)
+    return whole, optimizer.step()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from tasks.algorithms.common import distributed, shared_draws
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
@@ -102,22 +103,28 @@ def fit(
     Yields a step's metrics (METRICS).
     """
     model.train()
+    nothing = torch.zeros(0, device=next(model.parameters()).device)
     for pairs in batches:
-        total, differences = 0.0, []
-        for part in pairs.parts(accumulate):
-            scores = score(model, part.responses)
-            chosen, rejected = scores[part.chosen], scores[part.rejected]
-            weight, asked = part.weight.to(scores.device), margin * part.strong.to(scores.device)
-            shares = (part.weight.sum() / pairs.weight.sum()).item(), len(part.chosen) / len(pairs.chosen)
-            loss = pair_loss(chosen, rejected, weight, asked, centering, shares)
-            if likelihood:
-                loss = loss - shares[0] * likelihood * (weight * chosen).sum() / weight.sum() / _beta(model)
-            loss.backward()
+        total, differences = 0.0, [nothing]
+        for whole in pairs.parts(accumulate):
+            own = whole.share(padded=shared_draws.needed(model))
+            with shared_draws.of_all_rows(model, _rows(whole, own and own[1])):
+                if own is None:
+                    continue
+                part = own[0]
+                scores = score(model, part.responses)
+                chosen, rejected = scores[part.chosen], scores[part.rejected]
+                weight, asked = part.weight.to(scores.device), margin * part.strong.to(scores.device)
+                shares = (part.weight.sum() / pairs.weight.sum()).item(), len(part.chosen) / len(pairs.chosen)
+                loss = pair_loss(chosen, rejected, weight, asked, centering, shares)
+                if likelihood:
+                    loss = loss - shares[0] * likelihood * (weight * chosen).sum() / weight.sum() / _beta(model)
+                loss.backward()
             total += loss.item()
             differences.append((chosen - rejected).detach())
-        norm, difference = optimizer.step(), torch.cat(differences)
+        norm, difference = optimizer.step(), distributed.gathered(torch.cat(differences))
         yield {
-            "loss": total,
+            "loss": distributed.total({"loss": total})["loss"],
             "accuracy": (difference > 0).float().mean().item(),
             "margin": difference.mean().item(),
             "grad_norm": norm,
@@ -125,11 +132,26 @@ def fit(
     model.eval()
 
 
+def _rows(pairs: Pairs, own: Tensor | None) -> list[tuple[Tensor, int]]:
+    """The two kinds of rows that a pass of some `own` responses has, as dropout sees them: responses and prompts."""
+    owner, prompts = pairs.responses.owner, len(pairs.responses.prompts)
+    return [] if own is None else [(owner[own].unique(), prompts), (own, len(owner))]
+
+
+def _in_turn(number: int) -> bool:
+    """Whether batch `number` is this rank's."""
+    return number % distributed.size() == distributed.rank()
+
+
 @torch.no_grad()
 def scores(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
-    """The score of every response of all batches, in order: (N,), on the CPU."""
+    """The score of every response of all batches, in order: (N,), on the CPU. Ranks take the batches in turn."""
     model.eval()
-    return torch.cat([score(model, responses).cpu() for responses in batches])
+    found = [
+        score(model, responses).cpu() if _in_turn(number) else torch.zeros(len(responses))
+        for number, responses in enumerate(batches)
+    ]
+    return distributed.summed(torch.cat(found))
 
 
 @torch.no_grad()
@@ -139,13 +161,14 @@ def beats_corrupted(
     """The share of prompts whose best answer scores above a corruption of that answer, by kind of corruption."""
     model.eval()
     won: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
-    for pairs in batches:
+    for number, pairs in enumerate(batches):
         best = best_answers(pairs)
-        good = score(model, pairs.responses)[best]
+        good = score(model, pairs.responses)[best] if _in_turn(number) else None
         for kind in KINDS:
             made = corrupted(pairs.responses, best, [kind] * len(best), vocabulary, generator)
-            won[kind].append((good > score(model, made)).double().cpu())
-    return {kind: torch.cat(values).mean().item() for kind, values in won.items()}
+            better = torch.zeros(len(best)) if good is None else good > score(model, made)
+            won[kind].append(better.double().cpu())
+    return {kind: distributed.summed(torch.cat(values)).mean().item() for kind, values in won.items()}
 
 
 def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:

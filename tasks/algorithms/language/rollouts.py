@@ -7,10 +7,13 @@ those of the distribution sampled from.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
+from tasks.algorithms.common.shared_draws import UniformDraws
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache
 from tasks.algorithms.language.completions import Completions, make_completions, pad_left
 from tasks.algorithms.language.shared_prompts import shared_prompts
@@ -26,6 +29,15 @@ class Rollouts:
     mask: Tensor  # (N, T) bool, True on response tokens, the end token included
     logps: Tensor  # (N, T) log-probability under the distribution sampled from (greedy: at temperature 1)
     ended: Tensor  # (N,) bool, False where the length limit cut the response off
+
+    def gathered(self) -> "Rollouts":
+        """The rows of all ranks, in their order."""
+        if distributed.size() == 1:
+            return self
+        longest = int(distributed.gathered(torch.tensor([self.tokens.shape[1]])).max())
+        room = (0, longest - self.tokens.shape[1])
+        parts = (torch.nn.functional.pad(part, room) for part in (self.tokens, self.mask, self.logps))
+        return Rollouts(*(distributed.gathered(part) for part in (*parts, self.ended)))
 
     def responses(self) -> list[list[int]]:
         """Each row's tokens as a list, the end token included."""
@@ -48,20 +60,28 @@ def sample(
     end_tokens: Collection[int],
     seed: int,
     batch_size: int,
+    shared: bool = False,
 ) -> Iterator[Rollouts]:
     """Yield the rollouts of `batch_size` prompts at a time, in order; temperature 0 is greedy.
 
-    Every batch draws from a generator of its own, seeded by `seed` and its place, so that a batch's samples do not
+    With `shared` each rank samples for its share of each batch's prompts, perhaps for none. Every batch draws from a generator of its own, seeded by `seed` and its place, so that a batch's samples do not
     depend on how many were drawn before it.
     """
     device = next(model.parameters()).device
     for start in range(0, len(prompts), batch_size):
         generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + start)
         batch = prompts[start : start + batch_size]
+        count = len(batch) * samples
+        own = distributed.share(len(batch)) if shared else slice(0, len(batch))
+        batch = batch[own]
+        uniform = UniformDraws(generator, count, slice(own.start * samples, own.stop * samples), FULL)
+        if not batch:
+            uniform.finish(max_new_tokens if temperature else 0)
+            none = torch.zeros(0, 1)
+            yield Rollouts(none.long(), none.bool(), none, none.bool()[:, 0])
+            continue
         with shared_prompts(model, samples) as lay_out:
-            drawn = _sample_batch(
-                model, batch, samples, max_new_tokens, temperature, set(end_tokens), generator, lay_out
-            )
+            drawn = _sample_batch(model, batch, samples, max_new_tokens, temperature, set(end_tokens), uniform, lay_out)
         yield drawn
 
 
@@ -73,10 +93,10 @@ def _sample_batch(
     max_new_tokens: int,
     temperature: float,
     end_tokens: set[int],
-    generator: torch.Generator,
+    uniform: UniformDraws,
     lay_out: Callable[[KeyValueCache, Tensor, int], None],
 ) -> Rollouts:
-    device = generator.device
+    device = uniform.generator.device
     padded, real = (part.to(device) for part in pad_left(prompts, 0))
     positions = (real.cumsum(1) - 1).clamp(min=0)
     first = model(
@@ -99,12 +119,14 @@ def _sample_batch(
     place = torch.arange(rows, device=device)  # the row of the result that each row of the running batch fills
     going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
     for t in range(max_new_tokens):
-        chosen, logp = _choose(logits, temperature, generator)
+        chosen, logp = _choose(logits, temperature, partial(uniform, place))
         tokens[place[going], t], logps[place[going], t] = chosen[going], logp[going]
         stopped = going & torch.isin(chosen, ends)
         lengths[place[stopped]], ended[place[stopped]] = t + 1, True
         going &= ~stopped
         left = int(going.sum())
+        if temperature:
+            uniform.go_on(place[going])
         if t + 1 == max_new_tokens or not left:
             break
         if left < FULL * len(going):  # rows that have ended leave the batch
@@ -120,6 +142,8 @@ def _sample_batch(
             use_cache=True,
         )
         logits = step.logits[:, -1]
+    if temperature:
+        uniform.finish(max_new_tokens - t - 1)
     mask = torch.arange(max_new_tokens, device=device) < lengths.unsqueeze(1)
     longest = int(lengths.max())
     return Rollouts(tokens[:, :longest].cpu(), mask[:, :longest].cpu(), logps[:, :longest].cpu(), ended.cpu())
@@ -137,10 +161,10 @@ def stream(
 ) -> Iterator[int]:
     """Yield the tokens of one response as they are sampled, up to the end token: those that `sample` draws for this prompt alone."""
     device = next(model.parameters()).device
-    generator = torch.Generator(device=device).manual_seed(seed * 1_000_003)
+    uniform = UniformDraws(torch.Generator(device=device).manual_seed(seed * 1_000_003), 1, slice(0, 1), FULL)
     output = model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
     for place in range(max_new_tokens):
-        chosen, _ = _choose(output.logits[:, -1], temperature, generator)
+        chosen, _ = _choose(output.logits[:, -1], temperature, lambda: uniform(torch.zeros(1)))
         token = int(chosen)
         yield token
         if token in end_tokens or place + 1 == max_new_tokens:
@@ -148,7 +172,7 @@ def stream(
         output = model(input_ids=chosen.unsqueeze(1), past_key_values=output.past_key_values, use_cache=True)
 
 
-def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _choose(logits: Tensor, temperature: float, uniform: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
     """One token a row of `logits` (N, V), and its log-probability: (N,), (N,)."""
     distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     if temperature == 0:
@@ -156,7 +180,6 @@ def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> t
     else:
         # The inverse of the cumulative distribution at one uniform number a row; torch.multinomial draws one a token.
         cumulative = distribution.double().exp().cumsum(dim=-1)
-        uniform = torch.rand(len(logits), 1, generator=generator, device=logits.device, dtype=torch.float64)
-        chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).squeeze(1)
+        chosen = torch.searchsorted(cumulative, uniform() * cumulative[:, -1:], right=True).squeeze(1)
         chosen = chosen.clamp(max=logits.shape[1] - 1)  # where weights have overflowed; its log-probability is nan
     return chosen, distribution.gather(1, chosen.unsqueeze(1)).squeeze(1)

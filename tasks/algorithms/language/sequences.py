@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.language.causal_lm import Parametrised, SequenceInputs
 
 OPEN = 64  # rows that a document may still join, in packing
@@ -36,11 +37,18 @@ class Batch:
             yield self
             return
         for rows in torch.arange(len(self.tokens)).tensor_split(min(count, len(self.tokens))):
-            longest = int(self.attention[rows].sum(1).max())
-            tokens, attention, response = (
-                part[rows, :longest] for part in (self.tokens, self.attention, self.response)
-            )
-            yield Batch(tokens, attention, response, None if self.document is None else self.document[rows, :longest])
+            yield self.rows(rows, int(self.attention[rows].sum(1).max()))
+
+    def rows(self, rows: Tensor, width: int) -> "Batch":
+        """These rows (n,), cut to `width` tokens."""
+        parts = (self.tokens, self.attention, self.response, self.document)
+        return Batch(*(None if part is None else part[rows, :width] for part in parts))  # type: ignore[arg-type]
+
+    def share(self, width: int | None = None) -> tuple["Batch", Tensor]:
+        """This rank's rows, padded no further than needed unless `width` is given, and their numbers; perhaps none."""
+        own = torch.arange(len(self.tokens))[distributed.share(len(self.tokens))]
+        longest = int(self.attention[own].sum(1).max()) if len(own) else 0
+        return self.rows(own, longest if width is None else width), own
 
     def inputs(self) -> SequenceInputs:
         """What the model is called with: where rows hold several documents, each token sees its own document only."""

@@ -5,10 +5,12 @@ the tokens of the whole batch, so a long example weighs more than a short one (a
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed, shared_draws
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
@@ -67,25 +69,36 @@ def add_gradient(model: CausalLM, batch: Batch, parts: int) -> tuple[float, floa
     """Add the gradient of the batch's loss, part by part; returns the loss and the accuracy of the whole batch.
 
     A part counts by its share of the batch's trained tokens, so that the sum is the gradient of one pass, not a mean of means.
+    Of several ranks each passes its rows of each part through the model.
     """
     tokens = int(batch.response[:, 1:].sum())
-    loss = accuracy = 0.0
+    found = {"loss": 0.0, "accuracy": 0.0}
     for part in batch.parts(parts):
-        share = int(part.response[:, 1:].sum()) / max(1, tokens) if parts > 1 else 1.0
-        if not share:
-            continue  # a mean over no tokens is nan
-        mean, hits = cross_entropy(model, part)
-        (mean * share).backward()
-        loss, accuracy = loss + mean.item() * share, accuracy + hits.item() * share
-    return loss, accuracy
+        own, rows = _share(model, part)
+        share = int(own.response[:, 1:].sum()) / max(1, tokens) if parts > 1 or distributed.size() > 1 else 1.0
+        with shared_draws.of_all_rows(model, [(rows, len(part.tokens))]):
+            if not share:
+                continue  # a mean over no tokens is nan
+            mean, hits = cross_entropy(model, own)
+            (mean * share).backward()
+        found = {"loss": found["loss"] + mean.item() * share, "accuracy": found["accuracy"] + hits.item() * share}
+    found = distributed.total(found)
+    return found["loss"], found["accuracy"]
+
+
+def _share(model: CausalLM, part: Batch) -> tuple[Batch, Tensor]:
+    """This rank's rows of a part of a batch, and their numbers; all of them where it is alone."""
+    if distributed.size() == 1:
+        return part, torch.arange(len(part.tokens))
+    return part.share(part.tokens.shape[1] if shared_draws.needed(model) else None)
 
 
 @torch.no_grad()
 def evaluate(model: CausalLM, batches: Iterable[Batch]) -> dict[str, float]:
-    """HELD_OUT_METRICS over all tokens of all batches, not means of batch means."""
+    """HELD_OUT_METRICS over all tokens of all batches, not means of batch means; ranks take the batches in turn."""
     model.eval()
     loss = accuracy = count = 0.0
-    for batch in batches:
+    for batch in islice(batches, distributed.rank(), None, distributed.size()):
         tokens = batch.response[:, 1:].sum().item()
         batch_loss, batch_accuracy = cross_entropy(model, batch)
         loss, accuracy, count = (
@@ -93,4 +106,8 @@ def evaluate(model: CausalLM, batches: Iterable[Batch]) -> dict[str, float]:
             accuracy + batch_accuracy.item() * tokens,
             count + tokens,
         )
-    return {"eval_loss": loss / count, "eval_mean_token_accuracy": accuracy / count}
+    found = distributed.total({"loss": loss, "accuracy": accuracy, "count": count})
+    return {
+        "eval_loss": found["loss"] / found["count"],
+        "eval_mean_token_accuracy": found["accuracy"] / found["count"],
+    }

@@ -17,6 +17,9 @@ class Totals:
     sequences: int
     tokens: int
     max_length: int
+    part: tuple[int, int] | None = (
+        None  # bnpo: sequences and tokens of the part, where ranks divide it among themselves
+    )
 
 
 def aggregate(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) -> Tensor:
@@ -33,6 +36,8 @@ def aggregate(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) ->
         return masked.sum() / totals.tokens
     if how == "dr_grpo":
         return masked.sum() / (totals.sequences * totals.max_length)
+    if totals.part is not None:
+        return masked.sum() / max(1, totals.part[1]) * (totals.part[0] / totals.sequences)
     return masked.sum() / mask.sum().clamp(min=1) * (len(mask) / totals.sequences)
 
 

@@ -15,6 +15,9 @@ class ReportConfig(Config):
     # policies in the order in which they are shown; only these are trained
     policies: Annotated[list[PolicyName], Field(min_length=1), Distinct]
     baseline: PolicyName  # the policy that the others are compared with, problem by problem
+    # the metric of an evaluation, such as strict_validation, by which the report names the best policy, and MLflow's alias `best` the best
+    # version of each; of several metrics that begin so the largest counts, and after a minus the lowest is best
+    best_by: str = Field(pattern=r"-?[a-z][a-z0-9_.]*")
     samples: int = Field(ge=0, le=10**5)  # problems shown with every policy's answer
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for the interval of a difference
 

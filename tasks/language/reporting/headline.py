@@ -18,6 +18,21 @@ def headline(results: Results) -> list[str]:
     return [*_start(results), *_later(results), *_untrained(results), *_owed(results)]
 
 
+def best(results: Results, by: str) -> list[str]:
+    """Which policy is best by a metric of the evaluations; of several that begin so a policy's largest counts, after a minus its lowest."""
+    metric, sign = by.removeprefix("-"), -1 if by.startswith("-") else 1
+    scores = {
+        policy: max(sign * estimate.mean for estimate in found)
+        for policy, judged in results.judged.items()
+        if (found := [estimate for name, estimate in judged.items() if name == metric or name.startswith(f"{metric}_")])
+    }
+    if not scores:
+        return [f"No policy has a metric {metric}, by which report.best_by would name the best."]
+    highest = max(scores.values())
+    names = [policy for policy, score in scores.items() if score == highest]
+    return [f"By {metric} the best {'is' if len(names) == 1 else 'are'} {', '.join(names)}, with {sign * highest:.4g}."]
+
+
 def edges(results: Results) -> list[str]:
     """The policies whose best temperature is the lowest or the highest candidate: a still better one may lie beyond.
 

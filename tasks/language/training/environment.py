@@ -13,11 +13,13 @@ from typing import get_args
 import pandas as pd
 import torch
 
+from tasks.algorithms.common import distributed
 from tasks.algorithms.language import experience, reward_model, rollouts
 from tasks.algorithms.language.advantages import increments
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.algorithms.language.experience import Experience
+from tasks.algorithms.language.rollouts import Rollouts
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
@@ -173,8 +175,12 @@ class Environment:
             if model is not None:
                 chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "max_new_tokens")
 
-    def sample(self, places: Sequence[int], samples: int, draw: int) -> Experience:
-        """`samples` judged responses to each of the prompts at `places`; `draw` numbers the random draw."""
+    def sample(self, places: Sequence[int], samples: int, draw: int, by_line: bool = False) -> Experience:
+        """`samples` judged responses to each of the prompts at `places`; `draw` numbers the random draw.
+
+        Each rank samples and judges the answers to its share of the prompts, and has all of them in the end. With `by_line`
+        rewards are paid at the end of each line.
+        """
         asked = [self.encoded[place] for place in places]
         [drawn] = rollouts.sample(
             self.policy,
@@ -185,12 +191,37 @@ class Environment:
             end_tokens=chat.end_tokens(self.policy, self.tokenizer),
             seed=(self.config.seed * 1_000_003 + draw) % SEEDS,
             batch_size=len(asked),
+            shared=True,
         )
-        responses = drawn.completions(asked, self.tokenizer.pad_token_id)
-        found = self.judge(
+        found, judged = self._judged(places[distributed.share(len(places))], drawn, by_line)
+        if distributed.size() == 1:
+            return found
+        whole = drawn.gathered()
+        names = distributed.gathered_names(judged.parts)
+        unknown = torch.full_like(judged.total, torch.nan)
+        columns = {"": judged.total, **{name: judged.parts.get(name, unknown) for name in names}}
+        total, *parts = distributed.gathered_columns(columns).values()
+        paid = None
+        if found.paid is not None:
+            room = (0, whole.tokens.shape[1] - found.paid.shape[1])
+            paid = distributed.gathered(torch.nn.functional.pad(found.paid, room))
+        responses, logged = whole.completions(asked, self.tokenizer.pad_token_id), dict(zip(names, parts, strict=True))
+        return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), paid)
+
+    def _judged(self, places: Sequence[int], drawn: Rollouts, by_line: bool) -> tuple[Experience, rewards.Rewards]:
+        """The responses to the prompts at `places`, perhaps none, with their rewards."""
+        if not places:
+            nothing = Completions(*(torch.zeros(0, 1, dtype=torch.bool),) * 2, torch.zeros(0), drawn.tokens, drawn.mask)
+            paid = drawn.logps if by_line else None
+            return Experience(nothing, drawn.logps, torch.zeros(0), drawn.ended, {}, paid), rewards.Rewards(
+                torch.zeros(0), {}
+            )
+        responses = drawn.completions([self.encoded[place] for place in places], self.tokenizer.pad_token_id)
+        judged = self.judge(
             [self.rows[places[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
         )
-        return Experience(responses, drawn.logps, found.total, drawn.ended, rewards.means(found.parts))
+        found = Experience(responses, drawn.logps, judged.total, drawn.ended, rewards.means(judged.parts))
+        return self.paid_by_line(places, found) if by_line else found, judged
 
     def paid_by_line(self, places: Sequence[int], found: Experience) -> Experience:
         """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the worth.

@@ -60,10 +60,10 @@ class Trainee:
         self.trained, self.policy = trained, trained.model
         self.training_problems, self.held_out, self.checkpoints = train, held_out, checkpoints
 
-    def collect(self, step: int) -> Experience:
+    def collect(self, step: int, by_line: bool = False) -> Experience:
         """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
         places = self.training_problems.of_step(step, self.config.prompts_per_step)
-        found = self.training_problems.sample(places, self.config.samples, step)
+        found = self.training_problems.sample(places, self.config.samples, step, by_line)
         tracking.log(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.log_table(self.training_problems.shown(places, found), f"samples/step-{step:05d}.json")
@@ -71,9 +71,7 @@ class Trainee:
 
     def collect_by_line(self, step: int) -> Experience:
         """The same, with rewards paid at the end of each line."""
-        return self.training_problems.paid_by_line(
-            self.training_problems.of_step(step, self.config.prompts_per_step), self.collect(step)
-        )
+        return self.collect(step, by_line=True)
 
     def evaluate(self) -> dict[str, float]:
         """Means over one response to each validation problem, the same draw each time.

@@ -55,6 +55,16 @@ def test_a_repository_that_cannot_be_read_offers_nothing(root: Path, broken: str
     assert (completion.presets("") == []) == (broken == "dvc.yaml")
 
 
+def test_outputs_are_stages_and_the_paths_that_they_read_and_made(root: Path) -> None:
+    deps = "    deps:\n    - path: tasks/stage.py\n      md5: 1\n    - path: data/sft\n      md5: 2\n"
+    outs = "    outs:\n    - path: data/evaluate/sft\n      md5: 3\n    - path: data/sft\n      md5: 2\n"
+    (root / "dvc.lock").write_text(LOCK + deps + outs)
+    assert completion.outputs("") == ["sft", "evaluate", "evaluate@sft", "data/sft", "data/evaluate/sft"]
+    assert completion.outputs("data/e") == ["data/evaluate/sft"]
+    (root / "dvc.lock").unlink()
+    assert completion.outputs("data") == []
+
+
 def test_flows_are_those_of_the_command() -> None:
     assert (*running.FLOWS,) == completion.FLOWS
 

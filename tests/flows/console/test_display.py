@@ -55,6 +55,22 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
     ]
 
 
+def test_piped_output_says_what_a_stage_waits_for(tmp_path: Path) -> None:
+    out = io.StringIO()
+    held = "waits for device 0, held by sft of /home/ann (pid 7 on host)"
+    with Lines(Screen(out), planned("grpo"), tmp_path) as lines:
+        lines(Event("grpo", "waiting", "never run"))  # as planned
+        for text in (held, held, held.replace("sft", "dpo")):
+            lines(Event("grpo", "waiting", text))
+        lines(Event("grpo", "running", "never run"))
+    assert out.getvalue().splitlines() == [
+        "1 of 1 stages to run",
+        f"grpo  waiting     {held}",
+        f"grpo  waiting     {held.replace('sft', 'dpo')}",
+        "grpo  running     never run",
+    ]
+
+
 def test_piped_output_has_no_control_characters_even_in_names_that_look_like_markup(tmp_path: Path) -> None:
     out = io.StringIO()
     with Lines(Screen(out), planned("evaluate@sft"), tmp_path) as lines:

@@ -10,8 +10,8 @@ from flows.console.summary import log_end
 from flows.engine import dvc_lock
 from flows.engine.coordinator import Coordinator
 from flows.engine.plan import PlanError
-from tests.flows.engine.test_supervisor import wait_for
 from tests.flows.engine.toy import Toy
+from tests.flows.machine.test_supervisor import wait_for
 
 
 def test_records_are_those_of_plain_dvc_repro(make_toy: Callable[[str], Toy]) -> None:
@@ -137,6 +137,9 @@ def test_a_record_that_lineage_fails_on_is_still_a_record(toy: Toy) -> None:
 
         def start(self, *_: object) -> str:
             return "id"
+
+        def follow(self, *_: object) -> str:
+            return "records"
 
         def made(self, *_: object) -> None:
             pass

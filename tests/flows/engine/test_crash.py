@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.engine.test_supervisor import alive, wait_for
 from tests.flows.engine.toy import Toy
+from tests.flows.machine.test_supervisor import alive, wait_for
 
 RUN = """
 import sys

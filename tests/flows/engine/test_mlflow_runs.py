@@ -35,7 +35,10 @@ def test_the_newest_of_those_that_match_comes_first(tmp_path: Path, client: Mlfl
     made(client, 3000, key="other", outs="b")
     assert ids(tmp_path, key="k") == [new, old]
     assert ids(tmp_path, key="k", outs="a b") == [old]
-    assert ids(tmp_path, outs="%c") == [new]
+    index = mlflow_runs.Index(tmp_path)
+    assert index.makers("c") == [new]
+    assert index.makers("b") == [ids(tmp_path, key="other")[0], new, old]
+    assert (index.find("k", "a b"), index.find("k", "b")) == (old, None)
     assert ids(tmp_path, key="k", outs="d") == []
 
 

@@ -74,6 +74,26 @@ def test_resources_are_clamped_to_the_machine(toy: Toy, monkeypatch: pytest.Monk
     assert toy.plan()[0].gpu == 1
 
 
+@pytest.mark.parametrize(
+    ("resources", "visible", "cpu", "gpu"),
+    [
+        ({"cpu": 2, "processes": 3}, "", 6, 0),
+        ({"cpu": 2, "gpu": 2}, "", 2, 0),
+        ({"cpu": 2, "gpu": 2}, "0,1", 4, 2),
+        ({"cpu": 2, "gpu": 1, "processes": 3}, "0,1", 2, 1),
+        ({"cpu": 2, "gpu": 1, "processes": 3}, "", 6, 0),
+    ],
+)
+def test_each_of_several_processes_has_its_cores(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, resources: dict[str, int], visible: str, cpu: int, gpu: int
+) -> None:
+    monkeypatch.setattr("flows.engine.plan.cores", lambda: 8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    toy.stage("a", meta={"resources": resources})
+    (stage,) = toy.plan()
+    assert (stage.cpu, stage.gpu) == (cpu, gpu)
+
+
 TORN = 'schema: "2.0"\nstages:\n  a:\n    cmd: "python wo'
 STAGE = {"cmd": "true", "outs": ["data/x"]}
 BAD_PIPELINES = [
@@ -92,6 +112,10 @@ BAD_PIPELINES = [
     (
         json.dumps({"stages": {"a": {**STAGE, "meta": {"resources": {"cpu": "all"}}}}}),
         "expected a number of at least 1",
+    ),
+    (
+        json.dumps({"stages": {"a": {**STAGE, "meta": {"resources": {"processes": 0}}}}}),
+        "meta.resources.processes: expected a number of at least 1, got 0",
     ),
     (json.dumps({"stages": {"a": {**STAGE, "meta": {"resources": {"gpu": 9}}}}}), "asks for 9, this machine has 2"),
 ]

@@ -1,16 +1,19 @@
 """A run's own server: if it is ended, the run and the history go on."""
 
 import signal
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import psutil
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.engine.dvc_repository import PlanError
 from flows.engine.prefect_flow import _reachable
-from flows.engine.prefect_server import TemporaryServer
-from tests.flows.engine.test_supervisor import wait_for
+from flows.engine.prefect_server import TemporaryServer, temporary_server
+from tests.flows.machine.test_supervisor import wait_for
 
 
 @pytest.mark.slow
@@ -54,3 +57,51 @@ def test_so_it_is_where_prefect_wraps_that() -> None:
         raise RuntimeError("Failed to reach API at http://127.0.0.1:1/api/") from httpx.ConnectError("refused")
     with pytest.raises(RuntimeError, match="incompatible"), _reachable():
         raise RuntimeError("Found incompatible versions")
+
+
+class Answer(BaseHTTPRequestHandler):
+    status, text = 200, b""
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Silence."""
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "said"),
+    [
+        (401, b"{}", r"it asks who this is: set PREFECT_API_AUTH_STRING \(USER:PASSWORD\) or PREFECT_API_KEY$"),
+        (403, b"{}", "it refuses this user$"),
+        (404, b"{}", "expected the address of Prefect's API, which ends with /api$"),
+        (200, b"<html>welcome</html>", ""),
+        (500, b"made-up-word", ""),
+        (None, b"", r".*Connection refused$"),
+    ],
+)
+def test_a_configured_server_that_refuses_is_one_line(
+    status: int | None, text: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answer, "status", status)
+    monkeypatch.setattr(Answer, "text", text)
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        port = server.server_port if status else 9
+        address = f"http://me:made-up-word@127.0.0.1:{port}/api"
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        with (
+            temporary_settings({PREFECT_API_URL: address}),
+            pytest.raises(PlanError, match=rf"^PREFECT_API_URL: http://127\.0\.0\.1:{port}/api: {said}") as caught,
+        ):
+            temporary_server(tmp_path)
+        server.shutdown()
+        thread.join()
+    assert "\n" not in str(caught.value)
+    assert "made-up-word" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [], "no server of our own was started"

@@ -32,7 +32,9 @@ def root(tmp_path: Path) -> Path:
 def finished(**states: State) -> tuple[list[PlannedStage], list[StageResult]]:
     planned = [PlannedStage(name, None, tuple(needs), 1, 0) for name, needs in GRAPH.items()]
     results = [
-        StageResult(name, states.get(name, "ran"), "", 61.2, f"{name:0>32}", None, {f"data/{name}": f"{name:f>32}.dir"})
+        StageResult(
+            name, states.get(name, "ran"), "", 61.2, f"{name:0>32}", None, outs={f"data/{name}": f"{name:f>32}.dir"}
+        )
         for name in GRAPH
     ]
     return planned, results

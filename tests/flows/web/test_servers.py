@@ -13,9 +13,10 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.console.summary import Screen
-from flows.engine import guard
+from flows.engine import guard, mlflow_store
 from flows.engine.dvc_repository import PlanError
 from flows.engine.guard import free_port
 from flows.web import servers
@@ -48,6 +49,31 @@ def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
         with pytest.raises(PlanError, match=rf"^--port {port}: something else listens there$"):
             servers._wanted(port)
     assert servers._wanted(port) == port
+
+
+def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow_store, "open_store", lambda root: None)
+    monkeypatch.setattr(guard, "command", lambda server, port: pytest.fail("nothing is started"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:made-up-word@mlflow.example:5000/?token=made-up-word")
+    out = StringIO()
+    with temporary_settings({PREFECT_API_URL: "http://me:made-up-word@prefect.example:4200/api"}):
+        assert servers.serve(tmp_path, Screen(out)) == 0
+    assert out.getvalue().splitlines() == [
+        "Prefect  http://prefect.example:4200 (PREFECT_API_URL)",
+        "MLflow   https://mlflow.example:5000/ (MLFLOW_TRACKING_URI)",
+    ]
+
+
+def test_a_database_elsewhere_gets_its_page_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database has no page of its own; its password goes to the server's environment and nowhere else."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:made-up-word@db.example/runs")
+    out = StringIO()
+    with temporary_settings({PREFECT_API_URL: "http://prefect.example:4200/api"}):
+        [(name, _, environ)] = servers._pages(tmp_path, Screen(out), None)
+    assert name == "MLflow"
+    assert environ["_MLFLOW_SERVER_FILE_STORE"] == "postgresql://me:made-up-word@db.example/runs"
+    assert "MLflow   postgresql://db.example/runs (MLFLOW_TRACKING_URI)" in out.getvalue()
+    assert "made-up-word" not in out.getvalue()
 
 
 @pytest.mark.slow

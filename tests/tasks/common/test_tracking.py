@@ -16,7 +16,7 @@ from tasks.common import tracking
 def store(empty_mlflow, tmp_path, monkeypatch):
     """A separate MLflow store with an absolute address, since MLflow keeps a store open for each address that it has seen."""
     monkeypatch.chdir(tmp_path)
-    for name in ("MLFLOW_RUN_ID", "POSTTRAIN_PROGRESS"):
+    for name in ("MLFLOW_RUN_ID", "POSTTRAIN_PROGRESS", "POSTTRAIN_RECORDS"):
         monkeypatch.delenv(name, raising=False)
     shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
     address = f"sqlite:///{tmp_path}/mlflow.db"
@@ -169,7 +169,7 @@ def test_a_stage_goes_on_when_its_record_fails(store, tmp_path, monkeypatch, cap
 
     assert recorded(tmp_path, rows()) == ROWS
     said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("step ")]
-    assert said[-1].startswith("what MLflow has of this run is incomplete: mlruns/mlflow.db: ")
+    assert said[-1].startswith(f"what MLflow has of this run is incomplete: sqlite:///{tmp_path}/mlflow.db: ")
     assert all(len(line) < 500 for line in said)
 
 
@@ -193,7 +193,7 @@ def test_metrics_that_could_not_be_written_are_written_with_the_next(store, tmp_
 
 def test_a_stage_without_a_store_says_so_and_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "POSTTRAIN_PROGRESS"):
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "POSTTRAIN_PROGRESS", "POSTTRAIN_RECORDS"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "mlruns").mkdir()
     (tmp_path / "mlruns/mlflow.db").write_bytes(b"torn" * 300)

@@ -3,9 +3,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tasks.common import tables
+from tasks.common import models, tables
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Problems
+from tests.tasks.tiny import gpt2
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,17 @@ def preferences(made: Path) -> Path:
     tables.write(Comparisons, table.head(60), made / "preferences" / "train.parquet")
     tables.write(Comparisons, table.tail(20), made / "preferences" / "test.parquet")
     return made / "preferences"
+
+
+@pytest.fixture
+def with_dropout(ready: Path, preferences: Path, tmp_path: Path) -> Path:
+    """`made` with a model that has dropout, so that each step of SFT and of the reward model draws from torch's generator."""
+    folder = tmp_path / "with_dropout"
+    folder.mkdir()
+    for made_before in ready.iterdir():
+        if made_before.name != "pretrained":
+            (folder / made_before.name).symlink_to(made_before)
+    words = models.load_tokenizer(ready / "pretrained")
+    model = gpt2(vocab_size=len(words), n_positions=256, resid_pdrop=0.3, pad_token_id=words.pad_token_id)
+    models.save_model(model, words, folder / "pretrained")
+    return folder

@@ -6,25 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.common import models
 from tests.tasks.language.training_to_kill import STAGES, UPDATES
-from tests.tasks.tiny import gpt2
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def with_dropout(ready, preferences, tmp_path):
-    """`made` with a model that has dropout, so that each step of SFT and of the reward model draws from torch's generator."""
-    folder = tmp_path / "with_dropout"
-    folder.mkdir()
-    for made_before in ready.iterdir():
-        if made_before.name != "pretrained":
-            (folder / made_before.name).symlink_to(made_before)
-    words = models.load_tokenizer(ready / "pretrained")
-    model = gpt2(vocab_size=len(words), n_positions=256, resid_pdrop=0.3, pad_token_id=words.pad_token_id)
-    models.save_model(model, words, folder / "pretrained")
-    return folder
 
 
 @pytest.mark.slow

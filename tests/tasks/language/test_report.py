@@ -15,7 +15,9 @@ from tasks.language.reporting import measures
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.problems import Problems
 
-CONFIG = ReportConfig(seed=2, policies=["pretrained", "sft", "dpo"], baseline="sft", samples=2, bootstrap=200)
+CONFIG = ReportConfig(
+    seed=2, policies=["pretrained", "sft", "dpo"], baseline="sft", best_by="strict_validation", samples=2, bootstrap=200
+)
 RIGHT = {"pretrained": 0.02, "sft": 0.5, "dpo": 0.8}
 BEST = {"pretrained": 0.5, "sft": 0.3, "dpo": 0.5}
 
@@ -298,6 +300,9 @@ def test_what_cannot_be_measured_is_left_out_of_the_report(home, tmp_path):
     """No answers to compare with: the loss on references, pairs and rewards are told, and no word of accuracy."""
     metrics = report(without_answers(home, tmp_path / "home"), tmp_path / "out")
     page = (tmp_path / "out/report.md").read_text()
+    told = "No policy has a metric strict_validation, by which report.best_by would name the best."
+    assert told in page
+    page = page.replace(told, "")
     assert "The reference responses cost sft 1.65 nats a token; this was lowered by dpo (-0.50)." in page
     assert "With sft, the loss on the reference responses was lowered from pretrained's 2.15 to 1.65 nats" in page
     assert "it tells 70.0 % (40.0 to 90.0) of the held-out pairs apart" in page

@@ -21,3 +21,15 @@ FULL = {
     "grpo": {"beta": 0.1, "updates": 2},
     "ppo": {"epochs": 1, "minibatches": 2},
 }
+# Variants of the stages for tests with several processes: `IN_RANKS[name](home, out)`.
+IN_RANKS = {
+    "pretrained": lambda home, out: test_pretrained.pretrain(home, out, batch_size=3),
+    "sft": lambda home, out: test_sft.tune(home, out, batch_size=7, training={"accumulate": 2}),
+    "sft-packed": lambda home, out: test_sft.tune(home, out, packing=True, max_length=250, batch_size=2),
+    "dpo": lambda home, out: test_dpo.fit(home, home / "preferences", out, epochs=1, prompts_per_batch=7),
+    "reward_model": lambda home, out: test_reward_model.fit(
+        home, home / "preferences", out, epochs=1, prompts_per_batch=7, corrupted=0.5
+    ),
+    **{stage: lambda home, out, stage=stage: policies.train(stage, home, out, **FULL[stage]) for stage in FULL},
+    "rejection_sft": lambda home, out: policies.train("rejection_sft", home, out, prompts=7),
+}

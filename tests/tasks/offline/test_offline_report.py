@@ -37,6 +37,7 @@ POLICIES = {
 CONFIG = OfflineReportConfig(
     policies={name: {"method": method, "dataset": data} for name, (method, data, *_) in POLICIES.items()},
     selected={},
+    best_by="score",
     expectations=[
         Expectation(dataset="LunarLander-v3-medium", higher="data mean", lower="DQN"),
         Expectation(dataset="LunarLander-v3-medium", higher="CQL", lower="DQN"),

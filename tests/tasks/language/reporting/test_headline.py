@@ -4,7 +4,7 @@ import pytest
 
 from tasks.common.estimates import Changes, Estimate
 from tasks.language.reporting.differences import Difference
-from tasks.language.reporting.headline import _signed, edges, headline
+from tasks.language.reporting.headline import _signed, best, edges, headline
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.reporting.strata import Components
 
@@ -117,3 +117,19 @@ def test_nothing_lies_beyond_greedy_answers():
 
 def test_a_small_change_is_not_told_as_none():
     assert [_signed(change, "+.2f") for change in (-0.0034, 0.0, -0.5)] == ["-0.003", "+0.00", "-0.50"]
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        ("strict_greedy", "By strict_greedy the best is dpo, with 0.7."),
+        ("strict_validation", "By strict_validation the best are sft, dpo, with 0.5."),  # the largest that begin so
+        ("-strict_greedy", "By strict_greedy the best is sft, with 0.5."),
+        ("strict", "By strict the best is dpo, with 0.7."),
+        ("strict_val", "No policy has a metric strict_val, by which report.best_by would name the best."),
+    ],
+)
+def test_the_best_policy_is_named_by_the_metric_asked_for(by, told):
+    found = results("sft", "dpo", dpo=UP)
+    found.judged["dpo"] = {**JUDGED, GREEDY: Estimate(0.7, 0.6, 0.8)}
+    assert best(found, by) == [told]

@@ -120,10 +120,10 @@ def test_validation_draws_by_a_seed_that_no_step_has(ready, tmp_path, monkeypatc
     """Otherwise the samples of a step would also measure it."""
     seeds, sample = {"step": [], "validation": []}, Environment.sample
 
-    def noted(self, places, samples, draw):
+    def noted(self, places, samples, draw, *more):
         rollouts_seed = (self.config.seed, draw)
         seeds["step" if self.rows[0]["dataset"] else "validation"].append(rollouts_seed)
-        return sample(self, places, samples, draw)
+        return sample(self, places, samples, draw, *more)
 
     monkeypatch.setattr(Environment, "sample", noted)
     train("grpo", ready, tmp_path)

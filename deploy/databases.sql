@@ -1,0 +1,2 @@
+-- Run once, when the volume is new; the database mlflow is there by POSTGRES_DB.
+CREATE DATABASE prefect;

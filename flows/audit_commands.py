@@ -1,0 +1,221 @@
+"""`posttrain runs`, `lineage` and the other questions about what was recorded: where it comes from, what differs, whether it holds."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.console import completion as tab
+from flows.console.summary import Screen, relative
+from flows.params.files import find_root
+from flows.running import WrongUseError, one_line
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def runs(
+    last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="How many, the newest first.")] = 10,
+    json_: Json = False,
+) -> None:
+    """List the pipeline runs: what changed since the one before, what ran, was restored or was up to date, the headline."""
+    from flows.console.runs_list import show
+    from flows.lineage.history import pipelines
+
+    with one_line():
+        found = pipelines(find_root(), last)
+    if json_:
+        print(json.dumps([vars(run) for run in found], indent=1, default=str))
+    else:
+        show(Screen(soft_wrap=False), found)
+
+
+def lineage(
+    of: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="X... [FILE.html]",
+            help="An output, a stage, a run, a model version, a hash, or a metric such as `grpo strict_greedy`.",
+            autocompletion=tab.outputs,
+        ),
+    ],
+    full: Annotated[bool, typer.Option("--full", help="All that is known of each link.")] = False,
+    json_: Json = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph in Mermaid, for Markdown.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write a page with the graph to click, to FILE.html.")] = False,
+) -> None:
+    """Show where an output comes from: the chain of runs back to raw data."""
+    from flows.console import lineage_tree
+    from flows.lineage import chain
+    from flows.lineage.document import flat
+    from flows.lineage.target import resolve
+
+    if full + json_ + mermaid + html > 1:
+        raise WrongUseError("--full, --json, --mermaid, --html: expected one of them")
+    file = Path(of.pop()) if html and len(of) > 1 and of[-1].endswith(".html") else None
+    root, screen = find_root(), Screen()
+    with one_line():
+        target = resolve(root, " ".join(of))
+        link = chain.of(root, target)
+        metric = {"metric": {"name": target.metric[0], "value": target.metric[1]}} if target.metric else {}
+        if json_:
+            print(json.dumps({**flat(link).json(), **metric}, indent=1))
+        elif mermaid:
+            from flows.web.lineage_mermaid import mermaid as drawn
+
+            print(drawn(flat(link)))
+        elif html:
+            from flows.web import lineage_page
+
+            print(f"lineage: {lineage_page.write_page(root, flat(link), file)}")
+        else:
+            if target.metric:
+                screen.print(f"{target.metric[0]} of {target.stage} is {target.metric[1]:.6g}", markup=False)
+            lines = [lineage_tree.tree(link)] if full else lineage_tree.short(link, screen.width)
+            for line in lines:
+                screen.print(line, soft_wrap=not full)
+
+
+def verify(
+    of: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="X", help="A stage, an out's path, a run, a hash or a metric.", autocompletion=tab.stages
+        ),
+    ] = None,
+    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Check this receipt, and run nothing.")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ed25519: the private key to sign with, or the public key of --receipt."),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the receipt here.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the scratch copy for a look.")] = False,
+    json_: Json = False,
+) -> int:
+    """Make X again from its recorded inputs in a scratch copy: equal to the bit, or the first difference."""
+    from flows.console import verification as shown
+
+    root = find_root()
+    screen = Screen(sys.stderr if json_ else sys.stdout)
+    if (of is None) == (receipt is None):
+        raise WrongUseError("verify: expected a stage, path, run or hash to make again, or --receipt FILE to check")
+    if receipt is not None and (to or keep):
+        raise WrongUseError("verify: --to and --keep are for making something again, not for --receipt")
+    if receipt is not None:
+        from flows.lineage.receipts import checking
+
+        with one_line():
+            check = checking.check(root, receipt, key)
+        shown.show_check(screen, check)
+        if json_:
+            print(json.dumps(shown.check_facts(check)))
+        return int(bool(check.faults))
+    assert of is not None
+    with one_line():
+        found, written, problem = shown.verify(root, screen, of, key, to, keep)
+    if json_:
+        print(json.dumps(shown.facts(of, found, written, problem)))
+    return int(found is None or found.verdict != "equal")
+
+
+def compare(
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A pipeline run, a git revision, `now` for dvc.lock, or a policy.")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one; differences are B minus A.")],
+    page: Annotated[Path | None, typer.Argument(metavar="[FILE.html]", help="Where a page goes.")] = None,
+    of: Annotated[
+        str, typer.Option("--of", metavar="RUN|REVISION", help="Where A and B are policies: whose policies.")
+    ] = "now",
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT", help="'grpo/strict_greedy > 0', < or `not below -0.02`: exit 1 unless the interval says so."
+        ),
+    ] = None,
+    verdict: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the verdict goes; mlruns/verdicts/A..B.json otherwise.")
+    ] = None,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write a page too, to FILE.html or mlruns/comparisons/A..B.html.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Every metric and every difference.")] = False,
+    json_: Json = False,
+) -> int:
+    """Show what differs between two runs or policies: stage by stage, and in the metrics with paired intervals."""
+    from flows.console import comparison as screen
+    from flows.console.conclusion import conclusion
+    from flows.lineage.comparison import gate, side_by_side
+    from flows.web import comparison_page
+
+    root, console, told = find_root(), Screen(), None
+    with one_line():
+        required = [gate.parse(text) for text in require or ()]
+        found = side_by_side.compare(root, a, b, of)
+        judged = gate.judge(required, found.found)
+        if judged:
+            told = gate.verdict(found.a, found.b, judged)
+            verdict = side_by_side.keep(root, found, verdict, "verdicts/{}.json", gate.text(told))
+        if html or page:
+            text = comparison_page.page(found, judged)
+            page = side_by_side.keep(root, found, page, "comparisons/{}.html", text)
+    if json_:
+        said = {"conclusion": conclusion((found.a.name, found.b.name), found.found), "verdict": told}
+        print(json.dumps({**side_by_side.document(found), **said}, indent=1, default=str))
+    else:
+        screen.show(console, found, full)
+        for line in screen.of_verdict(judged):
+            console.print(line, markup=False)
+        for file in filter(None, (verdict if judged else None, page)):
+            console.print(f"written: {relative(file, root)}", markup=False)
+    return int(not all(one.holds for one in judged))
+
+
+def merge_runs(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="Another clone, its mlruns folder or its mlflow.db.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken.")] = False,
+    json_: Json = False,
+) -> int:
+    """Take the MLflow runs of another clone into this repository's records. Exit code 1 if something there could not be taken."""
+    from flows.console import merged_runs
+    from flows.lineage.merging import runs as merging
+
+    with one_line():
+        merged = merging.merge(find_root(), path, dry_run)
+    if json_:
+        print(json.dumps(merged.facts(), indent=1))
+    else:
+        console = Screen()
+        for line in merged_runs.lines(merged, dry_run):
+            console.print(line, markup=False)
+    return int(not merged.whole)
+
+
+def audit(
+    of: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="X",
+            help="An output, stage, run, model version, hash or metric, and the chain behind it.",
+            autocompletion=tab.stages,
+        ),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every run in the database too.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Read all bytes, also of files that have not changed.")] = False,
+    json_: Json = False,
+) -> int:
+    """Verify each link from the results back to raw data, or name what is wrong; exit code 1 if something is."""
+    from flows.console import audit_text
+    from flows.lineage.auditing import audit
+
+    if of is not None and all_:
+        raise WrongUseError("--all is of everything; leave out what to audit, or leave out --all")
+    screen = Screen()
+    with one_line(), audit_text.progress() as told:
+        found = audit(find_root(), of, everything=all_, full=full, told=told)
+    if json_:
+        print(json.dumps(found.as_json(), indent=1))
+    else:
+        audit_text.show(screen, found)
+    return int(bool(found.faults))

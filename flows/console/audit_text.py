@@ -1,0 +1,62 @@
+"""What an audit found, in the terminal: faults first, then what cannot be checked or did not finish, and what was checked."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.text import Text
+
+from flows.lineage.checks.findings import COUNTED, Audit, Finding
+from flows.lineage.checks.memory import Told
+
+MOST = 12  # remarks of one kind that are shown one by one
+LARGE = 2**28  # bytes to read from which on a bar is shown
+
+
+def show(console: Console, audit: Audit) -> None:
+    """Print every fault, the remarks, and one line on what was checked."""
+    for finding in audit.faults:
+        console.print(Text.assemble(("fault   ", "bold red"), finding.line))
+    for line in _folded(audit.remarks):
+        console.print(Text.assemble(("remark  ", "yellow"), line))
+    console.print(summary(audit), style="bold red" if audit.faults else "green", markup=False)
+
+
+def summary(audit: Audit) -> str:
+    """What was checked and in what time: `no faults: 47 outs, 210 files, ... checked in 1.2 s (34 MB read)`."""
+    faults, remarks = len(audit.faults), len(audit.remarks)
+    told = [f"{faults} fault{'s' * (faults != 1)}" if faults else "no faults"]
+    told += [f"{remarks} remark{'s' * (remarks != 1)}"] if remarks else []
+    counts = ", ".join(f"{audit.counts[name]:,} {name}" for name in COUNTED)
+    return f"{', '.join(told)}: {counts} checked in {audit.seconds:.1f} s ({_size(audit.read)} read)"
+
+
+@contextmanager
+def progress() -> Iterator[Told]:
+    """A bar on standard error for the bytes that are read, where they are many and a person watches."""
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("reading", visible=False)
+
+        def told(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=total > LARGE)
+
+        yield told
+
+
+def _folded(remarks: Sequence[Finding]) -> Iterator[str]:
+    """The lines of the remarks; of many from one check the first, and how many more there are."""
+    by_check: dict[str, list[Finding]] = {}
+    for finding in remarks:
+        by_check.setdefault(finding.check, []).append(finding)
+    for check, found in by_check.items():
+        shown = found if len(found) <= MOST else found[: MOST - 1]
+        yield from (finding.line for finding in shown)
+        if len(found) > len(shown):
+            yield f"{check}: {len(found) - len(shown)} more remarks; --json has them all"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"

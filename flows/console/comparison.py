@@ -1,0 +1,226 @@
+"""A comparison in the terminal: both sides, what differs stage by stage, the metrics, some answers that flipped, the conclusion."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from flows.console import conclusion
+from flows.console.conclusion import interval, signed, value
+from flows.lineage.comparison.comparing import Pair, StageChange, Ways
+from flows.lineage.comparison.gate import Judged
+from flows.lineage.comparison.measured import Compared
+from flows.lineage.comparison.side_by_side import Comparison
+from tasks.common.terminal import in_one_line
+
+LISTED, ANSWERS, LINE = 4, 2, 160  # differences of a kind and stage, flips each way, characters of an answer
+APART = 2  # policies that have a table of their own each; of more there is one for all
+WORD = {"added": "only in B", "removed": "only in A", "result": "made otherwise from the same"}
+
+
+def show(console: Console, comparison: Comparison, full: bool) -> None:
+    """Print all of it, plain and short; `full` shows every metric and every difference."""
+    a, b, made, found = comparison.a, comparison.b, comparison.made, comparison.found
+    for letter, one in (("A", a), ("B", b)):
+        console.print(Text(f"{letter}  {in_one_line(one.about)}"))
+    console.print()
+    lines = of_ways(made, full) if isinstance(made, Ways) else of_stages(made, len(b.records), full)
+    for line in lines:
+        console.print(Text(line))
+    differing = [pair for pair in found if not pair.same]
+    together = len(found) > APART and not full
+    for lines in [of_all(found)] if together else [of_pair(pair, full) for pair in found]:
+        console.print()
+        for line in lines:
+            console.print(Text(line))
+    console.print()
+    if len(differing) == 1:
+        for line in flips(differing[0]):
+            console.print(Text(line))
+    console.print(Text(conclusion.conclusion((a.name, b.name), found), "bold"))
+
+
+def of_stages(changes: Sequence[StageChange], stages: int, full: bool) -> Iterator[str]:
+    """A line for each stage that differs: what differs directly, or through which stages it was touched."""
+    told = stage_lines(changes, full)
+    width = max(map(len, told), default=0)
+    yield from (f"{stages:<{width}}  {line}" for stages, line in told.items())
+    same = stages - sum(change.cause != "removed" for change in changes)
+    yield f"{same} stage{'s are' if same != 1 else ' is'} the same" if changes else "no stage differs"
+
+
+def stage_lines(changes: Sequence[StageChange], full: bool) -> dict[str, str]:
+    """Stage -> what differs; branches of one stage that differ in the same way are one line, unless all is asked for."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for change in changes:
+        told = [] if change.cause == "upstream" else list(differences(change, full)) or [WORD[change.cause]]
+        if change.through:
+            told.append(f"through {_few(change.through, full)}")
+        if change.same_result:
+            told.append("the result is the same")
+        kind = change.stage if full else change.stage.partition("@")[0]
+        groups.setdefault((kind, "; ".join(told) or "through its inputs"), []).append(change.stage)
+    return {
+        f"{stages[0]}{f' and {len(stages) - 1} more' if stages[1:] else ''}": line
+        for (_, line), stages in groups.items()
+    }
+
+
+def differences(change: StageChange, full: bool) -> Iterator[str]:
+    """What differs in a stage: parameters, the command, data that no stage makes, code, and what it was made with."""
+    if change.params:
+        yield _few([f"{key} {old} -> {new}" for key, (old, new) in _texts(change.params)], full)
+    if change.command and not change.params:
+        yield "command"
+    if change.raw:
+        raw = {path: change.data[path] for path in change.raw}
+        yield "data " + _few([f"{path} {old} -> {new}" for path, (old, new) in _hashes(raw)], full)
+    if change.code:
+        yield "code " + _few(list(change.code), full)
+    if change.environment and (full or change.cause == "result"):
+        yield "made with " + _few([f"{name} {old} -> {new}" for name, (old, new) in _texts(change.environment)], full)
+    if change.cause == "result":
+        yield WORD["result"]
+
+
+def of_ways(ways: Ways, full: bool) -> Iterator[str]:
+    """Where two policies come from, and what their sections say differently."""
+    yield f"both come from {', '.join(ways.common) or 'nothing in common'}"
+    for letter, own in zip("AB", ways.own, strict=True):
+        yield f"{letter} alone: {', '.join(own) or 'nothing'}"
+    for key, (old, new) in _texts(ways.params):
+        yield f"  {key} {old} -> {new}"
+    for letter, alone in zip("AB", ways.alone, strict=True):
+        if alone:
+            texts = [f"{key} {in_one_line(str(one))}" if full else key for key, one in alone.items()]
+            yield f"  only {letter} has {', '.join(texts)}"
+
+
+def of_pair(pair: Compared, full: bool) -> Iterator[str]:
+    """The table of one pair's metrics under a line of what was compared, and what is to be minded."""
+    start = f"{pair.policy}: " if pair.policy else ""
+    if pair.fault:
+        yield f"{start}{in_one_line(pair.fault)}"
+        return
+    if pair.same:
+        yield f"{start}one and the same evaluation"
+        return
+    yield start + asked(pair)
+    for caution in pair.cautions:
+        yield f"  mind: {in_one_line(caution)}"
+    names = list(pair.metrics) if full else conclusion.shown(pair.metrics)
+    if names:
+        yield from _columns(
+            ["", "A", "B", "B - A", "95 % interval", *_counted(pair)], [row(pair, name) for name in names]
+        )
+    if len(names) < len(pair.metrics):
+        yield f"  {len(pair.metrics) - len(names)} more metrics: --full"
+
+
+def of_all(found: Sequence[Compared]) -> Iterator[str]:
+    """One table of all policies, under what is to be minded of which."""
+    minded: dict[str, list[str]] = {}
+    for pair in found:
+        for line in pair.cautions if not pair.same else ():
+            minded.setdefault(in_one_line(line), []).append(pair.policy)
+        if pair.fault:
+            minded.setdefault(in_one_line(pair.fault), []).append(pair.policy)
+    differing = [pair for pair in found if not pair.same and not pair.fault]
+    if alike := [pair.policy for pair in found if pair.same]:
+        yield f"one and the same evaluation: {', '.join(alike)}"
+    for told in dict.fromkeys(map(asked, differing)):
+        of = [pair.policy for pair in differing if asked(pair) == told]
+        yield told if len(of) == len(differing) else f"{', '.join(of)}: {told}"
+    for line, of in minded.items():
+        yield f"mind{'' if len(of) == len(found) else ' of ' + ', '.join(of)}: {line}"
+    rows = [
+        [f"{pair.policy} {name}", *row(pair, name)[1:]]
+        for pair in differing
+        for name in conclusion.shown(pair.metrics, few=True)
+    ]
+    if rows:
+        counted = next((heads for pair in differing if (heads := _counted(pair))), [])
+        yield from _columns(["", "A", "B", "B - A", "95 % interval", *counted], rows)
+    yield "  more of each: --full, --json, --html FILE"
+
+
+def asked(pair: Compared) -> str:
+    """How many problems, or seeds and episodes, the comparison rests on."""
+    if pair.flow == "offline":
+        row: Mapping[str, Any] = next(iter(pair.metrics.values()), {})
+        if not row:
+            return "no seed and episode in common"
+        return f"{row['seeds']} seed{'s' * (row['seeds'] != 1)} in common, {row['episodes']} episodes each"
+    counts = pair.problems
+    if counts["a"] == counts["b"] == counts["common"]:
+        return f"the same {counts['common']} problems"
+    reworded = f"; {counts['reworded']} of one name differ in content" if counts["reworded"] else ""
+    return f"{counts['common']} problems in common, of {counts['a']} in A and {counts['b']} in B{reworded}"
+
+
+def _counted(pair: Compared) -> list[str]:
+    return ["gained", "lost", "p"] if any("gained" in row for row in pair.metrics.values()) else []
+
+
+def row(pair: Compared, name: str) -> list[str]:
+    """A metric's cells: its name, both values, the difference, its interval, and what was gained and lost with McNemar's p."""
+    found = pair.metrics[name]
+    told = [name, value(name, found["a"]), value(name, found["b"])]
+    if "incomparable" in found:
+        return [*told, "", found["incomparable"]]
+    told += [signed(name, found["difference"]), interval(name, found)]
+    return told + ([str(found["gained"]), str(found["lost"]), f"{found['p']:.2g}"] if "gained" in found else [])
+
+
+def _columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    table = [heads, *rows]
+    widths = [max((len(row[at]) for row in table if at < len(row)), default=0) for at in range(len(heads))]
+    for row in table:
+        cells = [f"{cell:<{widths[0]}}" if at == 0 else f"{cell:>{widths[at]}}" for at, cell in enumerate(row)]
+        yield ("  " + "  ".join(cells)).rstrip()
+
+
+def flips(pair: Compared) -> Iterator[str]:
+    """The first greedy answers that are right on one side alone."""
+    for way, title in (("gained", "right in B alone"), ("lost", "right in A alone")):
+        for flip in pair.flips(way)[:ANSWERS]:
+            yield f"{title}: {_cut(flip['question'])} ({_cut(flip['reference'])})"
+            for letter in "ab":
+                yield f"  {letter.upper()}  {_cut(flip[letter]['answer'])}"
+        if len(pair.flips(way)) > ANSWERS:
+            yield f"  {len(pair.flips(way)) - ANSWERS} more: --html or --json"
+
+
+def of_verdict(judged: Sequence[Judged]) -> Iterator[str]:
+    """A line for each requirement, with the numbers in its own unit: a share is one of 1."""
+    for one in judged:
+        found = one.row
+        reason = found.get("incomparable") or (
+            f"{found['difference']:+.4f}, 95 % interval {_end(found['low'])} to {_end(found['high'])}"
+        )
+        yield f"{'holds' if one.holds else 'FAILS'}  {one.requirement.text}  ({reason})"
+
+
+def _end(number: float | None) -> str:
+    return "?" if number is None else f"{number + 0.0:+.4f}"
+
+
+def _few(texts: Sequence[str], full: bool) -> str:
+    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED and not full else ""
+    return ", ".join(texts if full else texts[:LISTED]) + more
+
+
+def _texts(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, tuple[str, str]]]:
+    for key, (old, new) in pairs.items():
+        yield key, (_cut("none" if old is None else str(old)), _cut("none" if new is None else str(new)))
+
+
+def _hashes(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, tuple[str, str]]]:
+    for path, (old, new) in pairs.items():
+        yield path, ((old or "none")[:8], (new or "none")[:8])
+
+
+def _cut(text: str) -> str:
+    plain = in_one_line(text)
+    return plain if len(plain) <= LINE else f"{plain[: LINE - 4]} ..."

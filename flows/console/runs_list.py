@@ -1,0 +1,54 @@
+"""The pipeline runs as a list in the terminal: what changed, what ran, the headline."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from flows.console.summary import STYLES, WORDS, duration
+from flows.lineage.history import PipelineRun
+
+SHOWN = 8  # headline numbers of a run
+FIRST = ("strict_greedy", "reference_loss", "score")  # a run's headline has the first of these that it measured
+
+
+def show(console: Console, runs: Sequence[PipelineRun]) -> None:
+    """Print each run in a few lines, the newest first."""
+    if not runs:
+        console.print("no pipeline run is on record; `posttrain run` makes the first")
+    for run in runs:
+        took = f", {duration((run.ended - run.started).total_seconds())}" if run.ended else ""
+        state = "" if run.status == "FINISHED" else f"  {run.status.lower()}"
+        console.print(
+            Text.assemble((run.id[:8], "bold"), f"  {run.started:%Y-%m-%d %H:%M}  {run.flow}{took}", (state, "red")),
+            Text("  ") + Text(run.changes or run.name, overflow="fold"),
+            Text("  ") + _done(run),
+            *(Text("  ") + line for line in _headline(run)),
+            sep="\n",
+        )
+
+
+def _done(run: PipelineRun) -> Text:
+    """Which stages ran, were restored or failed, and how many were up to date."""
+    counts, parts = Counter(run.states.values()), list[Text]()
+    for state in ("failed", "skipped", "ran", "restored", "up-to-date"):
+        if counts[state]:
+            names = [stage for stage, of in run.states.items() if of == state]
+            few = ", ".join(names) if state != "up-to-date" and len(names) <= 6 else str(len(names))
+            parts.append(Text.assemble(f"{few} ", (WORDS[state], STYLES[state])))
+    return Text(", ").join(parts) if parts else Text("it did not get to an end", "dim")
+
+
+def _headline(run: PipelineRun) -> Iterator[Text]:
+    for metric in FIRST:
+        found = {key.rpartition("/")[0]: value for key, value in run.metrics.items() if key.endswith(f"/{metric}")}
+        if found:
+            shown = [f"{name} {_number(metric, value)}" for name, value in [*found.items()][:SHOWN]]
+            rest = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            yield Text(f"{metric}: {', '.join(shown)}{rest}", "dim", overflow="fold")
+            return
+
+
+def _number(metric: str, value: float) -> str:
+    return f"{100 * value:.1f} %" if metric == "strict_greedy" else f"{value:.3g}"

@@ -1,0 +1,33 @@
+"""The live workers as a list in the terminal: where they are, what they have, what they run."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from flows.console.summary import duration
+from flows.workers.listing import Listed
+
+
+def show(console: Console, found: Sequence[Listed]) -> None:
+    """Print each worker in a line, with a line for each stage that it runs."""
+    if not found:
+        console.print("no worker is alive; `posttrain worker --pool POOL` starts one")
+    for worker in found:
+        devices = f"GPU {', '.join(worker.devices)}" if worker.devices else "no GPU"
+        what = f"  pool {worker.pool}  {worker.host or 'host unknown'}  {devices if worker.host else ''}".rstrip()
+        console.print(Text.assemble((worker.name, "bold"), what, (_since("  up", worker.since), "dim")))
+        for one in worker.running:
+            held = f" on GPU {', '.join(one.devices)}" if one.devices else ""
+            phase = f": {one.phase}" if one.phase else ""
+            console.print(Text.assemble(f"  {one.stage}{held}{phase}", (_since("  for", one.since), "dim")))
+        if not worker.running:
+            console.print(Text("  idle", "dim"))
+
+
+def _since(word: str, moment: str) -> str:
+    if not moment:
+        return ""
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(moment.replace("Z", "+00:00"))).total_seconds()
+    return f"{word} {duration(max(seconds, 0))}"

@@ -1,0 +1,42 @@
+"""The seal of a run: one hash over what its record holds, set when it ends, so that a later change of the record shows.
+
+Whoever can write the database can compute a new seal too; but the seal of a pipeline run covers those of its stages, and names the
+one before it, so that he would have to write all later ones anew, and a seal that was copied elsewhere would still tell.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+from flows.engine import mlflow_runs
+from flows.engine.mlflow_runs import PREFIX
+from flows.engine.records import mlflow_files
+
+TAG = PREFIX + "seal"
+RECORD = "record.json"  # the file with a run's entry of dvc.lock
+OUTSIDE = (TAG, PREFIX + "merged")  # tags that begin so may come later
+SHOWN = ("mlflow.parentRunId", "mlflow.source.name")  # MLflow's own tags that are covered too
+
+
+def compute(root: Path, run_id: str) -> str:
+    """SHA-256 of the run's own tags, its parameters, every value of its metrics, and its record.json."""
+    with mlflow_runs.reading(root) as records:
+        assert records is not None, "a run is in a database"
+        tags, params = records.tags(run_id), records.params(run_id)
+        values = sorted((one.key, one.step, one.value, one.nan) for one in records.values(run_id))
+    metrics = [[key, step, repr(float(value)), nan] for key, step, value, nan in values]
+    own = {key: value for key, value in tags.items() if key in SHOWN or key.startswith(PREFIX)}
+    file = mlflow_files.read(root, run_id, RECORD)
+    covered = {
+        "run": run_id,
+        "tags": {key: value for key, value in own.items() if not key.startswith(OUTSIDE)},
+        "params": params,
+        "metrics": metrics,
+        "record": hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None,
+    }
+    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
+
+
+def artifacts(root: Path, run_id: str) -> Path:
+    """The folder of a run's files in the repository's own database."""
+    return mlflow_files.folder(root, run_id)

@@ -1,0 +1,236 @@
+"""The records in an MLflow elsewhere, asked by MLflow's client: a tracking server, or a database that others write to as well.
+
+Each question is one that the server answers from its indices, page by page, so that the runs of others cost nothing.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from flows.engine.records.reader import PREFIX, Head, Model, Value
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+PAGE = 500  # runs in one answer
+NEWEST = 50
+AT_ONCE = 8  # questions for the values of metrics, which MLflow answers one metric at a time
+ABSENT = "RESOURCE_DOES_NOT_EXIST"
+ACTIVE, ALL = 1, 3  # MLflow's ViewType
+RUN_ID = re.compile(r"[A-Za-z0-9][\w-]{0,255}")  # what MLflow takes for one
+HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+class SharedReader:
+    """A `Reader` of an MLflow that several clones may share; `clone` is the tag that this clone's runs have, and its value.
+
+    What it has read of a run it does not read again.
+    """
+
+    def __init__(self, client: "MlflowClient", clone: Mapping[str, str]) -> None:
+        self.client, self._clone = client, " and ".join(f"tags.`{key}` = '{value}'" for key, value in clone.items())
+        self._runs: dict[str, Run | None] = {}
+        self._experiments: dict[int, dict[str, bool]] = {}  # by view: id -> whether it was deleted
+
+    def head(self, run_id: str) -> Head | None:
+        """A run, deleted ones too."""
+        run = self._run(run_id)
+        return self._head(run) if run else None
+
+    def tags(self, run_id: str) -> dict[str, str]:
+        """All tags of a run."""
+        run = self._run(run_id)
+        return dict(run.data.tags) if run else {}
+
+    def params(self, run_id: str) -> dict[str, str]:
+        """All parameters of a run."""
+        run = self._run(run_id)
+        return dict(run.data.params) if run else {}
+
+    def latest(self, run_id: str) -> dict[str, float]:
+        """The value of each metric that MLflow's pages show, NaN included."""
+        run = self._run(run_id)
+        return dict(sorted(run.data.metrics.items())) if run else {}
+
+    def values(self, run_id: str) -> list[Value]:
+        """Every value of every metric."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = pool.map(lambda key: self.client.get_metric_history(run_id, key), self.latest(run_id))
+            return [
+                Value(one.key, one.step, one.timestamp, 0.0 if nan else one.value, nan)
+                for history in found
+                for one in history
+                for nan in [one.value != one.value]
+            ]
+
+    def inputs(self, run_id: str) -> dict[str, str]:
+        """Name and digest of each data set that a run read."""
+        run = self._run(run_id)
+        read = run.inputs.dataset_inputs if run and run.inputs else ()
+        return {one.dataset.name: one.dataset.digest for one in read}
+
+    def beginning(self, text: str) -> list[str]:
+        """At most two runs whose ids begin so."""
+        return [run.info.run_id for run in self._search(_begins(text), 2, ALL)] if _is_id(text) else []
+
+    def finished(self, tags: Mapping[str, str]) -> list[tuple[str, int]]:
+        """Id and time of at most 50 finished runs that have these tags, named in full."""
+        asked = " and ".join(["attributes.status = 'FINISHED'", *(_is(key, value) for key, value in tags.items())])
+        return [(run.info.run_id, run.info.start_time) for run in self._search(asked, NEWEST)]
+
+    def maker(self, key: str, outs: str) -> str | None:
+        """The newest finished run with this run-cache key and these hashes; one of this clone where there is one."""
+        made = f"attributes.status = 'FINISHED' and {_is(PREFIX + 'key', key)} and {_is(PREFIX + 'outs', outs)}"
+        return next((run.info.run_id for run in self._own_first(made, 1)), None)
+
+    def makers(self, md5: str) -> list[str]:
+        """The finished runs that made an out with this hash; those of this clone first."""
+        made = f"attributes.status = 'FINISHED' and tags.`{PREFIX}outs` LIKE {_quoted(f'%{md5}%')}"
+        found = self._own_first(made, NEWEST)
+        return [run.info.run_id for run in found if md5 in run.data.tags[PREFIX + "outs"].split()]
+
+    def versions(self, tag: str, limit: int) -> list[tuple[str, str]]:
+        """Id and value of the newest finished runs that have a tag."""
+        found = self._search(f"attributes.status = 'FINISHED' and {_has(tag)}", limit)
+        return [(run.info.run_id, run.data.tags[tag]) for run in found]
+
+    def like(self, stage: str, tag: str, value: str) -> list[str]:
+        """At most five runs of a stage that have this tag; this clone's first, active and finished ones first."""
+        found = list(self._own_first(f"{_is(PREFIX + 'stage', stage)} and {_is(tag, value)}", NEWEST, ALL))
+        found.sort(key=lambda run: (run.info.lifecycle_stage != "active", run.info.status != "FINISHED"))
+        return [run.info.run_id for run in found[:5]]
+
+    def stage_runs(self) -> list[str]:
+        """Every run of a stage that this clone made."""
+        return [run.info.run_id for run in self._search(f"{_has(PREFIX + 'stage')} and {self._clone}", view=ALL)]
+
+    def any_running(self) -> bool:
+        """Whether a run of this clone's engine has not ended."""
+        running = f"attributes.status = 'RUNNING' and {_is(PREFIX + 'engine', 'true')} and {self._clone}"
+        return any(True for _ in self._search(running, 1))
+
+    def pipelines(self, limit: int | None, flow: str | None, own: bool) -> list[Head]:
+        """The runs of pipelines that were not deleted."""
+        asked = [_has(PREFIX + "flow") if flow is None else _is(PREFIX + "flow", flow), *([self._clone] if own else [])]
+        return [self._head(run) for run in self._search(" and ".join(asked), limit)]
+
+    def pipelines_beginning(self, text: str) -> list[Head]:
+        """At most two of them whose ids begin so."""
+        asked = f"{_has(PREFIX + 'flow')} and {_begins(text)}"
+        return [self._head(run) for run in self._search(asked, 2)] if _is_id(text) else []
+
+    def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
+        """The newest pipeline run of this clone but this one that has the tag `seal`, and its value."""
+        asked = f"{_has(PREFIX + 'flow')} and {_has(seal)} and {self._clone} and attributes.run_id != '{run_id}'"
+        return next(((run.info.run_id, run.data.tags[seal]) for run in self._search(asked, 1)), None)
+
+    def model(self, name: str) -> Model | None:
+        """A registered model."""
+        from mlflow.entities.model_registry import ModelVersion
+        from mlflow.exceptions import MlflowException
+
+        try:
+            model = self.client.get_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != ABSENT:
+                raise
+            return None
+        versions, token = list[ModelVersion](), None
+        while True:
+            page = self.client.search_model_versions(f"name={_quoted(name)}", max_results=PAGE, page_token=token)
+            versions += page
+            token = page.token
+            if not token:
+                break
+        tags = {str(one.version): dict(one.tags) for one in versions}
+        aliases = {alias: str(version) for alias, version in (model.aliases or {}).items()}
+        return Model(tags, {str(one.version): one.run_id or "" for one in versions}, aliases)
+
+    def artifacts(self, run_id: str) -> str | None:
+        """Where a run's files are, None where there is no such run."""
+        run = self._run(run_id)
+        return run.info.artifact_uri if run else None
+
+    def _run(self, run_id: str) -> "Run | None":
+        from mlflow.exceptions import MlflowException
+
+        if not RUN_ID.fullmatch(run_id):
+            return None
+        if run_id not in self._runs:
+            try:
+                self._runs[run_id] = self.client.get_run(run_id)
+            except MlflowException as error:
+                if error.error_code != ABSENT:
+                    raise
+                self._runs[run_id] = None
+        return self._runs[run_id]
+
+    def _head(self, run: "Run") -> Head:
+        info = run.info
+        deleted = info.lifecycle_stage != "active" or self._all(ALL).get(info.experiment_id, True)
+        return Head(info.run_id, info.run_name or "", info.status, info.start_time, info.end_time or None, deleted)
+
+    def _all(self, view: int) -> dict[str, bool]:
+        """The experiments."""
+        if view not in self._experiments:
+            found, token = dict[str, bool](), None
+            while True:
+                page = self.client.search_experiments(view, max_results=PAGE, page_token=token)
+                found |= {one.experiment_id: one.lifecycle_stage != "active" for one in page}
+                token = page.token
+                if not token:
+                    break
+            self._experiments[view] = found
+        return self._experiments[view]
+
+    def _own_first(self, condition: str, limit: int, view: int = ACTIVE) -> "Iterator[Run]":
+        """What this clone has, then what others have."""
+        seen = set[str]()
+        for asked in (f"{condition} and {self._clone}", condition):
+            for run in self._search(asked, limit, view):
+                if len(seen) < limit and run.info.run_id not in seen:
+                    seen.add(run.info.run_id)
+                    yield run
+
+    def _search(self, condition: str, limit: int | None = None, view: int = ACTIVE) -> "Iterator[Run]":
+        """The runs that fulfil a condition in MLflow's language, the newest first."""
+        experiments = list(self._all(view))
+        token, left = None, limit
+        while experiments and (left is None or left > 0):
+            page = self.client.search_runs(
+                experiments, condition, view, min(PAGE, left or PAGE), ["attributes.start_time DESC"], token
+            )
+            for run in page:
+                self._runs[run.info.run_id] = run
+                yield run
+            left = None if left is None else left - len(page)
+            token = page.token
+            if not token:
+                return
+
+
+def _is_id(text: str) -> bool:
+    return bool(text) and set(text) <= HEXADECIMAL
+
+
+def _begins(text: str) -> str:
+    return f"attributes.run_id LIKE '{text}%'"
+
+
+def _is(tag: str, value: str) -> str:
+    return f"tags.`{tag}` = {_quoted(value)}"
+
+
+def _has(tag: str) -> str:
+    return f"tags.`{tag}` LIKE '%'"
+
+
+def _quoted(value: str) -> str:
+    """A text as MLflow's language has it, which knows no escapes; PlanError where it cannot have it."""
+    for mark in "'\"":
+        if mark not in value:
+            return f"{mark}{value}{mark}"
+    raise ValueError(f"{value}: a name with both kinds of quotes cannot be looked up in a shared MLflow")

@@ -1,0 +1,193 @@
+"""An audit: every link from a result back to raw data is verified, or what is wrong with it is named.
+
+The order of the checks is that of a person: are the bytes those of the records, do the records agree with each other, is the run
+in MLflow as it ended, is the code the commit's, and do the pages say what the files do.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flows.engine import dvc_lock, mlflow_runs
+from flows.engine.dvc_lock import Entry
+from flows.engine.dvc_repository import PlanError, plain_errors
+from flows.engine.dvc_stage import run_cache_key
+from flows.lineage import chain, history, record
+from flows.lineage.chain import Link
+from flows.lineage.checks import database, dvc_pipeline
+from flows.lineage.checks.dvc_pipeline import RunCache
+from flows.lineage.checks.findings import Audit
+from flows.lineage.checks.memory import Memory, Told
+from flows.lineage.checks.origins import Origins
+from flows.lineage.checks.pages import Pages
+from flows.lineage.checks.pipelines import Pipelines
+from flows.lineage.checks.recorded import Records, likely_run
+from flows.lineage.checks.runs import Runs
+from flows.lineage.checks.sources import Code
+from flows.lineage.checks.stored import Bytes
+from flows.lineage.checks.subjects import Subject, Unfinished, unfinished
+from flows.lineage.history import PipelineRun
+from flows.lineage.record import Record
+
+NEWEST = 50  # pipeline runs among which those are looked for that a result belongs to
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is audited."""
+
+    subjects: Sequence[Subject]
+    pipelines: Sequence[PipelineRun]
+
+
+def audit(
+    root: Path, of: str | None = None, everything: bool = False, full: bool = False, told: Told | None = None
+) -> Audit:
+    """Check what dvc.lock records now; the chain behind `of` alone; or `everything` that the database has too.
+
+    In an MLflow that is shared, that is what this clone has there, with the runs of others that its results come from.
+    `full` reads all bytes, also of files that have not changed since the last audit. `told` hears of the bytes read and to be read.
+    PlanError where the records cannot be read at all.
+    """
+    began, found, root = time.monotonic(), Audit(), root.absolute()
+    with plain_errors():
+        entries = dvc_lock.read_entries(root)
+    link = chain.chain(root, of) if of is not None else None
+    wanted = {one.stage for one in _links(link) if one.stage} if link is not None else None
+    pipeline = dvc_pipeline.read(root, wanted)
+    pipelines = history.pipelines(root, None if everything else NEWEST, own=True)
+    left = unfinished(root, pipelines, entries)
+    cache = RunCache(root)
+    fits = _Fit(root, pipelines, cache)
+    scope = _scope(root, link, everything, entries, pipeline.stages, fits)
+    memory = Memory(root, full)
+    if not entries:
+        found.remark("record", "dvc.lock", "records nothing yet; `posttrain run` makes the first results")
+    _say_what_is_left(found, left, sorted(entries.keys() - pipeline.stages) if link is None else [])
+    outs = {path for entry in entries.values() for path in dvc_lock.hashes(entry, "outs")}
+    Bytes(found, root, memory, Origins(root, entries), pipeline, left, told or _silent).check(scope.subjects, outs)
+    records = Records(found, root, left, cache)
+    records.check(scope.subjects)
+    with mlflow_runs.reading(root) as rows:
+        Runs(found, root, rows, memory).check(scope.subjects)
+        of_pipelines = Pipelines(found, root, rows, memory)
+        of_pipelines.check(scope.pipelines, scope.subjects, everything)
+    Code(found, root, memory, left).check(scope.subjects)
+    current = [subject for subject in scope.subjects if subject.current]
+    _edited(
+        found, root, left, current, {name: pipeline.edited.get(name, ()) for name in pipeline.stages - records.altered}
+    )
+    Pages(found, root, pipelines, of_pipelines.unsealed).check([subject.stage for subject in current])
+    memory.save()
+    found.read, found.seconds = memory.read, time.monotonic() - began
+    return found
+
+
+def _silent(done: int, total: int) -> None:
+    """Nobody listens."""
+
+
+def _scope(
+    root: Path,
+    link: Link | None,
+    everything: bool,
+    entries: Mapping[str, Entry],
+    defined: frozenset[str],
+    fits: "_Fit",
+) -> Scope:
+    """The executions and pipeline runs to check; stages that dvc.yaml does not have any more are left out."""
+    if link is not None:
+        subjects = list(_chain(root, link, entries, fits))
+    else:
+        subjects = [fits.current(made) for stage, made in record.now(root).items() if stage in defined]
+    if everything:
+        known = {subject.run_id for subject in subjects}
+        subjects += [Subject(made, current=False) for made in _all(root) if made.run_id not in known]
+        return Scope(subjects, fits.pipelines)
+    made_by = {subject.run_id for subject in subjects}
+    newest = {run.flow: run for run in reversed(fits.pipelines) if made_by.intersection(run.runs.values())}
+    latest = {run.flow: run for run in reversed(fits.pipelines)}  # one that did not finish may name no runs
+    chosen = {run.id: run for run in (*newest.values(), *(latest[flow] for flow in (newest if link else latest)))}
+    return Scope(subjects, list(chosen.values()))
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Finds the run of a result that dvc.lock records, where none fits exactly."""
+
+    root: Path
+    pipelines: Sequence[PipelineRun]
+    cache: RunCache
+
+    def current(self, made: Record) -> Subject:
+        """The result with its run; with the one that fits best where none fits exactly."""
+        run_id = made.run_id or likely_run(self.root, made.stage, made.entry, self.pipelines, self.cache)
+        if made.run_id is None and run_id is not None:
+            try:
+                like = record.of_run(self.root, run_id)
+            except PlanError:  # only its files are left
+                like = Record(made.stage, made.entry, run_id)
+            made = replace(like, stage=made.stage, entry=made.entry)
+        return Subject(made, current=True)
+
+
+def _links(link: Link) -> Iterator[Link]:
+    """Every link of a chain, each once; a raw one too."""
+    seen, todo = set[tuple[str, str]](), [link]
+    while todo:
+        one = todo.pop()
+        if (one.path, one.hash) not in seen:
+            seen.add((one.path, one.hash))
+            todo += one.inputs
+            yield one
+
+
+def _chain(root: Path, link: Link, entries: Mapping[str, Entry], fits: _Fit) -> Iterator[Subject]:
+    """The executions behind an output, each once."""
+    seen = set[tuple[str, str | None]]()
+    for one in _links(link):
+        if one.stage is None or (one.stage, one.run_id) in seen:
+            continue
+        seen.add((one.stage, one.run_id))
+        made = record.of_run(root, one.run_id) if one.run_id else None
+        entry = entries.get(one.stage, {})
+        current = dvc_lock.hashes(entry, "outs").get(one.path) == one.hash
+        if current and (made is None or run_cache_key(made.entry) == run_cache_key(entry)):
+            yield fits.current(replace(made, stage=one.stage, entry=entry) if made else Record(one.stage, entry))
+        elif made is not None:
+            yield Subject(made, current=False)
+
+
+def _all(root: Path) -> Iterator[Record]:
+    """Every finished run of a stage that made something."""
+    with mlflow_runs.reading(root) as rows:
+        for run_id in rows.stage_runs() if rows else ():
+            row = database.row(rows, run_id)
+            if row is not None and row.status == "FINISHED" and not row.deleted and row.tag("outs"):
+                yield record.of_run(root, run_id)
+
+
+def _say_what_is_left(found: Audit, left: Unfinished, undefined: Sequence[str]) -> None:
+    if left.at_work:
+        found.remark("record", "posttrain run", "is at work here now; what it makes is not recorded yet")
+    for stage in sorted(left.stages):
+        what = "did not finish: its outs of before are set aside, and the next `posttrain run` goes on"
+        found.remark("record", stage, what)
+    for stage in undefined:
+        found.remark("record", stage, "is in dvc.lock, but not in dvc.yaml any more; it is not checked")
+
+
+def _edited(
+    found: Audit, root: Path, left: Unfinished, current: Sequence[Subject], edited: Mapping[str, Sequence[str]]
+) -> None:
+    """params.yaml and dvc.yaml as they are now, against what the current results were made with."""
+    for subject in current:
+        for what in edited.get(subject.stage, ()):
+            line = f"{what} since {subject.stage} ran: it is out of date"
+            place = "dvc.yaml" if what.startswith("command") else "params.yaml"
+            if (run := left.explains(subject.made, root / place)) is not None:
+                line = f"{line}, since the run of {run.started:%Y-%m-%d %H:%M:%S} did not finish"
+                found.remark("params", place, line, subject.stage, subject.run_id)
+            else:
+                found.fault("params", place, line, subject.stage, subject.run_id)

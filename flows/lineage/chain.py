@@ -1,0 +1,146 @@
+"""From an output, or the hash of any earlier one, back to raw data: output -> run -> the run's inputs -> their runs.
+
+A stage that was restored or is up to date is found by its run-cache key and the hashes of its outs, so the chain does
+not depend on the times of runs. Where it breaks, the link's note says so.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from flows.engine import dvc_lock, mlflow_runs, mlflow_store
+from flows.engine.dvc_lock import Entry, read_entries
+from flows.engine.dvc_repository import plain_errors
+from flows.engine.mlflow_runs import Index, Run
+from flows.lineage import folders, history, record
+from flows.lineage.record import Record
+from flows.lineage.target import Target, resolve
+
+
+@dataclass(frozen=True)
+class Link:
+    """One output and what it was made from. `note` is set where there is no run: for raw data, or where the chain breaks.
+
+    A folder that a stage read as one input, and in which others put their outputs, has neither stage nor run; its inputs are these outputs.
+    """
+
+    path: str
+    hash: str
+    stage: str | None = None
+    run_id: str | None = None
+    made_at: datetime | None = None
+    commit: str | None = None
+    dirty: str | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)  # path -> hash of each module that the stage imports
+    code_hash: str = ""  # one hash for all of them
+    environment: Mapping[str, str] = field(default_factory=dict)  # versions of packages, the machine
+    inputs: tuple["Link", ...] = ()
+    note: str = ""
+
+
+def chain(root: Path, what: str) -> Link:
+    """The lineage of a stage's output, of a path in dvc.lock, of a run, a model version, a metric, or of an md5 that some run made."""
+    root = root.absolute()
+    return of(root, resolve(root, what))
+
+
+def of(root: Path, target: Target) -> Link:
+    """The lineage of what was asked for."""
+    root = root.absolute()
+    with plain_errors():
+        entries = read_entries(root)
+    return _Walk(root, entries).link(target.path, target.hash, target.run_id)
+
+
+class _Walk:
+    """One walk over the records, which looks up each output and each run once."""
+
+    def __init__(self, root: Path, entries: Mapping[str, Entry]) -> None:
+        self.root, self.entries, self.index = root, entries, Index(root)
+        self.seen: dict[tuple[str, str], Link] = {}
+        self.records: dict[str, tuple[Run, Record]] = {}
+        self.made_now = {
+            path: (name, md5) for name, entry in entries.items() for path, md5 in dvc_lock.hashes(entry, "outs").items()
+        }
+        adopted = [mlflow_store.find(root, name, entry, self.index) for name, entry in entries.items()]
+        self.found_now = dict(zip(entries, adopted, strict=True))  # plain `dvc repro` may have run some
+        if not all(run_id is None or self.index.has(run_id) for run_id in adopted):
+            self.index = Index(root)
+
+    def link(self, path: str, md5: str, run_id: str | None = None, reader: Run | None = None) -> Link:
+        """The output with this path and hash; made by this run, where several made the same bytes. `reader` is the run that read it."""
+        if (path, md5) not in self.seen:
+            self.seen[path, md5] = self._link(path, md5, run_id, reader)
+        return self.seen[path, md5]
+
+    def _link(self, path: str, md5: str, run_id: str | None, reader: Run | None) -> Link:
+        if run_id is not None:
+            return self._of_run(path, md5, run_id)
+        stage, made = self.made_now.get(path, (None, None))
+        if stage is not None and made == md5:  # several runs may have made these bytes: take the recorded one
+            run_id = self.found_now[stage]
+            if run_id is None:
+                note = f"the chain breaks here: dvc.lock says that {stage} made it, but no MLflow run is on record"
+                return self._linked(path, md5, stage, self.entries[stage], note=note)
+            return self._of_run(path, md5, run_id)
+        for run_id in self.index.makers(md5):
+            if mlflow_store.tagged_paths(self._run(run_id)[0].tags, "out").get(_tagged(path)) == md5:
+                return self._of_run(path, md5, run_id)
+        if stage is not None:
+            return Link(path, md5, stage, note=f"the chain breaks here: no finished run of {stage} made this version")
+        outs, note = folders.outputs(self.root, path, md5, self._made(reader)) if md5.endswith(".dir") else ({}, "")
+        if outs or note:
+            return Link(path, md5, inputs=tuple(self.link(*out) for out in sorted(outs.items())), note=note)
+        return Link(path, md5, note="raw: no stage makes it")
+
+    def _made(self, reader: Run | None) -> Iterator[dict[str, str]]:
+        """What the stages have made by now, and what they had made in the pipeline run of the run `reader`."""
+        yield {path: md5 for path, (_, md5) in self.made_now.items()}
+        beside = history.stage_runs(self.root, reader.tags.get("mlflow.parentRunId", "")) if reader else {}
+        yield {
+            path: md5
+            for run_id in beside.values()
+            for path, md5 in dvc_lock.hashes(self._run(run_id)[1].entry, "outs").items()
+        }
+
+    def _run(self, run_id: str) -> tuple[Run, Record]:
+        if run_id not in self.records:
+            self.records[run_id] = mlflow_runs.get(self.root, run_id), record.of_run(self.root, run_id)
+        return self.records[run_id]
+
+    def _of_run(self, path: str, md5: str, run_id: str) -> Link:
+        run, of_run = self._run(run_id)
+        return self._linked(path, md5, of_run.stage, of_run.entry, run, of_run)
+
+    def _linked(
+        self,
+        path: str,
+        md5: str,
+        stage: str,
+        entry: Entry,
+        run: Run | None = None,
+        made: Record | None = None,
+        note: str = "",
+    ) -> Link:
+        code = dvc_lock.code(entry)
+        return Link(
+            path,
+            md5,
+            stage,
+            run_id=run.id if run else None,
+            made_at=run.started if run else None,
+            commit=made.commit if made else None,
+            dirty=made.dirty if made else None,
+            params=run.params if run else {},
+            code=code,
+            code_hash=dvc_lock.code_hash(code) if code else "",
+            environment=made.environment if made else {},
+            inputs=tuple(self.link(dep, value, reader=run) for dep, value in sorted(dvc_lock.data(entry).items())),
+            note=note,
+        )
+
+
+def _tagged(path: str) -> str:
+    return mlflow_store.tag_name("", path).removeprefix(".")

@@ -1,0 +1,83 @@
+"""Two entries of dvc.lock side by side: in which values they differ, and those in words."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flows.engine.dvc_lock import Entry, hashes
+
+KINDS = {"deps": "dep", "outs": "out"}
+LONGEST = 60  # letters of a value that are shown
+ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One value that two entries have differently; a value that one lacks is None."""
+
+    kind: str  # cmd, param, dep or out
+    name: str  # "dpo.beta", "data/sft"; the command has none
+    first: Any
+    second: Any
+
+    @property
+    def label(self) -> str:
+        """What differs."""
+        return {"cmd": "its command", "param": self.name}.get(self.kind, f"{self.kind} {self.name}")
+
+
+def differences(first: Entry, second: Entry) -> list[Difference]:
+    """Every value of the command, the params, the deps and the outs that differs."""
+    return list(_differences(first, second))
+
+
+def params(entry: Entry) -> dict[str, Any]:
+    """The entry's parameters by their dotted keys."""
+    return {
+        name: leaf
+        for values in (entry.get("params") or {}).values()
+        for section, content in values.items()
+        for name, leaf in _leaves(content, str(section))
+    }
+
+
+def shown(value: object) -> str:
+    """A value as a line holds it."""
+    if value is None:
+        return "missing"
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
+
+
+def _differences(first: Entry, second: Entry) -> Iterator[Difference]:
+    if (one := _plain(first.get("cmd"))) != (other := _plain(second.get("cmd"))):
+        yield Difference("cmd", "", one, other)
+    yield from _between("param", params(first), params(second))
+    for kind, word in KINDS.items():
+        yield from _between(word, hashes(first, kind), hashes(second, kind))
+        yield from _between(f"{word}'s size of", _sizes(first, kind), _sizes(second, kind), both=True)
+
+
+def _between(
+    kind: str, first: Mapping[str, Any], second: Mapping[str, Any], both: bool = False
+) -> Iterator[Difference]:
+    for name in dict.fromkeys([*first, *second]):
+        one, other = first.get(name, ABSENT), second.get(name, ABSENT)
+        if one != other and not (both and ABSENT in (one, other)):
+            yield Difference(kind, name, *(None if value is ABSENT else value for value in (one, other)))
+
+
+def _sizes(entry: Entry, kind: str) -> dict[str, tuple[Any, Any]]:
+    return {item["path"]: (item["size"], item.get("nfiles")) for item in entry.get(kind, []) if "size" in item}
+
+
+def _plain(cmd: object) -> object:
+    return " ".join(cmd.split()) if isinstance(cmd, str) else cmd
+
+
+def _leaves(value: object, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}")
+    else:
+        yield key, value

@@ -1,0 +1,107 @@
+"""Whose bytes are these: the run, the other output or the git branch that bytes belong to which are where others were expected."""
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from flows.engine import mlflow_runs, mlflow_store
+from flows.engine.dvc_lock import LOCKFILE, Entry, hashes
+from flows.engine.dvc_repository import PlanError
+from flows.engine.mlflow_runs import PREFIX, Index
+from flows.lineage import cached, record
+from flows.lineage.checks.entries import differences, shown
+from flows.lineage.checks.findings import SHORT
+
+TRIED = 200  # folders of other runs that are looked through for one file
+BRANCHES = 100
+
+
+class Origins:
+    """Looks up wrong bytes by their hash; only where something is wrong, so it need not be fast."""
+
+    def __init__(self, root: Path, entries: Mapping[str, Entry]) -> None:
+        self.root = root
+        self._recorded = {
+            md5: path
+            for entry in entries.values()
+            for kind in ("outs", "deps")
+            for path, md5 in hashes(entry, kind).items()
+        }
+
+    @cached_property
+    def index(self) -> Index:
+        """Which run made what."""
+        return Index(self.root)
+
+    def of(self, md5: str, path: str, expected: Entry) -> str:
+        """Whose bytes these are, as the end of a sentence; empty where nobody here is known to have made them."""
+        for run_id in self.index.makers(md5):
+            made = record.of_run(self.root, run_id)
+            place = next((out for out, found in hashes(made.entry, "outs").items() if found == md5), path)
+            as_what = "" if place == path else f" as {place}"
+            return f"these are the bytes that run {run_id[:SHORT]} of {made.stage} made{as_what}{_how(made.entry, expected)}"
+        if (other := self._recorded.get(md5)) not in (None, path):
+            return f"these are the bytes of {other}"
+        return self._of_branch(md5)
+
+    def of_file(self, md5: str, within: str, name: str, expected: Entry) -> str:
+        """Whose file of this name within an output has these bytes."""
+        for run_id, folder in self._versions(within, expected):
+            try:
+                listed = cached.files(self.root, folder)
+            except PlanError:
+                continue
+            if listed.get(name) == md5:
+                made = record.of_run(self.root, run_id)
+                return f"these are the bytes that run {run_id[:SHORT]} of {made.stage} made{_how(made.entry, expected)}"
+        return ""
+
+    def _versions(self, path: str, expected: Entry) -> Iterator[tuple[str, str]]:
+        """Run and hash of every version of a folder that some run made."""
+        current = hashes(expected, "outs").get(path)
+        key = PREFIX + mlflow_store.tag_name("out", path)
+        with mlflow_runs.reading(self.root) as records:
+            rows = records.versions(key, TRIED) if records else []
+        for run_id, md5 in rows:
+            if md5 != current and md5.endswith(".dir"):
+                yield run_id, md5
+
+    def _of_branch(self, md5: str) -> str:
+        branches = _git(
+            self.root, "for-each-ref", "--format=%(refname)", f"--count={BRANCHES}", "refs/heads", "refs/remotes"
+        )
+        if branches:
+            for found in _git(self.root, "grep", "-l", "-F", "-e", md5, *branches, "--", LOCKFILE):
+                return f"{LOCKFILE} of {found.rpartition(':')[0].removeprefix('refs/heads/')} records these bytes"
+        return ""
+
+
+def swapped(actual: Mapping[str, str], expected: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The pairs of paths of which each has what was expected of the other."""
+    wrong = {path: md5 for path, md5 in actual.items() if expected.get(path) not in (None, md5)}
+    holders = {expected[path]: path for path in wrong}
+    pairs = []
+    for path, md5 in wrong.items():
+        other = holders.get(md5)
+        if other is not None and path < other and wrong[other] == expected[path]:
+            pairs.append((path, other))
+    return pairs
+
+
+def _how(made: Entry, expected: Entry) -> str:
+    """In what the other run differed."""
+    found = differences(made, expected)
+    settings = [f"{one.name} {shown(one.first)}" for one in found if one.kind == "param"]
+    inputs = [one.name for one in found if one.kind == "dep" and one.first is not None]
+    if settings:
+        return f" with {', '.join(settings[:3])}{' and more' if len(settings) > 3 else ''}"
+    return f" from another {', '.join(inputs[:3])}{' and more' if len(inputs) > 3 else ''}" if inputs else ""
+
+
+def _git(root: Path, *arguments: str) -> Sequence[str]:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return done.stdout.splitlines()

@@ -1,0 +1,160 @@
+"""The runs of whole pipelines: their seals, the runs that they name, the chain from each to the one before it, and their headline."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flows.engine import mlflow_seal
+from flows.engine.dvc_lock import hashes
+from flows.engine.records.reader import Reader
+from flows.lineage import cached
+from flows.lineage.checks import database
+from flows.lineage.checks.database import Row
+from flows.lineage.checks.findings import SHORT, Audit
+from flows.lineage.checks.memory import Memory
+from flows.lineage.checks.recorded import kept_entry
+from flows.lineage.checks.subjects import UNFINISHED, Subject, ended
+from flows.lineage.history import PipelineRun
+from flows.lineage.pipeline_record import headline_of
+from flows.lineage.registered_models import NOT_IN_NAMES
+
+CHECK = "pipeline"
+
+
+@dataclass
+class Pipelines:
+    """One check of several pipeline runs; each seal is computed once."""
+
+    audit: Audit
+    root: Path
+    records: Reader | None
+    memory: Memory
+    seals: dict[str, str] = field(default_factory=dict)
+    unsealed: set[str] = field(default_factory=set)  # pipeline runs that have no seal (yet)
+
+    def check(self, pipelines: Sequence[PipelineRun], subjects: Sequence[Subject], everything: bool) -> None:
+        """Check these pipeline runs, and that those which made the executions are still there.
+
+        Of the runs that they name, those of other stages are left out, unless it is about `everything`.
+        """
+        stages = None if everything else {subject.stage for subject in subjects}
+        for pipeline in pipelines:
+            row = database.row(self.records, pipeline.id)
+            if row is None:
+                continue
+            self.audit.counts["runs"] += 1
+            if pipeline.status in UNFINISHED:
+                self.audit.remark(CHECK, f"pipeline run {pipeline.id[:SHORT]}", ended(pipeline))
+            named = self._stages(pipeline, row, subjects, stages)
+            named = self._headline(pipeline, row) or named
+            self._seal(pipeline, row, named)
+            self._previous(pipeline, row)
+        self._parents(subjects)
+
+    def _stages(self, pipeline: PipelineRun, row: Row, subjects: Sequence[Subject], stages: set[str] | None) -> bool:
+        """The runs that it names are there, and have the seals that it saw."""
+        said = {subject.run_id for subject in subjects}
+        found = False
+        for stage, run_id in pipeline.runs.items():
+            if stages is not None and stage not in stages:
+                continue
+            of_stage = database.row(self.records, run_id)
+            where = f"pipeline run {pipeline.id[:SHORT]}"
+            if of_stage is None or of_stage.deleted:
+                how = "from MLflow's database" if of_stage is None else "in MLflow; its pages can restore it"
+                if of_stage is None or run_id not in said:
+                    self.audit.fault(
+                        CHECK, where, f"the run that it names for {stage} was deleted {how}", stage, run_id
+                    )
+                continue
+            seal, now = row.tag(f"seal.{stage.replace('@', ':')}"), of_stage.tag("seal")
+            if seal not in (None, "none", now):
+                what = f"the run of {stage} has another seal than when it ended: {_short(now)}, it was {_short(seal)}"
+                self.audit.fault(CHECK, where, what, stage, run_id)
+                found = True
+        return found
+
+    def _headline(self, pipeline: PipelineRun, row: Row) -> bool:
+        """Its headline is what the metrics files of its evaluations say."""
+        found = False
+        for key in sorted(row.latest.keys() - row.metrics.keys()):
+            what = f"MLflow's pages show metric {key} as {row.latest[key]!r}, its history has no value"
+            self.audit.fault(CHECK, f"pipeline run {pipeline.id[:SHORT]}", what, None, pipeline.id)
+        for stage, run_id in pipeline.runs.items():
+            if stage.partition("@")[0] not in ("evaluate", "returns") or not row.metrics:
+                continue
+            for key, value in self._headline_of(stage, run_id):
+                key = NOT_IN_NAMES.sub("_", key)
+                there = [number for _, _, number in row.metrics.get(key, ())]
+                self.audit.counts["numbers"] += 1
+                for kind, numbers in (
+                    ("metric", there),
+                    ("latest metric", [row.latest[key]] if key in row.latest else []),
+                ):
+                    if numbers and not any(database.equal(number, value) for number in numbers):
+                        what = f"{kind} {key} is {numbers[0]!r}, data/metrics/{stage}.json has {value!r}"
+                        self.audit.fault(CHECK, f"pipeline run {pipeline.id[:SHORT]}", what, stage, run_id)
+                        found = True
+        return found
+
+    def _headline_of(self, stage: str, run_id: str) -> list[tuple[str, float]]:
+        """What the stage's metrics file said, by its hash in the run's record; nothing where it is gone or no metrics file."""
+        path = f"data/metrics/{stage}.json"
+        md5 = hashes(kept_entry(self.root, run_id) or {}, "outs").get(path)
+        for file in (cached.path(self.root, md5), self.root / path) if md5 else ():
+            if file is not None and self.memory.digests([file])[file] == md5:
+                with suppress(TypeError, KeyError, ValueError, AttributeError):
+                    return list(headline_of(stage, database.parsed(file.read_bytes())))
+        return []
+
+    def _seal(self, pipeline: PipelineRun, row: Row, named: bool) -> None:
+        seal, where = row.tag("seal"), f"pipeline run {pipeline.id[:SHORT]}"
+        if seal is None:
+            self.unsealed.add(pipeline.id)
+            if pipeline.status not in UNFINISHED:
+                what = "it has no seal: it was stopped after its last stage, or is from before runs had seals"
+                self.audit.remark(CHECK, where, what)
+        elif seal != self._computed(pipeline.id) and not named:
+            what = "a tag, a parameter or a metric of the pipeline run was changed after it ended"
+            self.audit.fault(CHECK, where, what, None, pipeline.id)
+
+    def _previous(self, pipeline: PipelineRun, row: Row) -> None:
+        """The pipeline run before it is there, with the seal that this one saw."""
+        run_id, _, seal = (row.tag("previous") or "").partition(" ")
+        if not run_id:
+            return
+        before, where = database.row(self.records, run_id), f"pipeline run {pipeline.id[:SHORT]}"
+        if before is None or before.deleted:
+            how = "from MLflow's database" if before is None else "in MLflow; its pages can restore it"
+            what = f"the pipeline run before it, {run_id[:SHORT]}, was deleted {how}"
+            self.audit.fault(CHECK, where, what, None, pipeline.id)
+        elif before.tag("seal") != seal:
+            what = f"the pipeline run before it, {run_id[:SHORT]}, has another seal than it had then"
+            self.audit.fault(CHECK, where, what, None, pipeline.id)
+        elif self._computed(run_id) != seal:
+            what = f"a tag, a parameter or a metric of the pipeline run was changed after {pipeline.id[:SHORT]} had seen its seal"
+            self.audit.fault(CHECK, f"pipeline run {run_id[:SHORT]}", what, None, run_id)
+
+    def _parents(self, subjects: Sequence[Subject]) -> None:
+        """The pipeline run of each execution is there."""
+        parents: dict[str, list[Subject]] = {}
+        for subject in subjects:
+            row = database.row(self.records, subject.run_id) if subject.run_id else None
+            if row is not None and (parent := row.tags.get("mlflow.parentRunId")):
+                parents.setdefault(parent, []).append(subject)
+        for parent, members in parents.items():
+            row = database.row(self.records, parent)
+            if row is None or row.deleted:
+                how = "from MLflow's database" if row is None else "in MLflow; its pages can restore it"
+                names = ", ".join(dict.fromkeys(one.stage for one in members[:4]))
+                self.audit.fault(CHECK, f"pipeline run {parent[:SHORT]}", f"it made {names}, and was deleted {how}")
+
+    def _computed(self, run_id: str) -> str:
+        if run_id not in self.seals:
+            self.seals[run_id] = mlflow_seal.compute(self.root, run_id)
+        return self.seals[run_id]
+
+
+def _short(seal: str | None) -> str:
+    return seal[:12] if seal else "none"

@@ -1,0 +1,187 @@
+"""The MLflow run of each execution: that it is there, its seal, and each tag, parameter and metric against the files that have it too."""
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flows.engine import mlflow_seal, mlflow_store
+from flows.engine.dvc_lock import Entry, data, hashes
+from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_seal import RECORD
+from flows.engine.records.reader import Reader
+from flows.lineage import cached
+from flows.lineage.checks import database
+from flows.lineage.checks.database import Row
+from flows.lineage.checks.entries import shown
+from flows.lineage.checks.findings import Audit
+from flows.lineage.checks.memory import Memory
+from flows.lineage.checks.recorded import kept
+from flows.lineage.checks.subjects import Subject
+from tasks.common import mlflow_database
+
+CHECK = "run"
+NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # what a metric's name may not have in MLflow
+OF_RECORD = {"git_commit": "commit", "git_dirty": "dirty", "patch": "patch"}  # tag -> its key in record.json
+ENVIRONMENT = "env."
+
+
+class Runs:
+    """One check of the runs of many executions."""
+
+    def __init__(self, audit: Audit, root: Path, records: Reader | None, memory: Memory) -> None:
+        self.audit, self.root, self.records, self.memory = audit, root, records, memory
+        self._own = mlflow_database.own_tags(root)
+        self.unsealed: list[Subject] = []
+        self.merged: list[Subject] = []
+
+    def check(self, subjects: Sequence[Subject]) -> None:
+        """Check each run that is known, and say which results have none."""
+        for subject in subjects:
+            run_id = subject.run_id
+            if run_id is None:
+                what = "no run on record made this: another machine did, `dvc repro` of an earlier version, or `dvc commit`"
+                self.audit.remark(CHECK, subject.stage, what)
+                continue
+            found = database.row(self.records, run_id)
+            if found is None:
+                self._fault(subject, "the run that made it was deleted from MLflow's database")
+            else:
+                self.audit.counts["runs"] += 1
+                self._run(subject, found)
+        for some, what in (
+            (self.unsealed, "were made before runs had seals"),
+            (self.merged, "were made in another clone"),
+        ):
+            names = list(dict.fromkeys(one.stage for one in some))
+            some_named = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+            if some:
+                self.audit.remark(CHECK, some_named, f"{len(some)} runs {what}")
+
+    def _run(self, subject: Subject, row: Row) -> None:
+        if row.deleted:
+            self._fault(subject, "the run was deleted in MLflow; its pages can restore it")
+        if row.status != "FINISHED":
+            self.audit.remark(CHECK, subject.stage, f"its run is {row.status}: it did not finish", None, row.id)
+            if row.tag("seal") is None:  # with a seal it had come to its end, whatever its status says now
+                return
+        elsewhere = any(row.tags.get(key, own) != own for key, own in self._own.items())
+        if elsewhere or any(key.startswith(f"{PREFIX}merged") for key in row.tags):
+            self.merged.append(subject)
+        before, sealed = len(self.audit.faults), row.tag("seal") == mlflow_seal.compute(self.root, row.id)
+        content = kept(self.root, row.id)
+        if content is not None:
+            self._tags(subject, row, content)
+            self._params(subject, row, content["entry"])
+        else:
+            self._tags(subject, row, {"entry": subject.entry})
+        self._metrics(subject, row, content["entry"] if content else subject.entry, sealed)
+        if not sealed:
+            self._seal(subject, row, content is not None, named=len(self.audit.faults) > before)
+
+    def _seal(self, subject: Subject, row: Row, recorded: bool, named: bool) -> None:
+        """Say what a seal that does not fit means; where only it tells of a change, say that."""
+        if row.tag("seal") is None:
+            if recorded or row.tag("code") is not None:
+                self._fault(subject, "its seal is gone: the tag posttrain.seal was removed")
+            else:
+                self.unsealed.append(subject)
+        elif not recorded:
+            self._fault(subject, f"{RECORD} is missing from its files, or is torn; its seal covers it")
+        elif not named:
+            self._fault(subject, f"a tag, a parameter, a metric or {RECORD} of the run was changed after it ended")
+
+    def _tags(self, subject: Subject, row: Row, content: Mapping[str, Any]) -> None:
+        """Compare the run's tags and data sets with its record."""
+        entry: Entry = content["entry"]
+        expected: dict[str, object] = {
+            **mlflow_store.in_tags(row.tag("stage") or subject.stage, entry),
+            **mlflow_store.out_tags(entry),
+        }
+        source = f"its {RECORD}"
+        if "stage" in content:
+            expected[f"{PREFIX}stage"] = content["stage"]
+            expected |= {PREFIX + tag: content.get(key) for tag, key in OF_RECORD.items()}
+            environment = content.get("environment") or {}
+            expected |= {f"{PREFIX}{ENVIRONMENT}{key}": value for key, value in environment.items()}
+            expected["mlflow.source.name"] = str(entry["cmd"])
+        else:
+            source = "dvc.lock" if subject.current else "DVC's run cache"
+            if row.tag("code") is None:  # an earlier version had a tag for each module
+                expected = {key: value for key, value in expected.items() if key != f"{PREFIX}code"}
+        for key, value in expected.items():
+            if row.tags.get(key) != value:
+                self._fault(subject, f"tag {key} is {shown(row.tags.get(key))}, {source} has {shown(value)}")
+        digests = {path: md5[:36] for path, md5 in data(entry).items()}
+        for path, digest in row.inputs.items():
+            if digests.get(path) != digest:
+                recorded = digests.get(path, "no such dep")
+                self._fault(subject, f"its data set {path} has the digest {digest}, {source} has {recorded}")
+        for path in digests.keys() - row.inputs.keys() if "stage" in content else ():
+            self._fault(subject, f"its data set {path} is missing, {source} has {digests[path]}")
+
+    def _params(self, subject: Subject, row: Row, entry: Entry) -> None:
+        """Compare MLflow's parameters, SECTION.KEY with values as texts, with those of the record."""
+        recorded: dict[str, object] = {}
+        for values in (entry.get("params") or {}).values():
+            for section, content in values.items():
+                inner = content.items() if isinstance(content, Mapping) else [("", content)]
+                recorded |= {f"{section}.{key}".rstrip("."): value for key, value in inner}
+        for key, text in row.params.items():
+            if key in recorded and _value(text) != _value(str(recorded[key])):
+                self._fault(subject, f"parameter {key} is {shown(text)}, its {RECORD} has {shown(recorded[key])}")
+
+    def _metrics(self, subject: Subject, row: Row, entry: Entry, sealed: bool) -> None:
+        """Compare the metrics at step 0 with the stage's metrics file, and the latest values with all values."""
+        path = f"data/metrics/{subject.stage}.json"
+        md5 = hashes(entry, "outs").get(path)
+        file = self._content(path, md5) if md5 else None
+        named = set[str]()
+        if file is not None:
+            for name, value in database.numbers(database.parsed(file)):
+                self.audit.counts["numbers"] += 1
+                key = NOT_IN_NAMES.sub("_", name)
+                there = [number for step, _, number in row.metrics.get(key, ()) if step == 0]
+                if there and not any(database.equal(number, value) for number in there):
+                    self._fault(subject, f"metric {key} is {there[-1]!r}, {path} has {value!r}")
+                    named.add(key)
+                elif not there and sealed:
+                    self.audit.remark(
+                        CHECK, f"MLflow's run of {subject.stage}", f"it never had the metric {key}", None, row.id
+                    )
+                elif not there and row.tag("seal") is not None:
+                    self._fault(subject, f"metric {key} is missing, {path} has {value!r}")
+                    named.add(key)
+        for key in sorted(row.latest.keys() - row.metrics.keys() - named):
+            what = f"MLflow's pages show metric {key} as {row.latest[key]!r}, its history has no value"
+            self._fault(subject, what)
+        for key in sorted(row.metrics.keys() - row.latest.keys() - named):
+            self._fault(subject, f"MLflow's pages do not show metric {key}, which its history has")
+        for key, values in row.metrics.items():
+            number = max(values, key=lambda value: (value[0], value[1]))[2]
+            same = [value for step, moment, value in values if (step, moment) == max((v[0], v[1]) for v in values)]
+            if key in row.latest.keys() - named and not any(database.equal(row.latest[key], value) for value in same):
+                self._fault(
+                    subject,
+                    f"MLflow's pages show metric {key} as {row.latest[key]!r}, its history ends with {number!r}",
+                )
+
+    def _content(self, path: str, md5: str) -> bytes | None:
+        """The metrics file with this hash, from the cache or the workspace."""
+        for file in (cached.path(self.root, md5), self.root / path):
+            if file is not None and self.memory.digests([file])[file] == md5:
+                return file.read_bytes()
+        return None
+
+    def _fault(self, subject: Subject, what: str) -> None:
+        self.audit.fault(CHECK, f"MLflow's run of {subject.stage}", what, subject.stage, subject.run_id)
+
+
+def _value(text: str) -> object:
+    """A logged value as data, so that 1 equals 1.0 and a tuple equals a list."""
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text)))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text

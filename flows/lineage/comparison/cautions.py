@@ -1,0 +1,81 @@
+"""What else than the policies differs between two evaluations, and what a difference of their numbers then means."""
+
+from collections.abc import Iterator
+
+from flows.engine import dvc_lock
+from flows.lineage.comparison.comparing import differing, params_of
+from flows.lineage.record import Record
+
+MEANING = {
+    "evaluate.problems": "they are compared on the problems that both were asked",
+    "evaluate.source": "they are compared on the problems that both were asked",
+    "evaluate.samples": "metrics of another number of samples are left out",
+    "evaluate.pass_at": "metrics that only one side has are left out",
+    "evaluate.temperatures": "metrics at a temperature that only one side has are left out",
+    "evaluate.candidates": "the best temperature was chosen from others, so a difference at tbest may come from the choice",
+    "evaluate.validation_problems": "the best temperature was chosen otherwise, so a difference at tbest may come from the choice",
+    "evaluate.validation_samples": "the best temperature was chosen otherwise, so a difference at tbest may come from the choice",
+    "evaluate.max_new_tokens": "answers are cut off elsewhere, so any difference may come from that",
+    "evaluate.seed": "sampled answers were drawn anew; greedy ones are not touched by that",
+    "evaluate.strip_thinking": "answers were judged with their thinking on one side, so any difference may come from that",
+    "evaluate.batch_size": "batches round differently, so a few answers may differ by that alone",
+    "returns.seed": "the episodes begin elsewhere, so a difference may come from their starts",
+    "returns.episodes": "they are compared in the episodes that both played",
+}
+SILENT = ("evaluate.bootstrap", "returns.gamma", "returns.fitted_q")  # they change no number that is compared
+REWARDED = ("reward_", "_best_of_")  # in names of metrics that a reward model makes
+FILES = 3  # of code that are named
+MATTERS = (
+    "cpu",
+    "platform",
+    "threads",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+)  # to an answer, of what runs are made with
+
+
+def cautions(flow: str, a: Record, b: Record) -> Iterator[str]:
+    """One sentence for each thing that differs."""
+    for key, (old, new) in differing(params_of(a), params_of(b)).items():
+        if not key.startswith(SILENT):
+            yield f"{key} {_shown(old)} -> {_shown(new)}: {MEANING.get(key, 'the evaluations were not the same')}"
+    if code := differing(dvc_lock.code(a.entry), dvc_lock.code(b.entry)):
+        more = f" and {len(code) - FILES} more" if len(code) > FILES else ""
+        yield f"the evaluation's code differs ({', '.join([*code][:FILES])}{more}): any difference may come from that"
+    if flow == "language":
+        if _reward_model(a) != _reward_model(b):
+            yield "the reward models differ: rewards and best-of-k cannot be compared"
+        if _reference(a) != _reference(b):
+            yield "the references differ: KL divergences cannot be compared"
+    if a.environment and b.environment:
+        for name, (old, new) in differing(a.environment, b.environment).items():
+            if name in MATTERS:
+                yield f"{name} {_shown(old)} -> {_shown(new)}: answers may differ by that alone"
+
+
+def incomparable(metric: str, a: Record, b: Record) -> str:
+    """Why the two values of a metric mean different things; empty if they do not."""
+    if any(part in metric for part in REWARDED) and _reward_model(a) != _reward_model(b):
+        return "scored by different reward models"
+    if metric.startswith("kl_") and _reference(a) != _reference(b):
+        return "measured against different references"
+    return ""
+
+
+def _reward_model(record: Record) -> str | None:
+    path = str(params_of(record).get("evaluate.reward_model_path"))
+    return dvc_lock.hashes(record.entry, "deps").get(path)
+
+
+def _reference(record: Record) -> str | None:
+    """The hash of the folder after `--reference` in the evaluation's command."""
+    words = str(record.entry.get("cmd", "")).split()
+    path = words[words.index("--reference") + 1] if "--reference" in words[:-1] else ""
+    return dvc_lock.hashes(record.entry, "deps").get(path)
+
+
+def _shown(value: object) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."

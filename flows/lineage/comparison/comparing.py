@@ -1,0 +1,181 @@
+"""What differs between two snapshots of a pipeline, stage by stage, and which stages that touched."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from flows.engine import dvc_lock
+from flows.lineage.record import Record
+
+Snapshot = Mapping[str, Record]
+Pair = tuple[Any, Any]  # old and new; None where there is none
+Cause = Literal["changed", "upstream", "result", "added", "removed"]
+
+
+@dataclass(frozen=True)
+class StageChange:
+    """How one stage differs. `cause` is "upstream" where only what other stages made does, "result" where nothing but its outs does."""
+
+    stage: str
+    cause: Cause
+    params: Mapping[str, Pair]
+    code: Mapping[str, Pair]  # path -> hashes
+    data: Mapping[str, Pair]  # deps that are no code
+    command: Pair | None
+    outs: Mapping[str, Pair]
+    environment: Mapping[str, Pair]  # versions and machine; only of a stage that differs in something else too
+    through: tuple[str, ...]  # the stages whose differing outs it read
+    raw: tuple[str, ...] = ()  # of `data` the paths that no stage makes
+
+    @property
+    def same_result(self) -> bool:
+        """Whether the stage made the same all the same, so that nothing below it is touched."""
+        return self.cause not in ("added", "removed") and not self.outs
+
+
+def changes(old: Snapshot, new: Snapshot) -> list[StageChange]:
+    """The stages that differ, in the order of the new snapshot, those that it lacks last."""
+    makers = _makers(old) | _makers(new)
+    stages = dict.fromkeys([*new, *old])
+    remade = {stage for stage in stages if _outs(old.get(stage)) != _outs(new.get(stage))}
+    found = (_change(stage, old.get(stage), new.get(stage), makers, remade) for stage in stages)
+    return [change for change in found if change is not None]
+
+
+def params_of(record: Record) -> dict[str, Any]:
+    """The parameters that a stage was made with, by their dotted keys."""
+    sections = record.entry.get("params") or {}
+    return {key: value for file in sections.values() for key, value in _leaves(file)}
+
+
+def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Pair]:
+    """The keys whose values differ, with both."""
+    return {key: (old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)}
+
+
+def _change(
+    stage: str, old: Record | None, new: Record | None, makers: Mapping[str, str], remade: set[str]
+) -> StageChange | None:
+    if old is None or new is None:
+        return StageChange(stage, "removed" if new is None else "added", {}, {}, {}, None, {}, {}, ())
+    a, b = old.entry, new.entry
+    params = differing(params_of(old), params_of(new))
+    code, data = (differing(kind(a), kind(b)) for kind in (dvc_lock.code, dvc_lock.data))
+    outs = differing(dvc_lock.hashes(a, "outs"), dvc_lock.hashes(b, "outs"))
+    command = (a.get("cmd"), b.get("cmd")) if a.get("cmd") != b.get("cmd") else None
+    related = {path: _related(path, makers, stage) for path in data}
+    if params or code or command or not all(related.values()):
+        cause: Cause = "changed"
+    elif data:
+        cause = "upstream"
+    elif outs:
+        cause = "result"
+    else:
+        return None
+    environment = differing(old.environment, new.environment) if old.environment and new.environment else {}
+    through = dict.fromkeys(maker for found in related.values() for maker in found if maker in remade)
+    raw = tuple(path for path, found in related.items() if not found)
+    return StageChange(stage, cause, params, code, data, command, outs, environment, tuple(through), raw)
+
+
+def _makers(snapshot: Snapshot) -> dict[str, str]:
+    """Path -> the stage that makes it."""
+    return {path: name for name, record in snapshot.items() for path in dvc_lock.hashes(record.entry, "outs")}
+
+
+def _related(path: str, makers: Mapping[str, str], reader: str) -> list[str]:
+    """The other stages that make a path, what contains it, or something in it."""
+    return [
+        stage
+        for out, stage in makers.items()
+        if stage != reader and (out == path or path.startswith(f"{out}/") or out.startswith(f"{path}/"))
+    ]
+
+
+def _outs(record: Record | None) -> dict[str, str]:
+    return dvc_lock.hashes(record.entry, "outs") if record else {}
+
+
+def _leaves(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, inner in value.items():
+        if isinstance(inner, Mapping) and inner:
+            yield from _leaves(inner, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", inner
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Two stages of one snapshot: what each came from until the ways meet.
+
+    `common` has the nearest stages that both came from, `own` those on each one's way since, itself last; `params` has both
+    values of each key that their sections share and that differ, `alone` the keys that only one section has.
+    """
+
+    common: tuple[str, ...]
+    own: tuple[tuple[str, ...], tuple[str, ...]]
+    params: Mapping[str, Pair]
+    alone: tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
+def ways(snapshot: Snapshot, a: str, b: str) -> Ways:
+    """How the outs of two stages came about differently."""
+    makers = _makers(snapshot)
+    upstream = {name: _upstream(record, snapshot, makers) - {name} for name, record in snapshot.items()}
+    above = {stage: _closure(stage, upstream) for stage in upstream}
+    shared = above[a] & above[b]
+    nearest = [
+        stage for stage in snapshot if stage in shared and not any(stage in above[other] - {other} for other in shared)
+    ]
+    own = tuple(_ordered(above[stage] - shared, above) for stage in (a, b))
+    sections = [{_key(key): value for key, value in params_of(snapshot[stage]).items()} for stage in (a, b)]
+    both = sections[0].keys() & sections[1].keys()
+    return Ways(
+        tuple(nearest),
+        (own[0], own[1]),
+        {key: pair for key, pair in differing(*sections).items() if key in both},
+        (
+            {key: value for key, value in sections[0].items() if key not in both},
+            {key: value for key, value in sections[1].items() if key not in both},
+        ),
+    )
+
+
+def trained(snapshot: Snapshot, evaluation: str) -> str:
+    """The stage that made the policy of an evaluation: of the branch's name, or else the last that the evaluation read from."""
+    policy = evaluation.partition("@")[2]
+    if policy in snapshot:
+        return policy
+    makers = _makers(snapshot)
+    upstream = {name: _upstream(record, snapshot, makers) for name, record in snapshot.items()}
+    return max(upstream[evaluation], key=lambda stage: len(_closure(stage, upstream)), default=evaluation)
+
+
+def _key(name: str) -> str:
+    """A parameter's key without its section."""
+    return name.partition(".")[2] or name
+
+
+def _upstream(record: Record, snapshot: Snapshot, makers: Mapping[str, str]) -> set[str]:
+    """The stages whose outs a stage reads."""
+    return {
+        stage
+        for path in dvc_lock.data(record.entry)
+        for stage in _related(path, makers, record.stage)
+        if stage in snapshot
+    }
+
+
+def _closure(stage: str, upstream: Mapping[str, set[str]]) -> set[str]:
+    found, todo = set[str](), [stage]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += upstream[name]
+    return found
+
+
+def _ordered(stages: set[str], above: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """The stages, each after those that it came from."""
+    return tuple(sorted(stages, key=lambda stage: (len(above[stage]), stage)))

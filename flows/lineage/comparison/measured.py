@@ -1,0 +1,152 @@
+"""The evaluations of two sides held against each other: their tables from DVC's cache, compared by a process of its own.
+
+The tables are read where the cache keeps them, by their hashes, so that runs of the past need not be brought back; a file
+whose bytes are not those of its hash is refused.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flows.engine import dvc_lock
+from flows.engine.dvc_repository import PlanError
+from flows.lineage import cached
+from flows.lineage.comparison.cautions import cautions, incomparable
+from flows.lineage.comparison.sides import EVALUATIONS, Side
+from flows.lineage.record import Record
+
+FILES = {
+    "language": ("asked.parquet", "generations.parquet", "measures.parquet", "evaluation.json"),
+    "offline": ("episodes.parquet", "description.json"),
+}
+MOST = 50  # flipped answers that are told each way
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two evaluations side by side; `a` and `b` are their records. `fault` says why there are no numbers, if there are none."""
+
+    policy: str  # the policy of both; empty where two policies are compared
+    flow: str
+    a: Record
+    b: Record
+    same: bool  # both are one and the same evaluation
+    numbers: Mapping[str, Any] = field(default_factory=dict)  # what tasks/comparison found
+    cautions: Sequence[str] = ()  # what else than the policies differs, and what that means
+    fault: str = ""
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[str, Any]]:
+        """By metric: `a`, `b`, `difference`, `low`, `high`, `interval`, and what changed."""
+        found: Mapping[str, Mapping[str, Any]] = self.numbers.get("metrics", {})
+        return found
+
+    @property
+    def problems(self) -> Mapping[str, int]:
+        """How many problems `a` and `b` were asked and have in `common`; empty offline."""
+        found: Mapping[str, int] = self.numbers.get("problems", {})
+        return found
+
+    def flips(self, way: str) -> Sequence[Mapping[str, Any]]:
+        """Greedy answers that are right on one side alone: `gained` or `lost`."""
+        found: Sequence[Mapping[str, Any]] = self.numbers.get("flips", {}).get(way, ())
+        return found
+
+
+def compare(root: Path, a: Side, b: Side) -> list[Compared]:
+    """Every policy that both sides have evaluated, or the one pair of policies."""
+    found = [_located(root, *pair) for pair in _pairs(a, b)]
+    asked = [(place, files) for place, (_, files) in enumerate(found) if files]
+    answers = _child(root, [files for _, files in asked]) if asked else []
+    numbers = {place: answer for (place, _), answer in zip(asked, answers, strict=True)}
+    return [_told(compared, numbers.get(place, {})) for place, (compared, _) in enumerate(found)]
+
+
+def _pairs(a: Side, b: Side) -> Iterator[tuple[str, Record, Record]]:
+    ours, theirs = b.evaluated, a.evaluated
+    if a.policy is not None and b.policy is not None:
+        stages = theirs[a.policy], ours[b.policy]
+        kinds = [stage.partition("@")[0] for stage in stages]
+        if kinds[0] != kinds[1]:
+            raise PlanError(f"{stages[0]} and {stages[1]}: right answers and returns cannot be compared")
+        yield "", a.records[stages[0]], b.records[stages[1]]
+        return
+    for policy in theirs:
+        if ours.get(policy) == theirs[policy]:
+            yield policy, a.records[theirs[policy]], b.records[ours[policy]]
+
+
+def _located(root: Path, policy: str, a: Record, b: Record) -> tuple[Compared, dict[str, Any]]:
+    """The pair, and what the child needs to compare it; nothing where the cache lacks a table."""
+    flow = EVALUATIONS[a.stage.partition("@")[0]]
+    folders = [_folder(record) for record in (a, b)]
+    same = folders[0] == folders[1]
+    pair = Compared(policy, flow, a, b, same, cautions=() if same else tuple(cautions(flow, a, b)))
+    try:
+        files = [_files(root, record, folder, FILES[flow]) for record, folder in zip((a, b), folders, strict=True)]
+    except PlanError as error:
+        return Compared(**{**vars(pair), "fault": str(error)}), {}
+    return pair, {"flow": flow, "same": same, "a": files[0], "b": files[1]}
+
+
+def _folder(record: Record) -> str:
+    """The hash of the folder that an evaluation made."""
+    return next((md5 for md5 in dvc_lock.hashes(record.entry, "outs").values() if md5.endswith(".dir")), "")
+
+
+def _files(root: Path, record: Record, folder: str, names: Iterable[str]) -> dict[str, str]:
+    """Where the cache keeps these files of an evaluation's folder."""
+    place = f"{record.stage}{f' of run {record.run_id[:8]}' if record.run_id else ''}"
+    try:
+        held = cached.files(root, folder)
+    except PlanError:
+        raise PlanError(f"{place}: its tables are not in DVC's cache (any more); `dvc pull` may bring them") from None
+    found = {}
+    for name in names:
+        file = cached.path(root, held.get(name, ""))
+        if file is None:
+            raise PlanError(f"{place}: {name} is not in DVC's cache (any more); `dvc pull` may bring it")
+        if hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() != held[name]:
+            raise PlanError(f"{place}: {name} in DVC's cache is not what was recorded; `posttrain audit` tells more")
+        found[name] = str(file)
+    return found
+
+
+def _child(root: Path, pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The comparisons by `python -m tasks.comparison`; PlanError with its last line where it fails."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tasks.comparison"],
+        input=json.dumps({"most": MOST, "pairs": pairs}),
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        raise PlanError(next(reversed(ended.stderr.strip().splitlines()), "tasks.comparison failed"))
+    found: list[dict[str, Any]] = json.loads(ended.stdout)
+    return found
+
+
+def _told(pair: Compared, numbers: Mapping[str, Any]) -> Compared:
+    """The pair with its numbers; metrics that mean something else on each side are marked."""
+    if "fault" in numbers:
+        return Compared(**{**vars(pair), "fault": numbers["fault"]})
+    if not numbers or pair.same:
+        return Compared(**{**vars(pair), "numbers": numbers})
+    metrics = {
+        name: {**row, **({"incomparable": why} if (why := incomparable(name, pair.a, pair.b)) else {})}
+        for name, row in numbers["metrics"].items()
+    }
+    best = numbers.get("best_temperature", {})
+    more: tuple[str, ...] = ()
+    if best and None not in best.values() and best["a"] != best["b"]:
+        more = (
+            f"the best temperature is {best['a']:g} in A and {best['b']:g} in B: metrics at tbest compare each policy at its own",
+        )
+    return Compared(**{**vars(pair), "numbers": {**numbers, "metrics": metrics}, "cautions": (*pair.cautions, *more)})

@@ -1,0 +1,92 @@
+"""What a person holds against each other: a pipeline run, a git revision, dvc.lock as it is, or a policy of one of these."""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from flows.engine.dvc_repository import PlanError
+from flows.lineage import history, record
+from flows.lineage.history import PipelineRun
+from flows.lineage.record import Record
+
+NOW = "now"
+RUN = re.compile(rf"[0-9a-f]{{{history.SHORTEST},32}}")
+EVALUATIONS = {
+    "evaluate": "language",
+    "returns": "offline",
+}  # the stages that measure, one branch a policy -> their flow
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side. `policy` is set where one policy of the snapshot was named."""
+
+    name: str  # as it was asked for
+    about: str  # what it is, for a person
+    records: Mapping[str, Record]
+    pipeline: PipelineRun | None = None
+    policy: str | None = None
+
+    @property
+    def evaluated(self) -> dict[str, str]:
+        """Policy -> the stage that measured it: `evaluate@dpo`, or offline `returns@bc-graph-60`."""
+        found = {}
+        for stage in self.records:
+            kind, _, policy = stage.partition("@")
+            if policy and kind in EVALUATIONS:
+                found[policy] = stage
+        return found
+
+
+def sides(root: Path, a: str, b: str, of: str = NOW) -> tuple[Side, Side]:
+    """The two sides that these name; policies are those of the snapshot `of`. PlanError of one line if one is not there."""
+    whole = snapshot(root, of)
+    policies = whole.evaluated
+    if a in policies and b in policies:
+        return _policy(whole, a), _policy(whole, b)
+    if of != NOW:
+        missing = b if a in policies else a
+        raise PlanError(f"{missing}: {whole.about} has no evaluated policy of this name{_close(missing, policies)}")
+    for policy, other in ((a, b), (b, a)):
+        if policy in policies:
+            raise PlanError(
+                f"{other}: {policy} is a policy, and can be compared with another one{_close(other, policies)}"
+            )
+    first, second = (whole if name == NOW else snapshot(root, name, policies) for name in (a, b))
+    return first, second
+
+
+def snapshot(root: Path, name: str, policies: Mapping[str, str] | None = None) -> Side:
+    """A whole snapshot: `now`, a pipeline run by the first letters of its id, or a git revision."""
+    if name == NOW:
+        return Side(name, "dvc.lock as it is", record.now(root))
+    if RUN.fullmatch(name):
+        found = None
+        try:
+            found = history.pipeline(root, name)
+        except PlanError as error:
+            if "more than one" in str(error):
+                raise
+        if found is not None:
+            about = f"run {found.id[:8]} of {found.started:%Y-%m-%d %H:%M}" + (f", {found.name}" if found.name else "")
+            return Side(name, about, record.of_pipeline(root, found), found)
+    with suppress(PlanError):
+        return Side(name, f"git revision {name}", record.at_revision(root, name))
+    raise PlanError(
+        f"{name}: no pipeline run (`posttrain runs` lists them), no git revision with a dvc.lock, and no evaluated policy"
+        + _close(name, policies or {})
+    )
+
+
+def _policy(whole: Side, policy: str) -> Side:
+    return Side(policy, f"{policy} of {whole.about}", whole.records, whole.pipeline, policy)
+
+
+def _close(name: str, policies: Mapping[str, str]) -> str:
+    close = get_close_matches(name, {*policies, NOW} - {name}, n=3)
+    return (
+        f"; did you mean {' or '.join(close)}?" if close else f"; there are {', '.join(policies)}" if policies else ""
+    )

@@ -1,0 +1,86 @@
+"""The runs of whole pipelines, as MLflow's database has them: what ran, what changed since the one before, the headline."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from flows.engine import mlflow_runs
+from flows.engine.dvc_repository import PlanError
+from flows.engine.mlflow_runs import PREFIX
+from flows.engine.records.reader import Head, Reader
+
+SHORTEST = 6  # letters of a run's id that may stand for it
+PAGE = PREFIX + "page."  # tag with the SHA-256 of a kept page, so that the seal covers it
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """One run of a flow. `states` and `runs` are by stage; a stage without a run on record is in `states` alone."""
+
+    id: str
+    name: str
+    flow: str
+    status: str  # RUNNING, FINISHED, FAILED, KILLED
+    started: datetime
+    ended: datetime | None
+    states: Mapping[str, str]  # stage -> ran, restored, up-to-date, failed, skipped
+    runs: Mapping[str, str]  # stage -> the run that made its outs
+    changes: str  # what differed from the pipeline run before
+    commit: str
+    dirty: str  # "no", or the files that differed from the commit
+    metrics: Mapping[str, float]  # headline: "grpo/strict_greedy", "grpo/strict_greedy/low", ...
+    params: Mapping[str, str]
+    pages: Mapping[str, str]  # kept page -> its SHA-256
+
+
+def pipelines(root: Path, limit: int | None = None, flow: str | None = None, own: bool = False) -> list[PipelineRun]:
+    """The pipeline runs, newest first; those of one flow, if it is named, and of this clone alone, if `own`."""
+    with mlflow_runs.reading(root) as records:
+        return [_pipeline(records, head) for head in records.pipelines(limit, flow, own)] if records else []
+
+
+def pipeline(root: Path, text: str) -> PipelineRun:
+    """The pipeline run with this id, or with the only id that begins so; PlanError if there is none, or several."""
+    found: list[PipelineRun] = []
+    if len(text) >= SHORTEST:
+        with mlflow_runs.reading(root) as records:
+            if records is not None:
+                found = [_pipeline(records, head) for head in records.pipelines_beginning(text)]
+    if len(found) > 1:
+        raise PlanError(f"{text}: more than one pipeline run begins so; give more letters")
+    if not found:
+        raise PlanError(f"{text}: no pipeline run has this id; `posttrain runs` lists them")
+    return found[0]
+
+
+def stage_runs(root: Path, run_id: str) -> dict[str, str]:
+    """Stage -> the run that made its outs, as a pipeline run found or left them."""
+    with mlflow_runs.reading(root) as records:
+        return _by_stage(records.tags(run_id), "run") if records else {}
+
+
+def _pipeline(records: Reader, head: Head) -> PipelineRun:
+    tags = records.tags(head.id)
+    return PipelineRun(
+        head.id,
+        head.name,
+        tags.get(PREFIX + "flow", ""),
+        head.status,
+        datetime.fromtimestamp(head.started / 1000),
+        datetime.fromtimestamp(head.ended / 1000) if head.ended else None,
+        _by_stage(tags, "state"),
+        _by_stage(tags, "run"),
+        tags.get(PREFIX + "changes", ""),
+        tags.get(PREFIX + "git_commit", "none"),
+        tags.get(PREFIX + "git_dirty", "unknown"),
+        mlflow_runs.numbers(records, head.id),
+        records.params(head.id),
+        {key.removeprefix(PAGE): value for key, value in tags.items() if key.startswith(PAGE)},
+    )
+
+
+def _by_stage(tags: Mapping[str, str], kind: str) -> dict[str, str]:
+    """The tags of one kind by stage; MLflow's tags have a colon in place of the @ of a branch."""
+    start = f"{PREFIX}{kind}."
+    return {key.removeprefix(start).replace(":", "@"): value for key, value in tags.items() if key.startswith(start)}

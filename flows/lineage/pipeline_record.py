@@ -1,0 +1,217 @@
+"""What a pipeline run says of itself in MLflow: a name that tells what it did, its parameters, its headline, links and pages.
+
+Written when all has ended. A run that is killed before has the plain name of its flow and no seal.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from flows.engine import dvc_lock, mlflow_runs, mlflow_seal, mlflow_store
+from flows.engine.mlflow_runs import PREFIX
+from flows.engine.records import mlflow_files
+from flows.engine.state import PlannedStage, StageResult
+from flows.lineage import history, registered_models
+from flows.lineage.history import PAGE, PipelineRun
+from flows.lineage.registered_models import HEADLINE, NOT_IN_NAMES
+from flows.params.files import parse
+
+NAME, NOTE, VALUE = 250, 7500, 5000  # letters that MLflow takes of a name, a description and a parameter
+NAMED, CHANGES = 4, 3  # stages and changes that a name lists; of more it gives the number
+WORDS = {"ran": "ran", "restored": "restored", "failed": "failed", "skipped": "skipped", "up-to-date": "up to date"}
+
+
+def complete(
+    root: Path,
+    flow: str,
+    params: str,
+    planned: Sequence[PlannedStage],
+    results: Sequence[StageResult],
+    pages: Iterable[Path],
+) -> None:
+    """Write all of it to the run that `results` belong to, with the models that its stages made; `params` is the text of params.yaml."""
+    run_id = next((result.pipeline_run_id for result in results if result.pipeline_run_id), None)
+    if run_id is None:
+        return
+    with mlflow_runs.one_line():
+        client = mlflow_store.open_store(root)
+        before = next((run for run in history.pipelines(root, 2, flow, own=True) if run.id != run_id), None)
+        values = used(params, planned)
+        changed = changes(values, before, results)
+        versions = registered_models.register(client, root, flow, parse(params, "params.yaml"), results)
+        metrics = dict(headline(root, results))
+        tags = {
+            "mlflow.runName": name(changed, results),
+            "mlflow.note.content": note(client.get_run(run_id).info.experiment_id, changed, results, metrics, versions),
+            PREFIX + "changes": "; ".join(changed)[:VALUE],
+            **_chained(root, run_id, results),
+        }
+        numbers = {NOT_IN_NAMES.sub("_", key): value for key, value in metrics.items()}
+        mlflow_store.log(client, run_id, values, numbers)
+        mlflow_store.set_tags(client, run_id, tags)
+        for made_by, told in _origins(root, client.get_run(run_id).info.experiment_id, results):
+            client.set_tag(made_by, "mlflow.note.content", told)
+        for page in pages:
+            content = page.read_bytes()
+            mlflow_files.write(root, run_id, page.name, content)
+            client.set_tag(run_id, PAGE + page.name, hashlib.sha256(content).hexdigest())
+        mlflow_store.seal(client, root, run_id)
+
+
+def used(params: str, planned: Sequence[PlannedStage]) -> dict[str, str]:
+    """SECTION.KEY -> value of every parameter in the sections of the planned stages, as MLflow keeps it."""
+    sections = {stage.name.partition("@")[0] for stage in planned}
+    return dict(_leaves({key: value for key, value in parse(params, "params.yaml").items() if key in sections}))
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield (
+            NOT_IN_NAMES.sub("_", key)[:NAME],
+            (value if isinstance(value, str) else json.dumps(value, default=str))[:VALUE],
+        )
+
+
+def changes(values: Mapping[str, str], before: PipelineRun | None, results: Sequence[StageResult]) -> list[str]:
+    """What made this run differ from the one before, most important first: parameters, or else what the stages' reasons name."""
+    if before is None:
+        return ["first run"]
+    found = []
+    for key in dict.fromkeys([*values, *before.params]) if before.params else ():
+        old, new = before.params.get(key), values.get(key)
+        if old != new:
+            found.append(f"{key} {_short(old)} -> {_short(new)}")
+    return found or list(dict.fromkeys(_causes(results)))
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "none"
+    return value if len(value) <= 40 else value[:37] + "..."
+
+
+def _causes(results: Sequence[StageResult]) -> Iterator[str]:
+    """What stages gave as reasons, where that is not another stage's out."""
+    outs = {path for result in results for path in result.outs}
+    for result in results:
+        if result.state not in ("ran", "failed", "restored"):
+            continue
+        for reason in result.reason.split("; "):
+            path = reason.removeprefix("dep ").rpartition(" ")[0]
+            if reason == "forced":
+                yield f"{result.stage} forced"
+            elif reason.startswith("dep ") and not any(path == out or out.startswith(f"{path}/") for out in outs):
+                yield reason.removeprefix("dep ")
+            elif reason.startswith(("param ", "command ", "out ")) and " and " not in reason:
+                yield reason.removeprefix("param ").replace(" changed ", " ", 1)
+
+
+def name(changed: Sequence[str], results: Sequence[StageResult]) -> str:
+    """What the run did: `dpo.beta 0.1 -> 0.2: dpo, evaluate@dpo, report ran, 19 up to date`."""
+    shown = ", ".join(changed[:CHANGES]) + (f" and {len(changed) - CHANGES} more" if len(changed) > CHANGES else "")
+    parts = []
+    for state, word in WORDS.items():
+        stages = [result.stage for result in results if result.state == state]
+        few = len(stages) <= NAMED and state != "up-to-date"
+        if stages:
+            parts.append(f"{', '.join(stages) if few else len(stages)} {word}")
+    told = ", ".join(parts)
+    room = NAME - len(told) - 2
+    shown = shown if len(shown) <= room else f"{shown[: room - 3]}..."
+    return f"{shown}: {told}" if shown else told
+
+
+def headline(root: Path, results: Sequence[StageResult]) -> Iterator[tuple[str, float]]:
+    """POLICY/METRIC, and /low and /high of its 95 % interval: what a person compares first, of every evaluation."""
+    for result in results:
+        if result.state in ("ran", "restored", "up-to-date"):
+            with suppress(OSError, ValueError):
+                yield from headline_of(
+                    result.stage, json.loads((root / f"data/metrics/{result.stage}.json").read_text())
+                )
+
+
+def headline_of(stage: str, metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The same of one stage's metrics file; nothing unless the stage is an evaluation."""
+    kind, _, branch = stage.partition("@")
+    for key, value in metrics.items() if kind in ("evaluate", "returns") else ():
+        if kind == "returns":
+            yield from ((f"{branch}/{key}/{unit}", float(value[unit])) for unit in ("return", "score") if unit in value)
+        elif key.startswith(HEADLINE):
+            yield f"{branch}/{key}", float(value["mean"])
+            yield from ((f"{branch}/{key}/{end}", float(value[end])) for end in ("low", "high"))
+
+
+def note(
+    experiment: str,
+    changed: Sequence[str],
+    results: Sequence[StageResult],
+    metrics: Mapping[str, float],
+    versions: Mapping[str, str],
+) -> str:
+    """The run's description: what changed, the headline, and a table with a link to the run that made each stage's output."""
+    lines = [f"**{', '.join(changed) or 'nothing changed'}**", ""]
+    shown = [
+        key
+        for key in metrics
+        if not key.endswith(("/low", "/high")) and f"{key}/low" in metrics and "strict_greedy" in key
+    ]
+    if shown:
+        lines += ["| policy | greedy accuracy | 95 % interval |", "|---|---|---|"]
+        lines += [
+            f"| {key.partition('/')[0]} | {100 * metrics[key]:.1f} % | {100 * metrics[f'{key}/low']:.1f} to {100 * metrics[f'{key}/high']:.1f} |"
+            for key in shown
+        ]
+        lines.append("")
+    lines += ["| stage | | made by | model |", "|---|---|---|---|"]
+    order = sorted(results, key=lambda result: result.state == "up-to-date")
+    for index, result in enumerate(order):
+        run = result.mlflow_run_id
+        made = f"[{run[:8]}](#/experiments/{experiment}/runs/{run})" if run else "no run on record"
+        row = (
+            f"| {result.stage} | {WORDS.get(result.state, result.state)} | {made} | {versions.get(result.stage, '')} |"
+        )
+        if sum(map(len, lines)) + len(lines) + len(row) > NOTE:
+            lines.append(f"\n{len(order) - index} more stages: their runs are in the tags posttrain.run.STAGE")
+            break
+        lines.append(row)
+    return "\n".join(lines)
+
+
+def _origins(root: Path, experiment: str, results: Sequence[StageResult]) -> Iterator[tuple[str, str]]:
+    """Of each run that was made now: its description, with a link for each input to the run that made it."""
+    entries = dvc_lock.read_entries(root)
+    makers = {path: (result, md5) for result in results for path, md5 in result.outs.items()}
+    for result in results:
+        if result.state != "ran" or not result.mlflow_run_id:
+            continue
+        lines = ["| read | hash | made by |", "|---|---|---|"]
+        for path, md5 in dvc_lock.data(entries.get(result.stage, {})).items():
+            within = [maker for out, maker in makers.items() if out == path or out.startswith(f"{path}/")]
+            links = [
+                f"[{maker.stage}](#/experiments/{experiment}/runs/{maker.mlflow_run_id})"
+                for maker, made in within
+                if maker.mlflow_run_id and (made == md5 or path not in makers)
+            ]
+            lines.append(f"| {path} | {md5[:8]} | {', '.join(dict.fromkeys(links)) or 'raw: no stage makes it'} |")
+        yield result.mlflow_run_id, "\n".join(lines)[:NOTE]
+
+
+def _chained(root: Path, run_id: str, results: Sequence[StageResult]) -> dict[str, str]:
+    """The tags by which the run's seal covers those of its stages, and names the pipeline run before."""
+    with mlflow_runs.reading(root) as records:
+        assert records is not None, "the run is in the database"
+        seals = {
+            result.stage: records.tags(result.mlflow_run_id).get(mlflow_seal.TAG, "none")
+            for result in results
+            if result.mlflow_run_id
+        }
+        before = records.sealed_before(run_id, mlflow_seal.TAG)
+    found = {PREFIX + mlflow_store.tag_name("seal", stage): seal for stage, seal in seals.items()}
+    return {**found, **({PREFIX + "previous": " ".join(before)} if before else {})}

@@ -1,0 +1,184 @@
+"""The models that stages make, as MLflow's registered models: one a stage, one version for each content that it has had.
+
+A version has the stage, the path and hash of the output, the run that made it, and what was measured of it. The alias `best` is at
+the version with the highest value of the metric that the report's section of params.yaml names (`best_by`).
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.engine import dvc_lock, mlflow_runs, mlflow_store
+from flows.engine.dvc_lock import Entry
+from flows.engine.mlflow_runs import PREFIX
+from flows.engine.records.reader import Model
+from flows.engine.state import StageResult
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+REPORTS = {"language": "report", "offline": "offline_report"}  # the section that names the metric
+HEADLINE = ("strict_greedy", "strict_mean_at_", "lenient_greedy", "rubric_greedy", "reference_loss", "pair_accuracy")
+NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # what MLflow takes in no name, as in 10%BC
+UNITS = ("/return", "/score")
+SHOWN = 30  # measures that a version's tags have at most, beside those that the alias goes by
+TURNS = 5  # in which the alias is set and looked at again, where another clone sets it at once
+
+
+def register(
+    client: "MlflowClient", root: Path, flow: str, params: Mapping[str, Any], results: Sequence[StageResult]
+) -> dict[str, str]:
+    """Give every model among the results its version, and each registered model its alias; stage -> `NAME/VERSION`.
+
+    A version that is there already only gets the measures that it lacks.
+    """
+    found, entries = dict[str, str](), dvc_lock.read_entries(root)
+    wanted = str(_section(params, REPORTS.get(flow, "")).get("best_by", ""))
+    for result in results:
+        if result.state in ("ran", "restored", "up-to-date") and result.mlflow_run_id:
+            for path, md5 in result.outs.items():
+                if _is_model(root / path):
+                    name = model_name(flow, result.stage)
+                    numbers = dict(
+                        _measures(root, result.stage, _evaluations(params, result.stage, path, md5, entries), wanted)
+                    )
+                    tags = {NOT_IN_NAMES.sub("_", key): f"{value:.6g}" for key, value in numbers.items()}
+                    version = _version(client, root, name, result, {"path": path, "hash": md5}, tags)
+                    _set_best(client, root, name, wanted)
+                    found[result.stage] = f"{name}/{version}"
+    return found
+
+
+def model_name(flow: str, stage: str) -> str:
+    """The registered model of a stage; MLflow takes neither a slash nor an @ in it."""
+    return f"{flow}.{stage.replace('@', '.')}"
+
+
+def _is_model(out: Path) -> bool:
+    return out.is_dir() and next(out.rglob("*.safetensors"), None) is not None
+
+
+def _version(
+    client: "MlflowClient",
+    root: Path,
+    name: str,
+    result: StageResult,
+    out: Mapping[str, str],
+    measured: Mapping[str, str],
+) -> str:
+    """The number of the version with this out's hash, which is made if there is none."""
+    known = _model(root, name)
+    for version in known.having(PREFIX + "hash", out["hash"]) if known else ():
+        for key in measured.keys() - known.tags[version].keys() if known else ():
+            mlflow_store.again(partial(client.set_model_version_tag, name, version, key, measured[key]))
+        return version
+    if known is None:
+        said = f"What the stage {result.stage} makes; a version for each content that it has had."
+        mlflow_store.create_model(client, name, said)
+    tags = {PREFIX + "stage": result.stage, **{PREFIX + key: value for key, value in out.items()}, **measured}
+    source = f"dvc://{out['path']}?md5={out['hash']}"
+    made = str(client.create_model_version(name, source, result.mlflow_run_id, tags=tags).version)
+    now = _model(root, name)
+    first = next(iter(now.having(PREFIX + "hash", out["hash"])), made) if now else made
+    if first != made:  # another clone has registered the same content at once: the first one stays
+        client.delete_model_version(name, made)
+    return first
+
+
+def _model(root: Path, name: str) -> Model | None:
+    with mlflow_runs.reading(root) as records:
+        return records.model(name) if records else None
+
+
+def _set_best(client: "MlflowClient", root: Path, name: str, wanted: str) -> None:
+    """Move the alias if another version is the best now; look again after it, since another clone may move it at once."""
+    sign, metric = (-1, wanted[1:]) if wanted.startswith("-") else (1, wanted)
+    for _ in range(TURNS):
+        model = _model(root, name)
+        by_key: dict[str, dict[str, float]] = {}
+        for version, tags in model.tags.items() if model and metric else ():
+            for key, value in tags.items():
+                by_key.setdefault(key, {})[version] = _number(value)
+        scores = _best(by_key, metric, sign)
+        if not model or not scores:
+            return
+        best = max(scores, key=lambda one: (scores[one], -int(one)))  # of equals the first
+        if model.aliases.get("best") == best:
+            return
+        with mlflow_store.unless_gone():
+            mlflow_store.again(partial(client.set_registered_model_alias, name, "best", best))
+
+
+def _best(by_key: Mapping[str, Mapping[str, float]], metric: str, sign: int) -> dict[str, float]:
+    """Version -> its score: the metric of this name, or else the largest of those that begin or end so."""
+    scores: dict[str, float] = {}
+    keys = (
+        [metric]
+        if metric in by_key
+        else [key for key in by_key if key.startswith(f"{metric}_") or key.endswith(f"/{metric}")]
+    )
+    for key in keys if metric else ():
+        for version, value in by_key[key].items():
+            if not math.isnan(value):
+                scores[version] = max(scores.get(version, -math.inf), sign * value)
+    return scores
+
+
+def _is_of(key: str, metric: str) -> bool:
+    return key == metric or key.startswith(f"{metric}_") or key.endswith(f"/{metric}")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _measures(root: Path, stage: str, evaluations: Iterable[str], wanted: str) -> Iterator[tuple[str, float]]:
+    """The headline of the evaluations of this model, or else what its own stage measured; in any case what the alias goes by."""
+    for measured_by in (*evaluations, stage):
+        with suppress(OSError, ValueError):
+            content = json.loads((root / f"data/metrics/{measured_by}.json").read_text())
+            found = dict(_means(content))
+            if found:
+                shown = [
+                    key for key in found if measured_by == stage or key.startswith(HEADLINE) or key.endswith(UNITS)
+                ][:SHOWN]
+                asked = [key for key in found if _is_of(key, wanted.removeprefix("-"))]
+                yield from ((key, found[key]) for key in dict.fromkeys([*shown, *asked]))
+                return
+
+
+def _evaluations(
+    params: Mapping[str, Any], stage: str, path: str, md5: str, entries: Mapping[str, Entry]
+) -> Iterator[str]:
+    """The evaluations that read this very model."""
+    method, _, dataset = stage.partition("@")
+    policies = _section(params, "offline_report").get("policies", {}) if dataset else {}
+    of = [f"returns@{name}" for name, entry in policies.items() if entry == {"method": method, "dataset": dataset}]
+    for name in of if dataset else [f"evaluate@{stage}"]:
+        if dvc_lock.hashes(entries.get(name, {}), "deps").get(path) == md5:
+            yield name
+
+
+def _means(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(content, Mapping):
+        if "mean" in content and "low" in content:
+            yield name, float(content["mean"])
+        else:
+            for key, inner in content.items():
+                yield from _means(inner, f"{name}/{key}" if name else str(key))
+    elif isinstance(content, int | float):
+        yield name, float(content)
+
+
+def _section(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section of params.yaml; empty where there is none, as in a repository with other stages."""
+    found = params.get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,68 @@
+"""Runs a recorded command in its scratch copy, as `posttrain run` would, cut off from the repository that it came from."""
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.engine.dvc_command import Progress, Runner, StageFailed
+from flows.engine.state import Grant
+from flows.lineage.record import Record
+from flows.lineage.reproduction.scratch_copy import CannotReproduceError
+from flows.machine import devices
+from flows.machine.resources import Slots
+
+# What would have the command write to the repository's records, or import from elsewhere than the copy.
+POSTTRAIN = ("POSTTRAIN_PROGRESS", "POSTTRAIN_RECORDS", "POSTTRAIN_TOKEN", "POSTTRAIN_WORKER_")
+CUT = ("MLFLOW_", "GIT_", "PREFECT_", "DVC_", *POSTTRAIN, "PYTHONSAFEPATH", "PYTHONHOME")
+LOG = Path("mlruns/logs")  # in the copy; no stage lists it among its deps
+
+
+def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress) -> Path:
+    """Run the recorded command in the copy; returns its log. CannotReproduceError if it fails or leaves an out unmade.
+
+    The command has the recorded number of threads, and a lease of as many GPUs as dvc.yaml of the copy grants it; `say` gets a
+    line if another process holds them.
+    """
+    log = copy / LOG / f"{record.stage}.log"
+    slots = Slots()
+    holder = f"the verification of {record.stage} (pid {os.getpid()} on {platform.node()})"
+    try:
+        with slots.hold(0, _granted(record.stage, copy), holder=holder, tell=say) as lease:
+            own = devices.variables(lease.names) if slots.gpus else {}
+            grant = Grant({**variables(record, copy), **own}, lease.files)
+            Runner(copy).call(record.stage, record.entry["cmd"], copy, log, grant, tell)
+    except devices.DeviceError as error:
+        raise CannotReproduceError(f"{record.stage}: {error}") from None
+    except StageFailed as error:
+        raise CannotReproduceError(
+            f"{record.stage}: the recorded command failed in the scratch copy: {error}"
+        ) from None
+    return log
+
+
+def variables(record: Record, copy: Path) -> dict[str, str]:
+    """The environment of the command, but for the GPUs that it may use."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith(CUT)}
+    before = found.get("PYTHONPATH")
+    found["PYTHONPATH"] = os.pathsep.join([str(copy), *([before] if before else [])])
+    found |= {"DVC_ROOT": str(copy), "GIT_CEILING_DIRECTORIES": str(copy.absolute().parent)}
+    threads = record.environment.get("threads", "")
+    if threads.isdigit():
+        found["OMP_NUM_THREADS"] = threads
+    elif threads:
+        found.pop("OMP_NUM_THREADS", None)
+    return found
+
+
+def _granted(stage: str, copy: Path) -> int:
+    """The GPUs that dvc.yaml grants the stage."""
+    from ruamel.yaml import YAML
+
+    file = copy / "dvc.yaml"
+    stages: Any = ((YAML(typ="safe").load(file) if file.is_file() else None) or {}).get("stages", {})
+    definition = stages.get(stage.partition("@")[0], {})
+    resources = (definition.get("do", definition).get("meta") or {}).get("resources") or {}
+    count = resources.get("gpu", 0) if isinstance(resources, Mapping) else 0
+    return count if isinstance(count, int) else 0

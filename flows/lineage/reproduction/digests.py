@@ -1,0 +1,59 @@
+"""The hashes of a file or folder: DVC's, by which outs and deps are recorded, and SHA-256, which nobody can forge."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+CHUNK = 2**22  # bytes
+IGNORED = ("__pycache__", "*.pyc")  # as .dvcignore has it; whatever imports code makes them
+LISTED = ".dir"  # the end of a folder's hash
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A file's hashes in hexadecimal, and its size in bytes."""
+
+    md5: str
+    sha256: str
+    size: int
+
+
+Files = Mapping[str, Digest]  # path within the folder -> digest; a single file has the path ""
+
+
+def of_file(file: Path) -> Digest:
+    """Read the file once."""
+    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+    with file.open("rb") as content:
+        while chunk := content.read(CHUNK):
+            md5.update(chunk)
+            sha256.update(chunk)
+            size += len(chunk)
+    return Digest(md5.hexdigest(), sha256.hexdigest(), size)
+
+
+def of_path(path: Path) -> dict[str, Digest]:
+    """The digest of a file, or of each file of a folder; OSError if there is neither."""
+    if not path.is_dir():
+        return {"": of_file(path)}
+    names = (file.relative_to(path) for file in sorted(path.rglob("*")) if file.is_file())
+    kept = (name for name in names if not any(fnmatch(part, ignored) for part in name.parts for ignored in IGNORED))
+    return {name.as_posix(): of_file(path / name) for name in kept}
+
+
+def dvc_hash(files: Files) -> str:
+    """The hash by which dvc.lock has these files: a file's MD5, or that of the list of a folder's files."""
+    if files.keys() == {""}:
+        return files[""].md5
+    listed = [{"md5": files[name].md5, "relpath": name} for name in sorted(files)]
+    return hashlib.md5(json.dumps(listed).encode(), usedforsecurity=False).hexdigest() + LISTED
+
+
+def has(path: Path, recorded: str) -> bool:
+    """Whether the file or folder is there with the recorded hash."""
+    if not path.exists() or path.is_dir() != recorded.endswith(LISTED):
+        return False
+    return dvc_hash(of_path(path)) == recorded

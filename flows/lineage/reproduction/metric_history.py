@@ -1,0 +1,85 @@
+"""The numbers that two runs of a stage logged step by step, and the first step at which they differ.
+
+Weights that differ by a bit lead to metrics that differ a little later; the first step says whether the data, the first update or
+something on the way was another.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.engine import mlflow_runs
+from flows.engine.records.local_reader import LocalReader
+from flows.engine.records.reader import Value
+
+TIMES = re.compile(r"(^|[/_])seconds$")  # how long something took is never the same twice
+History = Mapping[
+    int, Mapping[str, frozenset[float | None]]
+]  # step -> metric -> its values, None for one that is no number
+
+
+@dataclass(frozen=True)
+class StepDifference:
+    """The first step at which two runs logged other numbers. Step 0 has a stage's results, which are logged at its end."""
+
+    step: int
+    metric: str
+    recorded: float | None  # None where it was not logged, or is no number
+    made: float | None
+    metrics: int  # how many metrics differ at this step
+    steps: int  # steps that were compared in all
+
+    @property
+    def line(self) -> str:
+        """For a person."""
+        where = f"step {self.step} of {self.steps}" if self.step else "the results at the end"
+        others = f", and {self.metrics - 1} more metrics" if self.metrics > 1 else ""
+        return f"the metrics first differ at {where}: {self.metric} {_shown(self.recorded)} recorded, {_shown(self.made)} made{others}"
+
+
+def of_run(root: Path, run_id: str) -> History:
+    """What a run logged, without times; nothing without a database."""
+    with mlflow_runs.reading(root) as records:
+        return _history(records.values(run_id)) if records else {}
+
+
+def of_copy(copy: Path) -> History:
+    """What the only run of a scratch copy logged to the copy's own database."""
+    with mlflow_runs.reading(copy, own=True) as records:
+        if not isinstance(records, LocalReader) or not (runs := records.run_ids()):
+            return {}
+        return _history(records.values(runs[-1]))
+
+
+def _history(values: Iterable[Value]) -> History:
+    found: dict[int, dict[str, frozenset[float | None]]] = {}
+    for one in values:
+        if not TIMES.search(one.key):
+            metrics = found.setdefault(one.step, {})
+            metrics[one.key] = metrics.get(one.key, frozenset()) | {None if one.nan else float(one.value)}
+    return found
+
+
+def first_difference(recorded: History, made: History) -> StepDifference | None:
+    """The first step at which the runs logged other numbers; None where nothing differs, or one of them logged nothing."""
+    if not recorded or not made:
+        return None
+    steps = sorted({*recorded, *made}, key=lambda step: (step == 0, step))  # step 0 comes last: the results
+    for step in steps:
+        before, after = recorded.get(step, {}), made.get(step, {})
+        if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
+            first = names[0]
+            pair = _only(before.get(first)), _only(after.get(first))
+            return StepDifference(step, first, *pair, len(names), len([one for one in steps if one]))
+    return None
+
+
+def _only(values: frozenset[float | None] | None) -> float | None:
+    known = [value for value in values or () if value is not None and not math.isnan(value)]
+    return known[0] if known else None
+
+
+def _shown(value: float | None) -> str:
+    return "nothing" if value is None else repr(value)

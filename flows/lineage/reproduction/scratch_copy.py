@@ -1,0 +1,228 @@
+"""A scratch copy in which a recorded command can run again: its code, its inputs and its parameters, each checked before it starts.
+
+What matters is the hash of a file, not where its bytes come from. So a file that the recorded commit and patch do not give is taken
+from DVC's cache or from the workspace, if one of them has exactly the recorded bytes.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_repository import PlanError
+from flows.engine.previous import remove
+from flows.lineage import cached
+from flows.lineage.record import Record
+from flows.lineage.reproduction import checkout, digests
+from flows.lineage.reproduction.checkout import CheckoutError
+from flows.lineage.reproduction.digests import Files
+
+SHORT = 8  # letters of a commit or hash in a message
+
+
+class CannotReproduceError(Exception):
+    """Something that the recorded run read cannot be had any more, or its command cannot be run in a copy; one line."""
+
+
+@dataclass
+class ScratchCopy:
+    """The copy at `root`, what was taken from elsewhere than the record says (`notes`), and the digests of all inputs by dep."""
+
+    root: Path
+    notes: list[str] = field(default_factory=list)
+    inputs: dict[str, Files] = field(default_factory=dict)
+
+
+def make(repository: Path, record: Record, target: Path) -> ScratchCopy:
+    """Lay out the copy in the empty folder `target`; CannotReproduceError before anything runs if an input is not what it was."""
+    _refuse_outside(repository, record)
+    copy = ScratchCopy(target)
+    wanted, outs = hashes(record.entry, "deps"), hashes(record.entry, "outs")
+    try:
+        source = _lay_out_code(repository, record, copy, {*wanted, *outs})
+    except CheckoutError as error:
+        raise CannotReproduceError(str(error)) from None
+    for path, md5 in wanted.items():
+        copy.inputs[path] = _obtain(repository, copy, path, md5, source)
+    _overlay_params(record, copy)
+    for path in outs:
+        place = _place(target, path)
+        remove(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+    return copy
+
+
+def _lay_out_code(repository: Path, record: Record, copy: ScratchCopy, data: set[str]) -> str:
+    """Write the recorded commit with its patch, else the working files; returns in words what the code was taken from."""
+    commit = (record.commit or "none")[:SHORT]
+    if not checkout.has_commit(repository, record.commit):
+        known = record.commit not in (None, "none")
+        why = f"commit {commit} is not in this repository" if known else "no commit is on record"
+        copy.notes.append(f"{why}: the working files were used, where they have the recorded bytes")
+        code = {path for path in data if path.endswith(".py")}
+        checkout.copy_working_files(repository, copy.root, data - code)
+        return f"{why}, and the working files differ"
+    assert record.commit is not None
+    submodules = checkout.check_out(repository, record.commit, copy.root)
+    copy.notes += [f"{path}: a submodule, which is left out" for path in submodules]
+    if record.patch is not None:
+        checkout.apply_patch(record.patch, copy.root)
+        return f"commit {commit} with its kept patch has other bytes"
+    if record.dirty not in (None, "no", "unknown"):
+        copy.notes.append(f"the tree differed from commit {commit} ({record.dirty}), and no patch was kept")
+        return f"the tree differed from commit {commit}, and its patch is missing"
+    return f"commit {commit} has other bytes"
+
+
+def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: str) -> Files:
+    """See to it that the copy has a dep with the recorded hash; the digests of its files, as they lie in the copy."""
+    place = _place(copy.root, path)
+    if (found := _digests(place, md5)) is not None:
+        return found
+    try:
+        lacking = [name for name, of in cached.files(repository, md5).items() if cached.path(repository, of) is None]
+        if lacking:
+            raise PlanError(f"{lacking[0] or md5} is not in the cache")
+        remove(place)
+        cached.lay_out(repository, md5, place)
+        if (found := _digests(place, md5)) is not None:
+            return found
+        missing = "it has other bytes under this hash; `posttrain audit` names them"
+    except PlanError as error:
+        missing = str(error)
+    given = repository / path
+    if given.exists():
+        remove(place)
+        _copy(given, place)
+        if (found := _digests(place, md5)) is not None:
+            if path.endswith(".py"):
+                copy.notes.append(f"{path}: taken from the working tree, which has the recorded bytes; {source}")
+            return found
+    raise CannotReproduceError(_not_had(path, md5, source, missing, given.exists()))
+
+
+def _digests(place: Path, md5: str) -> Files | None:
+    """The digests of what is there, if it has this hash."""
+    found = digests.of_path(place) if place.exists() else {}
+    return found if found and digests.dvc_hash(found) == md5 else None
+
+
+def _not_had(path: str, md5: str, source: str, missing: str, there: bool) -> str:
+    workspace = "the workspace has other bytes" if there else "the workspace does not have it"
+    if path.endswith(".py"):
+        return f"{path}: expected {md5[:SHORT]}, but {source}, and {workspace}"
+    return f"{path}: the version that the run read ({md5}) is gone: {workspace}, and the cache does not have it ({missing})"
+
+
+def _overlay_params(record: Record, copy: ScratchCopy) -> None:
+    """Give params.yaml the recorded values, and note each that was another."""
+    if "params" not in record.entry:
+        copy.notes.append("no parameters are on record: those of params.yaml were used")
+    for name, recorded in record.entry.get("params", {}).items():
+        file = _place(copy.root, name)
+        values = _read_params(file)
+        changed = {key: value for key, value in recorded.items() if not _same(_at(values, key), value)}
+        for key, value in changed.items():
+            pairs = _leaves(_at(values, key), value, key)
+            told = "; ".join(f"{leaf} is {one} there and {other} on record" for leaf, one, other in pairs)
+            copy.notes.append(f"{name}: {source_of(record)} has other values, so the recorded ones were set: {told}")
+            _set(values, key, value)
+        if changed:
+            _write_params(file, values)
+
+
+def _read_params(file: Path) -> dict[str, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        values = YAML(typ="safe", pure=True).load(file) if file.is_file() else {}
+    except (YAMLError, UnicodeDecodeError):
+        values = None
+    if not isinstance(values, dict):
+        raise CannotReproduceError(f"{file.name}: expected YAML or JSON with the parameters that are on record")
+    return values
+
+
+def _write_params(file: Path, values: Mapping[str, Any]) -> None:
+    """Write the parameters in the form that they had."""
+    from ruamel.yaml import YAML
+
+    try:
+        json.loads(file.read_text())
+    except (OSError, ValueError):
+        YAML(typ="safe", pure=True).dump(dict(values), file)
+    else:
+        file.write_text(json.dumps(values))
+
+
+def source_of(record: Record) -> str:
+    """What the code is taken from, in a few words."""
+    if record.commit in (None, "none"):
+        return "the working tree"
+    return f"commit {str(record.commit)[:SHORT]}{' with its patch' if record.patch else ''}"
+
+
+def _at(values: Any, key: str) -> Any:
+    for part in (key,) if isinstance(values, Mapping) and key in values else key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    *above, last = key.split(".")
+    for part in above:
+        inner = values.get(part)
+        if not isinstance(inner, dict):
+            inner = values[part] = {}
+        values = inner
+    values[last] = value
+
+
+def _leaves(one: Any, other: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+    """Dotted key, value and recorded value of each parameter that differs."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for name in {**one, **other}:
+            yield from _leaves(one.get(name), other.get(name), f"{key}.{name}")
+    elif not _same(one, other):
+        yield key, one, other
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of a parameter are written alike: 1 is not true."""
+    return json.dumps(one, sort_keys=True, default=str) == json.dumps(other, sort_keys=True, default=str)
+
+
+def _refuse_outside(repository: Path, record: Record) -> None:
+    """A command that names the repository itself, or paths outside it, would write there and not in the copy."""
+    for kind in ("deps", "outs"):
+        for path in hashes(record.entry, kind):
+            if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or ":" in path:
+                raise CannotReproduceError(
+                    f"{path}: outside the repository, so it cannot be laid out in a scratch copy"
+                )
+    if not record.entry.get("cmd"):
+        raise CannotReproduceError(f"{record.stage}: no command is on record")
+    if str(repository.absolute()) in str(record.entry["cmd"]):
+        raise CannotReproduceError(
+            f"{record.stage}: its command names {repository} and would write there, not in a copy"
+        )
+
+
+def _place(root: Path, path: str) -> Path:
+    """Where a path lies in the copy; a link that the commit has on the way may not lead out of it."""
+    place = root / path
+    if not place.parent.resolve().is_relative_to(root.resolve()):
+        raise CannotReproduceError(f"{path}: a link in the commit leads out of the copy")
+    return place
+
+
+def _copy(source: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, place)
+    else:
+        shutil.copy(source, place)

@@ -1,0 +1,193 @@
+"""What a person names when asking where something comes from: an output, a stage, a run, a model version, a hash or a metric."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from flows.engine import dvc_lock, mlflow_runs
+from flows.engine.dvc_lock import Entry, read_entries
+from flows.engine.dvc_repository import PlanError, plain_errors
+from flows.engine.mlflow_runs import PREFIX, Index
+from flows.lineage import history, record
+from flows.lineage.cached import MD5
+from flows.lineage.history import SHORTEST
+from tasks.common import mlflow_address
+
+RUN = re.compile(rf"[0-9a-f]{{{SHORTEST},32}}")
+MODEL = re.compile(r"(?:models:/)?(?P<name>[^@]+?)(?:/(?P<version>\d+)|@(?P<alias>[\w-]+))")
+EXPECTED = "expected an output's path, a stage, a run, a model version (language.grpo@best), a hash, or a metric ('grpo strict_greedy')"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One output, by its path and hash; what else is known of what was asked for is set."""
+
+    path: str
+    hash: str
+    stage: str | None = None
+    run_id: str | None = None  # where a run or a model version was named
+    pipeline_id: str | None = None  # where a pipeline run was named
+    metric: tuple[str, float] | None = None  # its name and value
+
+
+def resolve(root: Path, text: str) -> Target:
+    """What `text` names; PlanError of one line if nothing is named so."""
+    with plain_errors():
+        entries = read_entries(root)
+    for look in (_stage, _path, _run, _hash, _model, _metric):
+        if (found := look(root, text.strip(), entries)) is not None:
+            return found
+    if not entries:
+        raise PlanError(f"{text}: nothing has run here yet; `posttrain run` makes the first results")
+    close = get_close_matches(text, [*entries, *_outs(entries)], n=1)
+    raise PlanError(f"{text}: {f'did you mean {close[0]}?' if close else f'nothing here is named so; {EXPECTED}'}")
+
+
+def _outs(entries: Mapping[str, Entry]) -> dict[str, tuple[str, str]]:
+    """Path -> stage and hash of every out that dvc.lock records."""
+    return {
+        path: (name, md5) for name, entry in entries.items() for path, md5 in dvc_lock.hashes(entry, "outs").items()
+    }
+
+
+def largest(entry: Entry) -> str:
+    """The path of the largest out, which stands for a stage."""
+    path: str = max(entry["outs"], key=lambda out: out.get("size", 0))["path"]
+    return path
+
+
+def _stage(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+    if text not in entries:
+        return None
+    if not entries[text].get("outs"):
+        raise PlanError(f"dvc.lock: stage '{text}' has no outs")
+    path = largest(entries[text])
+    return Target(path, dvc_lock.hashes(entries[text], "outs")[path], text)
+
+
+def _path(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+    """An out, or a path within one, relative to the current folder or to the repository; or a raw input."""
+    outs = _outs(entries)
+    for given in (Path(text).absolute(), root / text):
+        if given.is_relative_to(root):
+            path = PurePosixPath(given.relative_to(root).as_posix())
+            for candidate in (path, *path.parents):
+                if str(candidate) in outs:
+                    stage, md5 = outs[str(candidate)]
+                    return Target(str(candidate), md5, stage)
+            for entry in entries.values():
+                if str(path) in (deps := dvc_lock.hashes(entry, "deps")):
+                    return Target(str(path), deps[str(path)])
+    return None
+
+
+def _run(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+    """A run of a stage or of a pipeline, by its id or by the only one that begins so."""
+    if not RUN.fullmatch(text):
+        return None
+    with mlflow_runs.reading(root) as records:
+        found = records.beginning(text) if records else []
+        tags = records.tags(found[0]) if records and len(found) == 1 else {}
+    if len(found) > 1:
+        raise PlanError(f"{text}: more than one run begins so; give more letters")
+    if not found:
+        return None
+    [run_id] = found
+    if PREFIX + "flow" in tags:
+        pipeline = history.pipeline(root, run_id)
+        if not pipeline.runs:
+            raise PlanError(f"{run_id}: this pipeline run has no result on record")
+        last = next((name for name in pipeline.runs if name.endswith("report")), [*pipeline.runs][-1])
+        return _of_run(root, pipeline.runs[last], run_id)
+    return _of_run(root, run_id)
+
+
+def _of_run(root: Path, run_id: str, pipeline_id: str | None = None) -> Target:
+    made = record.of_run(root, run_id)
+    if not made.entry.get("outs"):
+        raise PlanError(f"{run_id}: this run of {made.stage} made no outs: it failed, or was stopped")
+    path = largest(made.entry)
+    return Target(path, dvc_lock.hashes(made.entry, "outs")[path], made.stage, run_id, pipeline_id)
+
+
+def _hash(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+    if not MD5.fullmatch(text):
+        return None
+    for path, (stage, md5) in _outs(entries).items():
+        if md5 == text:
+            return Target(path, md5, stage)
+    for run_id in Index(root).makers(text):
+        made = record.of_run(root, run_id)
+        for path, md5 in dvc_lock.hashes(made.entry, "outs").items():
+            if md5 == text:
+                return Target(path, md5, made.stage, run_id)
+    for entry in entries.values():
+        for path, md5 in dvc_lock.hashes(entry, "deps").items():
+            if md5 == text:
+                return Target(path, md5)
+    raise PlanError(f"{mlflow_address.named()}: no finished run made {text}")
+
+
+def _model(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+    """A version of a registered model, by its number or an alias."""
+    named = MODEL.fullmatch(text)
+    if named is None:
+        return None
+    name, version, alias = named["name"], named["version"], named["alias"]
+    with mlflow_runs.reading(root) as records:
+        model = records.model(name) if records else None
+    if model is None:
+        return None
+    version = model.aliases.get(alias) if alias else version
+    run_id, path = model.runs.get(version or ""), model.tags.get(version or "", {}).get(PREFIX + "path")
+    if not run_id:
+        return None
+    found = _of_run(root, run_id)
+    outs = dvc_lock.hashes(record.of_run(root, run_id).entry, "outs")
+    return Target(path, outs[path], found.stage, run_id) if path in outs else found
+
+
+def _metric(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+    """`grpo strict_mean@8_t0.5` or `grpo/strict_greedy`: a number of a stage's evaluation, or of the stage itself."""
+    stage, _, name = re.sub(r"[\s/]+", " ", text).partition(" ")
+    metrics = {
+        place: (path, md5, numbers)
+        for place in (f"evaluate@{stage}", stage)
+        for path, md5 in dvc_lock.hashes(entries.get(place, {}), "outs").items()
+        if path.endswith(".json") and (numbers := dict(_numbers(root / path)))
+    }
+    if not metrics or not name:
+        return None
+    for place, (path, md5, numbers) in metrics.items():
+        for known, value in numbers.items():
+            if _plain(known) in (_plain(name), _plain(f"{name} mean")):
+                return Target(path, md5, place, metric=(known, value))
+    all_known = [one for _, _, numbers in metrics.values() for one in numbers]
+    plain = [one for one in all_known if not one.endswith(("/low", "/high"))]
+    close = [one for one in plain if _plain(one).startswith(_plain(name))] or get_close_matches(name, all_known, n=3)
+    hint = (
+        f"did you mean {' or '.join(dict.fromkeys(one.removesuffix('/mean') for one in close[:6]))}?" if close else ""
+    )
+    raise PlanError(f"{stage} has no metric {name}; {hint or 'docs/metrics.md lists them'}")
+
+
+def _plain(name: str) -> str:
+    """A metric's name as it may be typed: strict_mean@8 for strict_mean_at_8."""
+    return re.sub(r"[\s/_]+", "_", name.replace("@", "_at_")).lower()
+
+
+def _numbers(file: Path) -> Iterator[tuple[str, float]]:
+    def below(value: Any, name: str) -> Iterator[tuple[str, float]]:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                yield from below(inner, f"{name}/{key}" if name else str(key))
+        elif isinstance(value, int | float):
+            yield name, float(value)
+
+    with suppress(OSError, ValueError):
+        yield from below(json.loads(file.read_text()), "")

@@ -1,0 +1,192 @@
+"""Makes what a stage once made again, from its recorded inputs in a scratch copy, and says whether it is equal to the bit.
+
+Nothing of the repository changes: the command runs elsewhere, with a database of its own, and without checkpoints to go on from.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from flows.engine.dvc_command import Progress
+from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_repository import PlanError
+from flows.engine.mlflow_runs import Index
+from flows.lineage import record, target
+from flows.lineage.record import Record
+from flows.lineage.reproduction import command, comparison, metric_history, scratch_copy
+from flows.lineage.reproduction.comparison import Difference
+from flows.lineage.reproduction.digests import Files
+from flows.lineage.reproduction.metric_history import StepDifference
+from flows.lineage.reproduction.scratch_copy import CannotReproduceError
+from flows.machine import environment
+
+RECEIPTS = Path("mlruns/receipts")
+ENDING = ".intoto.json"
+Say = Callable[[str], None]
+
+
+@dataclass
+class Verification:
+    """What came of making a stage's outs again."""
+
+    record: Record
+    notes: list[str] = field(default_factory=list)  # what was not taken from where the record says
+    inputs: Mapping[str, Files] = field(default_factory=dict)  # dep -> its files
+    made: Mapping[str, Files] = field(default_factory=dict)  # out -> the files that were made now
+    differences: list[Difference] = field(default_factory=list)
+    step: StepDifference | None = None
+    environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # what differs: recorded, here
+    laid_out: float = 0.0  # seconds before the command started
+    ran: float = 0.0  # seconds of the command
+    seconds: float = 0.0  # of all
+    copy: Path | None = None  # where the scratch copy is, if it was kept
+
+    @property
+    def verdict(self) -> Literal["equal", "differs"]:
+        """Whether every byte of every out is as it was recorded, and every number that was logged."""
+        return "differs" if self.differences or self.step else "equal"
+
+
+def wanted(root: Path, text: str) -> Record:
+    """The record of the execution that made what `text` names; PlanError where no stage makes it."""
+    named = target.resolve(root, text)
+    if named.run_id is not None:
+        return record.of_run(root, named.run_id)
+    if named.stage is None:
+        raise PlanError(f"{named.path}: raw data: no stage makes it, so there is nothing to verify")
+    recorded = record.now(root)[named.stage]
+    return recorded if recorded.run_id else _maker(root, recorded)
+
+
+def _maker(root: Path, recorded: Record) -> Record:
+    """For an entry of dvc.lock without a run of its own: the run that made the same outs, of which the commit and numbers are known."""
+    outs = hashes(recorded.entry, "outs")
+    for run_id in Index(root).makers(next(iter(outs.values()), "")):
+        made = record.of_run(root, run_id)
+        if made.stage == recorded.stage and hashes(made.entry, "outs") == outs:
+            return replace(made, entry=recorded.entry)
+    return recorded
+
+
+def _contradiction(root: Path, of: Record) -> list[str]:
+    """Whether the run says that it had another command, other inputs or parameters than the entry that is to be verified."""
+    if of.run_id is None:
+        return []
+    said = record.of_run(root, of.run_id).entry
+    here, there = hashes(of.entry, "deps"), hashes(said, "deps")  # of an old run only some deps may be known
+    other = {
+        "another command": said.get("cmd") and said["cmd"] != of.entry.get("cmd"),
+        "other inputs": any(here[path] != there[path] for path in {*here} & {*there}),
+        "other parameters": "params" in said and said["params"] != of.entry.get("params"),
+    }
+    run = of.run_id[: scratch_copy.SHORT]
+    return [f"dvc.lock has {part} than its run {run} had" for part, differs in other.items() if differs]
+
+
+def verify(root: Path, of: Record, say: Say, tell: Progress, keep: bool = False) -> Verification:
+    """Make the recorded outs again and compare them; CannotReproduceError where that is not possible, in one line.
+
+    `say` gets a line for each step on the way, `tell` the command's progress. With `keep` the scratch copy stays.
+    """
+    root, began = root.absolute(), time.monotonic()
+    found = Verification(of)
+    with _scratch(keep) as folder:
+        found.copy = folder if keep else None
+        made = scratch_copy.make(root, of, folder)
+        found.notes, found.inputs = [*_contradiction(root, of), *made.notes], made.inputs
+        found.laid_out = time.monotonic() - began
+        code = sum(path.endswith(".py") for path in made.inputs)
+        say(
+            f"scratch copy: {code} code files and {len(made.inputs) - code} inputs as recorded ({found.laid_out:.1f} s)"
+        )
+        for note in found.notes:
+            say(f"note: {note}")
+        say(f"running: {of.entry['cmd']}")
+        started = time.monotonic()
+        command.run(of, folder, say, tell)
+        found.ran = time.monotonic() - started
+        found.made = comparison.made_outs(of, folder)
+        found.differences = comparison.compare(root, of, folder, found.made)
+        if of.run_id is not None:
+            histories = metric_history.of_run(root, of.run_id), metric_history.of_copy(folder)
+            found.step = metric_history.first_difference(*histories)
+        found.environment = comparison.environment_differences(of)
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def write_receipt(root: Path, found: Verification, key: Path | None, place: Path | None) -> Path:
+    """Write what was found as an in-toto statement, signed if a private key is given; returns the file."""
+    from flows.lineage.receipts import envelope
+    from flows.lineage.receipts.statement import Statement
+
+    statement = Statement.model_validate(_content(found))
+    text = statement.text() if key is None else envelope.seal(statement.text(), key)
+    first = next(iter(hashes(found.record.entry, "outs").values()), "none")[: scratch_copy.SHORT]
+    ending = ENDING if found.verdict == "equal" else f".differs{ENDING}"  # which takes the place of no better one
+    file = place or root / RECEIPTS / f"{found.record.stage}-{first}{ending}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text)
+    return file
+
+
+def _content(found: Verification) -> dict[str, object]:
+    from flows.lineage.receipts.statement import LINK, STATEMENT, commands, plain
+
+    of = found.record
+    threads = {name: value for name, value in of.environment.items() if name == "threads"}  # the command had as many
+    lines = [each.line for each in found.differences] + ([found.step.line] if found.step else [])
+    byproducts = {
+        "verdict": found.verdict,
+        "differences": lines,
+        "outs": hashes(of.entry, "outs"),
+        "params": plain(of.entry.get("params", {})),
+        "run_id": of.run_id,
+        "commit": of.commit,
+        "dirty": of.dirty,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(found.ran, 3),
+    }
+    return {
+        "_type": STATEMENT,
+        "subject": _resources(found.made),
+        "predicateType": LINK,
+        "predicate": {
+            "name": of.stage,
+            "command": commands(of.entry),
+            "materials": _resources(found.inputs),
+            "byproducts": byproducts,
+            "environment": environment.versions() | threads,
+        },
+    }
+
+
+def _resources(paths: Mapping[str, Files]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": f"{path}/{name}" if name else path,
+            "digest": {"md5": digest.md5, "sha256": digest.sha256},
+        }
+        for path, files in paths.items()
+        for name, digest in files.items()
+    ]
+
+
+@contextmanager
+def _scratch(keep: bool) -> Iterator[Path]:
+    """An empty folder among the temporary ones; removed at the end, unless it is to be kept."""
+    folder = Path(tempfile.mkdtemp(prefix="posttrain-verify-")).resolve()
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+__all__ = ["CannotReproduceError", "Verification", "verify", "wanted", "write_receipt"]

@@ -1,0 +1,201 @@
+"""A comparison as one self-contained page: the differences with their intervals as a plot, what changed, the answers that flipped.
+
+Answers are what models wrote, and names are what people typed: all text is escaped, and the page may load and run nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from flows.console import comparison as screen
+from flows.console import conclusion
+from flows.console.conclusion import interval, signed, value
+from flows.lineage.comparison.comparing import StageChange, Ways
+from flows.lineage.comparison.gate import Judged
+from flows.lineage.comparison.measured import Compared
+from flows.lineage.comparison.side_by_side import Comparison
+from flows.web.interval_plot import STYLE as PLOT_STYLE
+from flows.web.interval_plot import Line, plot
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c1c1c; --soft: #666; --line: #ddd; --paper: #fff; --up: #1f8a3b; --down: #b0522a; --sure: #2a6fc9; }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem 1.1rem 4rem; max-width: 58rem; color: var(--ink); background: var(--paper);
+  font: 16px/1.5 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; margin: 0 0 .6rem; }
+h2 { font-size: 1.15rem; margin: 2.5rem 0 .5rem; padding-top: .6rem; border-top: 1px solid var(--line); }
+h3 { font-size: .95rem; margin: 1.4rem 0 .3rem; }
+p { margin: .4rem 0; max-width: 46rem; }
+.lead { font-size: 1.1rem; }
+.note { color: var(--soft); font-size: .88rem; }
+.warning { border-left: 3px solid var(--down); padding: .1rem 0 .1rem .9rem; font-size: .92rem; }
+.holds, .fails { font-size: .92rem; } .holds b { color: var(--up); } .fails b { color: var(--down); }
+.wide { overflow-x: auto; overflow-wrap: normal; }
+table { border-collapse: collapse; font-size: .82rem; line-height: 1.35; margin: .6rem 0; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); }
+.numbers th, .numbers td { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.numbers th:first-child { text-align: left; } th { font-weight: 500; } thead th { font-weight: 600; border-color: var(--soft); }
+.stages td { overflow-wrap: anywhere; }
+details { margin: .6rem 0; } summary { cursor: pointer; font-size: .88rem; color: var(--soft); }
+.flip { margin: 1.1rem 0 1.6rem; break-inside: avoid; }
+.answers { display: grid; align-items: start; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .7rem; margin: .5rem 0; }
+.answer { border: 1px solid var(--line); border-radius: 4px; padding: .4rem .7rem .5rem; min-width: 0; }
+.answer header { font-size: .8rem; display: flex; justify-content: space-between; gap: .5rem; }
+.right { color: var(--up); } .wrong { color: var(--down); }
+pre { margin: .3rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; font: .8rem/1.45 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e4e4; --soft: #9a9a9a; --line: #3a3a3a; --paper: #161616; --up: #5cc77a; --down: #e59266; --sure: #79aef0; } }
+@media print { body { max-width: none; padding: 0; font-size: 10pt; } }
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no picture, no address
+
+
+def page(comparison: Comparison, judged: Sequence[Judged] = ()) -> str:
+    """The page as HTML."""
+    a, b = comparison.a, comparison.b
+    title = escape(f"{a.name} and {b.name} compared")
+    said = escape(conclusion.conclusion((a.name, b.name), comparison.found)).replace(" %", "\u00a0%")
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{STYLE}{PLOT_STYLE}</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p class="note"><b>A</b> {escape(a.about)}<br><b>B</b> {escape(b.about)}</p>
+<p class="lead">{said}</p>
+{"".join(_verdicts(judged))}
+{"".join(_overview(comparison.found))}
+<h2>What differs in how they were made</h2>
+{_made(comparison)}
+{"".join(_evaluation(pair) for pair in comparison.found)}
+</body>
+</html>
+"""
+
+
+def _verdicts(judged: Sequence[Judged]) -> Iterator[str]:
+    for one, line in zip(judged, screen.of_verdict(judged), strict=True):
+        word, _, told = line.partition("  ")
+        yield f'<p class="{"holds" if one.holds else "fails"}"><b>{word}</b> {escape(told)}</p>\n'
+
+
+def _overview(found: Sequence[Compared]) -> Iterator[str]:
+    """The headline of every policy in one plot, where there are several."""
+    rows = [(pair, metric) for pair in found if not pair.same for metric in conclusion.headline(pair)]
+    if len(rows) < 2:
+        return
+    yield "<h2>At a glance</h2>\n"
+    for metric in dict.fromkeys(metric for pair, metric in rows if pair.flow == "language"):
+        lines = [_line(pair.policy, metric, pair.metrics[metric]) for pair, name in rows if name == metric]
+        yield f'<p class="note">{escape(metric)}, B minus A, with the paired 95 % intervals</p>\n{plot(lines)}\n'
+    if lines := [
+        _line(f"{pair.policy}: {metric}", metric, pair.metrics[metric])
+        for pair, metric in rows
+        if pair.flow == "offline"
+    ]:
+        yield f'<p class="note">Mean returns, B minus A, with 95 % intervals over seeds</p>\n{plot(lines)}\n'
+
+
+def _made(comparison: Comparison) -> str:
+    if isinstance(comparison.made, Ways):
+        lines = "".join(f"<li>{escape(line.strip())}</li>\n" for line in screen.of_ways(comparison.made, full=True))
+        return f"<ul>\n{lines}</ul>"
+    return _stages(comparison.made, len(comparison.b.records))
+
+
+def _stages(changes: Sequence[StageChange], stages: int) -> str:
+    """A row for each stage that differs; those that were touched through others alone say through which."""
+    *_, same = screen.of_stages(changes, stages, full=False)
+    rows = "".join(
+        f"<tr><th>{escape(stage)}</th><td>{escape(line)}</td></tr>\n"
+        for stage, line in screen.stage_lines(changes, full=False).items()
+    )
+    table = f'<table class="stages"><tbody>\n{rows}</tbody></table>\n' if rows else ""
+    code = sorted({path for change in changes for path in change.code})
+    listed = (
+        f"<details><summary>{len(code)} files of code differ</summary>{'<br>'.join(map(escape, code))}</details>"
+        if code
+        else ""
+    )
+    return f'{table}<p class="note">{escape(same)}.</p>{listed}'
+
+
+def _evaluation(pair: Compared) -> str:
+    heading = f"<h2>{escape(pair.policy or 'What was measured')}</h2>\n"
+    if pair.fault or pair.same:
+        told = "".join(f"<p>{escape(line)}.</p>\n" for line in screen.of_pair(pair, full=False))
+        return heading + told
+    minded = "".join(f'<p class="warning">{escape(caution)}</p>\n' for caution in pair.cautions)
+    return (
+        f'{heading}<p class="note">{escape(screen.asked(pair))}; differences are B minus A, those of shares in percentage points, '
+        f"with paired 95 % intervals.</p>\n{minded}{''.join(_plots(pair))}"
+        f"<details><summary>all {len(pair.metrics)} metrics</summary>{_table(pair)}</details>\n{''.join(_flipped(pair))}"
+    )
+
+
+def _plots(pair: Compared) -> Iterator[str]:
+    """The metrics of the short table: the shares on one scale, every other one on its own."""
+    names = [name for name in conclusion.shown(pair.metrics) if "incomparable" not in pair.metrics[name]]
+    shares = [name for name in names if name.startswith(conclusion.SHARES)]
+    groups = [names] if pair.flow == "offline" else [shares, *([name] for name in names if name not in shares)]
+    for group in filter(None, groups):
+        yield plot([_line(name, name, pair.metrics[name]) for name in group]) + "\n"
+
+
+def _line(label: str, metric: str, row: Mapping[str, Any]) -> Line:
+    """A metric as a line of a plot; a share in percentage points."""
+    scale, unit = (100, " points") if metric.startswith(conclusion.SHARES) else (1, "")
+    low, high = (None if row[end] is None else scale * row[end] for end in ("low", "high"))
+    return Line(
+        label,
+        f"{signed(metric, row['difference'])}{unit} ({interval(metric, row)})",
+        f"{value(metric, row['a'])} → {value(metric, row['b'])}",
+        low,
+        scale * row["difference"],
+        high,
+    )
+
+
+def _table(pair: Compared) -> str:
+    counted = any("gained" in row for row in pair.metrics.values())
+    heads = ["", "A", "B", "B - A", "95 % interval", *(["gained", "lost", "p"] if counted else [])]
+    rows = "".join(
+        "<tr>"
+        + f"<th>{escape(name)}</th>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in screen.row(pair, name)[1:])
+        + "</tr>\n"
+        for name in pair.metrics
+    )
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    return (
+        f'<div class="wide"><table class="numbers"><thead><tr>{head}</tr></thead><tbody>\n{rows}</tbody></table></div>'
+    )
+
+
+def _flipped(pair: Compared) -> Iterator[str]:
+    for way, title in (("gained", "Right in B alone"), ("lost", "Right in A alone")):
+        if flips := pair.flips(way):
+            count = next((row[way] for row in (pair.metrics.get("strict_greedy", {}),) if way in row), len(flips))
+            more = f", the first {len(flips)}" if count > len(flips) else ""
+            yield f"<h3>{title}: {count} greedy answer{'s' * (count != 1)}{more}</h3>\n"
+            yield from (_flip(flip, way) for flip in flips)
+
+
+def _flip(flip: Mapping[str, Any], way: str) -> str:
+    answers = "".join(
+        f'<div class="answer"><header><b>{letter.upper()}</b>{_judged((letter == "b") == (way == "gained"))}</header>'
+        f"<pre>{escape(flip[letter]['answer'])}{'' if flip[letter]['ended'] else ' […]'}</pre></div>\n"
+        for letter in "ab"
+    )
+    return (
+        f'<section class="flip"><p>{escape(flip["question"])}</p>\n<p class="note">{escape(flip["problem"])}, the right answer: '
+        f'{escape(flip["reference"])}</p>\n<div class="answers">{answers}</div></section>\n'
+    )
+
+
+def _judged(right: bool) -> str:
+    return f'<span class="{"right" if right else "wrong"}">{"right" if right else "wrong"}</span>'

@@ -1,0 +1,68 @@
+"""A lineage in Mermaid, which GitHub and GitLab draw in Markdown: raw data at the left, runs rounded, artifacts as rectangles."""
+
+import re
+from collections.abc import Iterator
+
+from flows.lineage.document import Document, printable
+
+SHAPES = {"raw": '[("{}")]', "artifact": '["{}"]', "run": '(["{}"])'}
+
+
+def mermaid(document: Document) -> str:
+    """The whole lineage as a flowchart. An edge leads from an artifact to the run that read it, and from a run to what it made."""
+    return "\n".join(["flowchart LR", *_raw(document), *_nodes(document), *_edges(document), *_styles(document)])
+
+
+def _ids(document: Document) -> dict[str, str]:
+    artifacts = {name: f"a{number}" for number, name in enumerate(document.artifacts)}
+    return artifacts | {name: f"r{number}" for number, name in enumerate(document.runs)}
+
+
+def _raw(document: Document) -> Iterator[str]:
+    """Raw data in a group of its own, which keeps it together at the left."""
+    ids, raw = _ids(document), [one for one in document.artifacts.values() if one.raw]
+    if raw:
+        yield '  subgraph raw["raw data"]'
+        for one in raw:
+            yield f"    {ids[one.id]}{_shape('raw', one.path, one.hash[:8])}"
+        yield "  end"
+
+
+def _nodes(document: Document) -> Iterator[str]:
+    ids = _ids(document)
+    for one in document.artifacts.values():
+        if not one.raw:
+            yield f"  {ids[one.id]}{_shape('artifact', one.path, one.hash[:8])}"
+    for run in document.runs.values():
+        known = f"run {run.id[:8]}" if run.recorded else "no run on record"
+        yield f"  {ids[run.id]}{_shape('run', run.stage, known)}"
+
+
+def _edges(document: Document) -> Iterator[str]:
+    ids = _ids(document)
+    for run in document.runs.values():
+        for need in run.inputs:
+            yield f"  {ids[need]} --> {ids[run.id]}"
+        for out in run.outs:
+            yield f"  {ids[run.id]} --> {ids[out]}"
+    for one in document.artifacts.values():
+        for part in one.parts:
+            yield f"  {ids[part]} --> {ids[one.id]}"
+
+
+def _styles(document: Document) -> Iterator[str]:
+    ids = _ids(document)
+    yield "  classDef asked stroke-width:3px"
+    yield "  classDef broken stroke:#c62f26,stroke-dasharray:5"
+    yield f"  class {ids[document.of]} asked"
+    if broken := [ids[run.id] for run in document.runs.values() if not run.recorded]:
+        yield f"  class {','.join(broken)} broken"
+
+
+def _shape(kind: str, *lines: str) -> str:
+    return SHAPES[kind].format("<br/>".join(map(_text, lines)))
+
+
+def _text(content: str) -> str:
+    """A label in which only letters, digits and what cannot mean anything to Mermaid, Markdown or HTML stands as it is."""
+    return re.sub(r"[^\w ./@=-]", lambda found: f"#{ord(found[0])};", printable(content))

@@ -1,0 +1,99 @@
+"""A lineage as a page of its own: the graph to click, and the facts of every artifact and run.
+
+The page needs no network, no server and no script: with one, a click shows a node's facts beside the graph and what is before and
+behind it; without, the facts stand below the graph as a list. Its policy allows the one style and the one script that it carries, by
+their digests, and nothing else. Each node has an address, `lineage.html#run-ID` or `#artifact-PATH@HASH` (document.anchor).
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from flows.engine import mlflow_runs
+from flows.engine.dvc_repository import PlanError
+from flows.lineage.document import CLEAN, Document, Execution, anchor
+from flows.params.files import write
+from flows.web.lineage_picture import state, svg
+
+TEMPLATES = Path(__file__).parent / "templates"
+Metrics = Mapping[str, Mapping[str, float]]  # run -> its metrics
+
+
+def write_page(root: Path, document: Document, file: Path | None = None) -> Path:
+    """Write the page, with the metrics that MLflow's database has; returns its path, lineage-PATH.html where none is given."""
+    named = re.sub(r"[^A-Za-z0-9._-]+", "-", document.artifacts[document.of].path)
+    target = file or Path(f"lineage-{named}.html")
+    if not target.absolute().parent.is_dir():
+        raise PlanError(f"{target}: its folder does not exist")
+    write(target, page(document, mlflow_runs.metrics(root, document.runs)).encode())
+    return target
+
+
+def page(document: Document, metrics: Metrics | None = None) -> str:
+    """The page as HTML. `metrics` are shown with their runs."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    style, script = ((TEMPLATES / f"lineage.{kind}").read_text() for kind in ("css", "js"))
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    artifacts, runs = document.artifacts, document.runs
+    return environment.get_template("lineage.html.j2").render(
+        asked=artifacts[document.of],
+        summary=_summary(document),
+        legend=_legend(document),
+        artifacts=artifacts.values(),
+        runs=runs,
+        readers=document.readers(),
+        metrics={
+            run: {name: f"{value:.6g}" for name, value in found.items()} for run, found in (metrics or {}).items()
+        },
+        anchors={name: anchor("artifact", name) for name in artifacts} | {name: anchor("run", name) for name in runs},
+        labels={name: f"{one.path} {one.hash[:8]}" for name, one in artifacts.items()}
+        | {name: _label(run) for name, run in runs.items()},
+        dirty=lambda run: "" if run.dirty in CLEAN else f", changed: {run.dirty}",
+        picture=svg(document),
+        style=Markup(style),
+        script=Markup(script),
+        style_digest=_digest(style),
+        script_digest=_digest(script),
+    )
+
+
+def _summary(document: Document) -> str:
+    """What the page shows, counted; a break of the chain is named."""
+    raw = sum(one.raw for one in document.artifacts.values())
+    broken = [run.stage for run in document.runs.values() if not run.recorded]
+    made = len(document.artifacts) - raw
+    counts = f"{_number(len(document.runs), 'run')} made {_number(made, 'artifact')} from {_number(raw, 'raw input')}."
+    return counts + (f" The chain breaks at {', '.join(broken)}: no run is on record." if broken else "")
+
+
+def _number(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
+def _legend(document: Document) -> dict[str, str]:
+    """What the looks of boxes mean, of those that are in the picture: class -> meaning."""
+    meanings = {
+        "clean": "a run and what it made",
+        "dirty": "a run whose code differed from its commit",
+        "broken": "no run on record",
+        "raw-data": "raw data",
+        "folder": "a folder that several runs filled",
+    }
+    looks = {state(run) for run in document.runs.values()}
+    looks |= {"raw-data" if one.raw else "folder" for one in document.artifacts.values() if one.run is None}
+    return {look: meaning for look, meaning in meanings.items() if look in looks}
+
+
+def _label(run: Execution) -> str:
+    return f"{run.stage}, run {run.id[:8]}" if run.recorded else f"{run.stage}, no run on record"
+
+
+def _digest(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

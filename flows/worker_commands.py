@@ -1,0 +1,39 @@
+"""`posttrain worker` and `posttrain workers`: machines that run stages for a coordinator elsewhere."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from flows import running
+from flows.console.summary import Screen
+from flows.params.files import find_root
+
+
+def worker(
+    pool: Annotated[str, typer.Option(metavar="POOL", help="The work pool; it is made if there is none of this name.")],
+    name: Annotated[str | None, typer.Option(help="The worker's name; by default host and process.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Stages at once; by default as many as there are GPUs, and at least one.")
+    ] = None,
+) -> int:
+    """Run stages of a work pool on this machine, until Ctrl-C."""
+    from flows.workers import prefect_worker
+
+    with running.one_line():
+        return prefect_worker.serve(find_root(), Screen(), pool, name, limit)
+
+
+def workers(json_: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False) -> int:
+    """List the live workers: host, devices, what runs there, since when."""
+    from flows.console.workers_list import show
+    from flows.workers import listing
+
+    with running.one_line():
+        found = listing.live(find_root())
+    if json_:
+        print(json.dumps([asdict(one) for one in found]))
+    else:
+        show(Screen(), found)
+    return 0

@@ -1,0 +1,175 @@
+"""Which stages of a run go to which pool, and what their workers are given: all that the coordinator needs of workers."""
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flows.engine import attempts
+from flows.engine.dvc_command import Progress, WorkerLost
+from flows.engine.dvc_lock import Entry, data
+from flows.engine.dvc_repository import PlanError
+from flows.engine.previous import remove
+from flows.engine.state import PlannedStage
+from flows.lineage import cached
+from flows.workers import dvc_transfer, pool, prefect_servers
+from flows.workers.in_copy import packed
+from flows.workers.job import Job, Status, Transport
+from flows.workers.pool import Pool, plain_away
+from flows.workers.prefect_api import Api
+from tasks.common import mlflow_address, source_code
+
+LARGEST_PATCH = 300_000  # letters of a packed patch; Prefect takes parameters of 512 KiB
+OURS = ("params.yaml", "dvc.lock")  # their content travels with the job
+NAMED = 3  # files in a message
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """The pools of one run: name -> pool and how its workers get at the files. `commit` and `patch` are for those with clones."""
+
+    root: Path
+    pools: dict[str, tuple[Pool, Transport]]
+    commit: str = ""
+    patch: str = ""
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        for each, _ in self.pools.values():
+            each.api.close()
+
+    def job(self, stage: PlannedStage, entry: Entry) -> Job:
+        """What the stage's worker is asked to do; `entry` is the stage's future entry of dvc.lock."""
+        _, transport = self.pools[stage.pool]
+        bare = {**entry, "outs": [{"path": out["path"]} for out in entry["outs"]]}
+        job = Job(
+            stage.name,
+            secrets.token_hex(8),
+            transport,
+            mlflow_address.clone(self.root),
+            bare,
+            stage.gpu,
+            stage.launcher,
+        )
+        return job if transport == "shared" else replace(job, commit=self.commit, patch=self.patch)
+
+    def run(
+        self,
+        stage: PlannedStage,
+        entry: Entry,
+        log: Path,
+        tell: Progress,
+        say: Callable[[str], None],
+        stopped: Callable[[], bool],
+    ) -> Mapping[str, str]:
+        """Have a worker run the stage, and lay out what it made, its log and its records; see Coordinator's Elsewhere."""
+        where, transport = self.pools[stage.pool]
+        job = self.job(stage, entry)
+        if transport == "clone":
+            self._patiently(lambda: self._send(entry), say, stopped)
+        status = where.run(job, log, tell, say, stopped)
+        try:
+            if transport == "clone":
+                self._patiently(lambda: self._take(status, log), say, stopped)
+        finally:
+            attempts.forget(self.root, stage.name)  # after a kill before this, the next run takes what the attempt made
+        worker = {"worker": status.worker, "host": status.host, "devices": " ".join(status.devices)}
+        return {**worker, **status.environment}
+
+    def _send(self, entry: Entry) -> None:
+        """Push the stage's data; what stands in no cache, such as raw data in git, is put there first."""
+        for path, md5 in data(entry).items():
+            if _lacks(self.root, md5):
+                found = dvc_transfer.keep(self.root, self.root / path)["md5"]
+                if found != md5:
+                    raise PlanError(f"{path}: it changed while the run was under way; run it again")
+        dvc_transfer.push(self.root, data(entry).values())
+
+    def _take(self, status: Status, log: Path) -> None:
+        hashes = [str(out["md5"]) for out in status.outs]
+        dvc_transfer.fetch(self.root, [*hashes, *status.files.values()])
+        places = {self.root / out["path"]: str(out["md5"]) for out in status.outs}
+        for place, md5 in {
+            **places,
+            **{log.with_suffix(f".{name}"): md5 for name, md5 in status.files.items()},
+        }.items():
+            remove(place)
+            cached.lay_out(self.root, md5, place)
+
+    def _patiently(self, what: Callable[[], None], say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
+        def patient(line: str) -> None:
+            if stopped():
+                raise PlanError("stopped")
+            say(line)
+
+        try:
+            dvc_transfer.patiently(what, patient)
+        except dvc_transfer.DamagedError as error:
+            raise WorkerLost(str(error)) from None
+        except dvc_transfer.TransferError as error:
+            raise PlanError(str(error)) from None
+
+
+def prepare(root: Path, planned: Iterable[PlannedStage], with_patch: bool) -> Dispatch | None:
+    """The pools of the stages that may run; None if all run here. PlanError of one line if a worker, a commit or a remote lacks."""
+    names = dict.fromkeys(stage.pool for stage in planned if stage.reason and stage.pool)
+    if not names:
+        return None
+    api = prefect_servers.connect(root)
+    try:
+        with plain_away():
+            found = {name: (Pool(api, name, root), _transport(api, root, name)) for name in names}
+        if all(transport == "shared" for _, transport in found.values()):
+            return Dispatch(root, found)
+        if not dvc_transfer.has_remote(root):
+            raise PlanError(
+                "the workers have clones of their own, so DVC needs a remote: `dvc remote add --default NAME PLACE`"
+            )
+        commit, patch = _source(root, with_patch)
+        dvc_transfer.make_folder(root)
+        return Dispatch(root, found, commit, patch)
+    except PlanError:
+        api.close()
+        raise
+
+
+def _transport(api: Api, root: Path, name: str) -> Transport:
+    """Shared if every live worker of the pool is in this very checkout."""
+    workers = api.workers(name)
+    live = [worker for worker in workers or () if worker.online]
+    if not live:
+        raise PlanError(pool.no_worker(name))
+    here = mlflow_address.clone(root)
+    facts = {one.get("name"): one for one in api.announced().values() if one.get("pool") == name}
+    checkouts = {facts.get(worker.name, {}).get("checkout") for worker in live}
+    return "shared" if checkouts == {here} else "clone"
+
+
+def _source(root: Path, with_patch: bool) -> tuple[str, str]:
+    """The commit that workers check out, and the tree's difference to it."""
+    source = source_code.state(root)
+    if source.commit == "none":
+        raise PlanError(
+            "the workers have clones of their own, so they need a git commit to check out; there is none here"
+        )
+    files = [] if source.dirty in ("no", "unknown") else [name for name in source.dirty.split() if name not in OURS]
+    if not files:
+        return source.commit, ""
+    if not with_patch:
+        shown = ", ".join(files[:NAMED]) + (f" and {len(files) - NAMED} more" if len(files) > NAMED else "")
+        raise PlanError(
+            f"{shown}: not committed, and workers check out the commit; commit first, or run with --with-patch"
+        )
+    patch = packed(source.patch or b"")
+    if len(patch) > LARGEST_PATCH:
+        raise PlanError(
+            f"--with-patch: the difference to the commit is too large ({len(patch)} letters packed); commit first"
+        )
+    return source.commit, patch
+
+
+def _lacks(root: Path, md5: str) -> bool:
+    try:
+        return any(cached.path(root, of) is None for of in {md5, *cached.files(root, md5).values()})
+    except PlanError:
+        return True

@@ -1,0 +1,197 @@
+"""Objects between a checkout's DVC cache and its remote, by hash and no more of them than are named; what arrived is read again.
+
+DVC does not verify what it pushed (treeverse/dvc#10498), so here every object that was written is hashed where it lies, on either side.
+"""
+
+import copy
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from flows.engine.dvc_lock import Entry
+from flows.engine.dvc_repository import open_repo
+from flows.engine.dvc_stage import run_cache_key
+from flows.lineage import cached
+
+RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 60)  # between two tries while the remote is away; after these it has failed
+RUNS = "md5-dos2unix"  # DVC's kind of remote under which the run cache lies
+Say = Callable[[str], None]
+
+
+class TransferError(Exception):
+    """The remote cannot be used: away, full, or with other bytes than expected. One line; another try may succeed."""
+
+
+class DamagedError(TransferError):
+    """An object of the remote has other bytes than its name says, and was put aside; it must be sent there again."""
+
+
+def has_remote(root: Path, name: str = "") -> bool:
+    """Whether DVC has this remote, or a default one."""
+    from dvc.exceptions import DvcException
+
+    with closing(open_repo(root)) as repo:
+        try:
+            repo.cloud.get_remote(name or None)
+        except DvcException:
+            return False
+    return True
+
+
+def make_folder(root: Path, name: str = "") -> None:
+    """Make the folder of a remote on a disk, as a first push would. Later its absence means that it is away."""
+    with closing(open_repo(root)) as repo:
+        remote = repo.cloud.get_remote(name or None)
+        if remote.fs.protocol == "local":
+            remote.fs.makedirs(remote.path, exist_ok=True)
+
+
+def keep(root: Path, path: Path, top: Path | None = None) -> dict[str, Any]:
+    """Put a file or folder into the cache; its hash, size and number of files, as DVC would write them to dvc.lock.
+
+    `top` is the folder whose .dvcignore counts: the copy that the file lies in, or `root`.
+    """
+    from dvc.fs import LocalFileSystem
+    from dvc.ignore import DvcIgnoreFilter
+    from dvc_data.hashfile.build import build
+    from dvc_data.hashfile.transfer import transfer
+
+    with closing(open_repo(root)) as repo:
+        odb, here = repo.cache.local, LocalFileSystem()
+        ignored = DvcIgnoreFilter(here, str(top or root))
+        staging, meta, obj = build(odb, str(path), here, "md5", ignore=ignored)
+        result = transfer(staging, odb, {obj.hash_info}, shallow=False)
+        if result.failed:
+            raise TransferError(f"{path}: it cannot be put into the cache")
+        facts = {name: value for name, value in meta.to_dict().items() if name in ("size", "nfiles")}
+        return {"hash": "md5", "md5": str(obj.hash_info.value), **facts}
+
+
+def push(root: Path, hashes: Iterable[str], remote: str = "") -> None:
+    """Bring objects from the cache to the remote, files before the folders that list them; TransferError if one is not whole there."""
+    with _remote(root, remote) as (cache, far):
+        for md5 in hashes:
+            files = sorted({of for of in cached.files(root, md5).values() if of != md5})
+            for one in [*files, md5]:
+                if not _is_whole(cache, far, one):
+                    _copy(cache, far, one)
+
+
+def fetch(root: Path, hashes: Iterable[str], remote: str = "") -> None:
+    """Bring objects from the remote to the cache; TransferError if one is missing or has other bytes."""
+    with _remote(root, remote) as (cache, far):
+        for md5 in hashes:
+            _fetch_one(cache, far, md5)
+            for one in sorted({of for of in cached.files(root, md5).values() if of != md5}):
+                _fetch_one(cache, far, one)
+
+
+def push_entry(root: Path, entry: Entry, remote: str = "") -> None:
+    """Write the entry into the remote's run cache; its outs must be there already."""
+    from dvc.utils.serialize import dumps_yaml
+
+    with _remote(root, remote, RUNS) as (_, far):
+        path = far.fs.join(far.path, "runs", *_place(entry))
+        _written(far, path, dumps_yaml(dict(entry)).encode())
+
+
+def patiently(what: Callable[[], None], say: Say, waits: Sequence[float] = RETRY_SECONDS) -> None:
+    """Do `what`, again after a while if the remote fails; TransferError after the last of `waits` (seconds)."""
+    for seconds in (*waits, None):
+        try:
+            return what()
+        except TransferError as error:
+            if seconds is None or isinstance(error, DamagedError):
+                raise
+            say(f"{error}; tries again")
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                time.sleep(0.2)
+                say(f"{error}; tries again")
+
+
+def _place(entry: Entry) -> tuple[str, str, str]:
+    """Where the run cache has an entry: below two letters of its key, under its key, by its own hash."""
+    from dvc.stage.cache import _get_cache_hash
+
+    key = run_cache_key(entry)
+    return key[:2], key, str(_get_cache_hash(copy.deepcopy(dict(entry))))
+
+
+@contextmanager
+def _remote(root: Path, name: str, kind: str = "md5") -> Iterator[tuple[Any, Any]]:
+    """The cache and the remote as DVC's object databases."""
+    from dvc.exceptions import DvcException
+
+    try:
+        with closing(open_repo(root)) as repo:
+            remote = repo.cloud.get_remote(name or None)
+            if remote.fs.protocol == "local" and not remote.fs.isdir(remote.path):
+                raise TransferError(f"DVC's remote: {remote.path} is not there")  # a disk that is not mounted, say
+            yield repo.cache.local, repo.cloud.get_remote_odb(name or None, "push", hash_name=kind)
+    except (DvcException, OSError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise TransferError(f"DVC's remote {name or '(default)'}: {said}") from None
+
+
+def _fetch_one(cache: Any, far: Any, md5: str) -> None:
+    if cache.exists(md5):
+        return
+    if not far.exists(md5):
+        raise TransferError(f"DVC's remote does not have {md5}")
+    try:
+        _copy(far, cache, md5)
+    except TransferError:
+        place = far.oid_to_path(md5)
+        if _digest(far.fs, place) == md5.removesuffix(".dir"):
+            raise
+        with suppress(OSError, NotImplementedError):
+            far.fs.move(place, f"{place}.damaged")
+        raise DamagedError(f"DVC's remote: {place} does not have the bytes of {md5}, and was put aside") from None
+
+
+def _is_whole(cache: Any, far: Any, md5: str) -> bool:
+    """Whether the remote has the object, in the size that it has here: a transfer that was cut leaves less."""
+    if not far.exists(md5):
+        return False
+    here, there = (odb.fs.info(odb.oid_to_path(md5)).get("size") for odb in (cache, far))
+    return there is None or here == there
+
+
+def _copy(source: Any, target: Any, md5: str) -> None:
+    """Copy one object, and read it again where it arrived."""
+    with source.fs.open(source.oid_to_path(md5), "rb") as file:
+        _written(target, target.oid_to_path(md5), iter(lambda: file.read(2**20), b""), md5)
+
+
+def _digest(fs: Any, path: str) -> str:
+    found = hashlib.md5()
+    with fs.open(path, "rb") as file:
+        while part := file.read(2**20):
+            found.update(part)
+    return found.hexdigest()
+
+
+def _written(target: Any, path: str, content: bytes | Iterable[bytes], md5: str = "") -> None:
+    """Write a file beside its place, check its bytes there, and rename it."""
+    fs = target.fs
+    parts = [content] if isinstance(content, bytes) else content
+    given = hashlib.md5()
+    partial = fs.join(fs.parent(path), f".{PurePosixPath(path).name}.{os.getpid()}.{time.monotonic_ns()}")
+    fs.makedirs(fs.parent(path), exist_ok=True)
+    try:
+        with fs.open(partial, "wb") as file:
+            for part in parts:
+                given.update(part)
+                file.write(part)
+        if _digest(fs, partial) != given.hexdigest() or (md5 and given.hexdigest() != md5.removesuffix(".dir")):
+            raise TransferError(f"{path}: the bytes that arrived are not those of {md5 or 'the entry'}")
+        fs.move(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            fs.remove(partial)
+        raise

@@ -1,0 +1,58 @@
+"""An attempt in the coordinator's own checkout, which worker and coordinator see through a shared disk."""
+
+import os
+from typing import TYPE_CHECKING
+
+from flows.engine import attempts
+from flows.engine.dvc_command import Runner
+from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_repository import PlanError
+from flows.engine.previous import remove
+from flows.machine import stage_lock
+from flows.workers.job import Job
+from flows.workers.reporter import NOT_WANTED
+from tasks.common import mlflow_address
+
+if TYPE_CHECKING:
+    from flows.workers.attempt import Attempt
+
+CUT = ("MLFLOW_", "PREFECT_", "POSTTRAIN_WORKER_")  # what the command must not see of the worker's environment
+
+
+class InCheckout:
+    """Runs the command where the coordinator would; its log and progress are the coordinator's own files."""
+
+    def __init__(self, attempt: "Attempt", job: Job) -> None:
+        self.attempt, self.job, self.root = attempt, job, attempt.root
+        if mlflow_address.clone(self.root) != job.checkout:
+            raise PlanError(f"this worker is in {self.root}, which is not the checkout that the run is of")
+
+    def perform(self) -> None:
+        """Clear what an earlier attempt left, and run the command."""
+        job, attempt = self.job, self.attempt
+        attempt.reporter.still = self._noted
+        holder = f"worker {attempt.status.worker} on {attempt.status.host}, process {attempt.status.pid}"
+        with stage_lock.hold(self.root, job.stage, holder, attempt.phase) as lock:
+            if not self._noted():  # a coordinator that has the lock after this may change the outs as it likes
+                attempt.stop(NOT_WANTED, False)
+            attempt.phase("")
+            self._clear()
+            runner = attempt.runner = Runner(self.root)
+            attempt.check()
+            log = self.root / "mlruns/logs" / f"{job.stage}.log"
+            environ = {name: value for name, value in os.environ.items() if not name.startswith(CUT)}
+            environ |= {"DVC_ROOT": str(self.root), "POSTTRAIN_RECORDS": str(log.with_suffix(".records"))}
+            attempt.reporter.log = log
+            with attempt.granted(job, environ, lock) as grant:
+                runner.call(job.stage, job.entry["cmd"], self.root, log, grant, attempt.tell)
+            attempt.check()
+
+    def _noted(self) -> bool:
+        note = attempts.read(self.root, self.job.stage)
+        return note is not None and note.attempt == self.job.attempt
+
+    def _clear(self) -> None:
+        for out in hashes(self.job.entry, "outs"):
+            path = self.root / out
+            remove(path)
+            path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,172 @@
+"""An attempt in the worker's own clone: the coordinator's commit in a scratch copy, deps from the DVC remote, outs back to it.
+
+The outs are checked, put into the clone's cache, pushed, and read again in the remote. The run-cache entry goes last, and only
+while the coordinator still waits for this attempt.
+"""
+
+import base64
+import fcntl
+import os
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.engine.checker import Checker, declared
+from flows.engine.dvc_command import Runner, StageFailed
+from flows.engine.dvc_lock import data, hashes
+from flows.engine.dvc_repository import PlanError
+from flows.engine.previous import remove
+from flows.lineage.record import Record
+from flows.lineage.reproduction import checkout, command, scratch_copy
+from flows.machine import environment
+from flows.workers import dvc_transfer
+from flows.workers.job import Job
+from flows.workers.prefect_api import Away
+
+if TYPE_CHECKING:
+    from flows.workers.attempt import Attempt
+
+HOME = Path(".dvc/tmp/posttrain/copies")  # in the clone
+CHECKPOINTS = Path("mlruns/checkpoints")  # of stages that were killed; they outlive a copy
+LARGEST_PATCH = 64 * 2**20  # bytes
+
+
+class InCopy:
+    """Runs the command in a copy of the commit, with nothing of the coordinator's machine but what DVC's remote and git have."""
+
+    def __init__(self, attempt: "Attempt", job: Job) -> None:
+        self.attempt, self.job, self.root = attempt, job, attempt.root
+
+    def perform(self) -> None:
+        """Lay out, run, check, push."""
+        job, attempt = self.job, self.attempt
+        with scratch_folder(self.root / HOME, f"{job.stage}-") as (folder, lock):
+            target = folder / "copy"
+            target.mkdir()
+            self._lay_out(target, folder / "patch")
+            attempt.phase("")
+            runner = attempt.runner = Runner(target)
+            attempt.check()
+            log = target / command.LOG / f"{job.stage}.log"
+            attempt.reporter.log = log
+            environ = command.variables(self._record(None), target)
+            environ["POSTTRAIN_RECORDS"] = str(log.with_suffix(".records"))
+            try:
+                with attempt.granted(job, environ, lock) as grant:
+                    runner.call(job.stage, job.entry["cmd"], target, log, grant, attempt.tell)
+                attempt.check()
+                self._check(target)
+                self._bring_back(target, log)
+            except StageFailed:
+                attempt.reporter.stop()
+                with suppress(Away, PlanError):
+                    attempt.reporter.beat()  # the log's last lines, before the log is gone
+                raise
+            finally:
+                runner.stop()
+
+    def _record(self, patch: Path | None) -> Record:
+        return Record(self.job.stage, self.job.entry, commit=self.job.commit, patch=patch)
+
+    def _lay_out(self, target: Path, patch: Path) -> None:
+        job, attempt = self.job, self.attempt
+        attempt.phase(f"fetches commit {job.commit[:8]}")
+        if not checkout.has_commit(self.root, job.commit):
+            subprocess.run(["git", "-C", str(self.root), "fetch", "--quiet", "--all"], capture_output=True, check=False)
+        if not checkout.has_commit(self.root, job.commit):
+            raise PlanError(f"commit {job.commit[:8]} is not in {self.root} on {attempt.status.host}; push it first")
+        if job.patch:
+            patch.write_bytes(unpacked(job.patch))
+        attempt.phase("fetches what the stage reads")
+        self._patiently(lambda: dvc_transfer.fetch(self.root, data(job.entry).values(), job.remote))
+        try:
+            scratch_copy.make(self.root, self._record(patch if job.patch else None), target)
+        except scratch_copy.CannotReproduceError as error:
+            raise PlanError(str(error)) from None
+        kept, here = self.root / CHECKPOINTS, target / CHECKPOINTS
+        kept.mkdir(parents=True, exist_ok=True)
+        here.parent.mkdir(parents=True, exist_ok=True)
+        here.symlink_to(kept)
+
+    def _check(self, target: Path) -> None:
+        made = [target / out for out in hashes(self.job.entry, "outs")]
+        checker = Checker(target)
+        try:
+            if found := [*declared(target, made)] or checker.problems(made):
+                raise StageFailed(found[0])
+        finally:
+            checker.stop()
+
+    def _bring_back(self, target: Path, log: Path) -> None:
+        """Push the outs, the log and the records; then, if the attempt is still wanted, the entry of the run cache."""
+        job, status = self.job, self.attempt.status
+        self.attempt.phase("sends what the stage made")
+        outs = [
+            {"path": out["path"], **dvc_transfer.keep(self.root, target / out["path"], target)}
+            for out in job.entry["outs"]
+        ]
+        files = {"log": log, "records": log.with_suffix(".records")}
+        status.files = {
+            name: dvc_transfer.keep(self.root, file, target)["md5"] for name, file in files.items() if file.exists()
+        }
+        entry = {**job.entry, "outs": outs}
+        pushed = [*hashes(entry, "outs").values(), *status.files.values()]
+        self._patiently(lambda: dvc_transfer.push(self.root, pushed, job.remote))
+        self.attempt.check()
+        self.attempt.check_wanted()
+        self._patiently(lambda: dvc_transfer.push_entry(self.root, entry, job.remote))
+        status.outs, status.environment = outs, environment.versions()
+
+    def _patiently(self, what: Callable[[], None]) -> None:
+        dvc_transfer.patiently(what, self.attempt.phase)
+
+
+@contextmanager
+def scratch_folder(home: Path, prefix: str) -> Iterator[tuple[Path, int]]:
+    """A new folder in `home`, deleted at the end, and its open file with a lock, which the command must inherit.
+
+    Folders that nobody holds were left by a kill; they are deleted first.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        with _locked(home, fcntl.LOCK_EX):  # so that nobody deletes the new folder before it is locked
+            delete_left(home)
+            folder = Path(tempfile.mkdtemp(dir=home, prefix=prefix))
+            file = stack.enter_context(_locked(folder, fcntl.LOCK_EX))
+        stack.callback(remove, folder)
+        yield folder, file
+
+
+def delete_left(home: Path) -> None:
+    """Delete the folders in `home` that no process holds."""
+    for left in [*home.iterdir()] if home.exists() else []:
+        with suppress(BlockingIOError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            remove(left)
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[int]:
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, how)
+        yield file
+    finally:
+        os.close(file)
+
+
+def packed(patch: bytes) -> str:
+    """The patch as text."""
+    return base64.b64encode(zlib.compress(patch)).decode()
+
+
+def unpacked(text: str) -> bytes:
+    """The patch of a text, of at most LARGEST_PATCH bytes."""
+    content = zlib.decompressobj()
+    patch = content.decompress(base64.b64decode(text), LARGEST_PATCH)
+    if content.unconsumed_tail:
+        raise PlanError(f"the patch is larger than {LARGEST_PATCH} bytes")
+    return patch

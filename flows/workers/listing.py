@@ -1,0 +1,69 @@
+"""Who works: each live worker with its host, devices and what it runs."""
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flows.workers import prefect_servers
+from flows.workers.pool import plain_away
+from flows.workers.prefect_api import Api
+
+
+@dataclass(frozen=True)
+class Running:
+    """A stage that a worker runs, the devices that it holds, and since when (ISO 8601)."""
+
+    stage: str
+    devices: list[str]
+    since: str
+    phase: str = ""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A live worker. What was not announced, as by a worker that Prefect's own command started, is empty."""
+
+    name: str
+    pool: str
+    host: str = ""
+    devices: list[str] = field(default_factory=list)
+    limit: int = 0
+    since: str = ""
+    running: list[Running] = field(default_factory=list)
+
+
+def live(root: Path) -> list[Listed]:
+    """The live workers of all pools; PlanError without a server."""
+    with closing(prefect_servers.connect(root)) as api, plain_away():
+        facts = {(one.get("pool"), one.get("name")): one for one in api.announced().values()}
+        running = _running(api)
+        found = []
+        for pool in api.pools():
+            for worker in api.workers(pool) or ():
+                if worker.online:
+                    known = facts.get((pool, worker.name), {})
+                    since = known.get("since")
+                    found.append(
+                        Listed(
+                            worker.name,
+                            pool,
+                            str(known.get("host", "")),
+                            [str(device) for device in known.get("devices", [])],
+                            int(known.get("limit", 0)),
+                            datetime.fromtimestamp(since, UTC).isoformat() if since else "",
+                            running.get(worker.name, []),
+                        )
+                    )
+        return found
+
+
+def _running(api: Api) -> dict[str, list[Running]]:
+    """What runs, by the worker's name."""
+    found: dict[str, list[Running]] = {}
+    for run in api.flow_runs(["RUNNING"]):
+        status = api.status(run.id)
+        stage = str((run.parameters.get("job") or {}).get("stage", run.name))
+        one = Running(stage, list(status.get("devices", [])), run.started, str(status.get("phase", "")))
+        found.setdefault(str(status.get("worker", "")), []).append(one)
+    return found

@@ -1,0 +1,208 @@
+"""The coordinator's side of a work pool: it hands a stage to a worker, follows the attempt, and learns how it ended.
+
+An attempt is lost when its worker says so, when its flow run has crashed, or when no report has come for LOST_SECONDS while
+Prefect's server answers. A lost attempt is told that nobody waits for it, and its late result is never looked at.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from flows.engine import attempts
+from flows.engine.attempts import Note
+from flows.engine.dvc_command import Progress, StageFailed, WorkerLost
+from flows.engine.dvc_repository import PlanError
+from flows.engine.dvc_stage import run_cache_key
+from flows.workers.job import LOST_SECONDS, Job, Status
+from flows.workers.prefect_api import Api, Away
+
+LOOK_SECONDS = 0.5
+AWAY_SECONDS = 120.0  # that a server may be away when an attempt is to begin
+# Between a worker's taking an attempt and its first report; a cluster that starts machines needs more.
+START_SECONDS = 60.0
+NO_WORKER_SECONDS = 30.0  # without a live worker in the pool: a waiting stage fails
+
+
+class Pool:
+    """A work pool on a Prefect server, as the coordinator of the repository at `root` uses it."""
+
+    def __init__(self, api: Api, name: str, root: Path) -> None:
+        self.api, self.name, self.root = api, name, root
+
+    def run(
+        self, job: Job, log: Path, tell: Progress, say: Callable[[str], None], stopped: Callable[[], bool]
+    ) -> Status:
+        """Have a worker do the job; the last status of an attempt that succeeded.
+
+        The note of an attempt that succeeded stays: the caller forgets it when it has what the attempt made.
+        `say` is given a line for a person whenever what is waited for changes. StageFailed if the stage failed or `stopped`,
+        WorkerLost if the attempt may be made again.
+        """
+        key = run_cache_key(job.entry)
+        run = self._left_behind(job, key)
+        note = Note(job.stage, job.attempt, job.transport == "shared", key, self.api.url)
+        try:
+            if run is None:
+                attempts.write(self.root, note)
+                run = self._submit(job, say, stopped)
+                attempts.write(self.root, replace(note, run=run))
+            return _Following(self, run, job, log, tell, say, stopped).to_the_end()
+        except BaseException:
+            attempts.forget(self.root, job.stage)
+            if run is not None:
+                give_up(self.api, run)
+            raise
+
+    def _submit(self, job: Job, say: Callable[[str], None], stopped: Callable[[], bool]) -> str:
+        """Schedule the attempt; a server that is busy or restarts is asked again."""
+        deadline = time.monotonic() + AWAY_SECONDS
+        while True:
+            try:
+                return self.api.submit(self.name, job.stage, {"job": job.json()}, job.attempt)
+            except Away as error:
+                if stopped():
+                    raise StageFailed("stopped") from None
+                if time.monotonic() > deadline:
+                    raise PlanError(f"Prefect's server cannot be reached: {error}") from None
+                say(f"Prefect's server is away: {error}")
+                time.sleep(LOOK_SECONDS)
+
+    def _left_behind(self, job: Job, key: str) -> str | None:
+        """The flow run of an attempt that a killed coordinator waited for, if it makes the same and goes on; others are given up."""
+        note = attempts.read(self.root, job.stage)
+        if note is None or note.url != self.api.url or not note.run:
+            return None
+        with plain_away():
+            run = self.api.flow_run(note.run)
+        if run is None or run.state in ("CRASHED", "CANCELLED", "CANCELLING", "FAILED"):
+            return None
+        if note.key == key and not note.shared:
+            return note.run
+        give_up(self.api, note.run)
+        return None
+
+
+class _Following:
+    """What is known of an attempt that runs elsewhere."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        run: str,
+        job: Job,
+        log: Path,
+        tell: Progress,
+        say: Callable[[str], None],
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.pool, self.api, self.run, self.job = pool, pool.api, run, job
+        self.tell, self._say, self.stopped = tell, say, stopped
+        self.status, self.told, self.phase, self._said = Status(), (0, 0), "", ""
+        self.copy = None if job.transport == "shared" else log
+        self.log_lines = 0
+        now = time.monotonic()
+        self.heard = self.worker_seen = now
+
+    def to_the_end(self) -> Status:
+        """Look at the attempt until it has ended."""
+        while True:
+            if self.stopped():
+                raise StageFailed("stopped")
+            try:
+                if self._look():
+                    return self.status
+            except Away as error:
+                self.say(f"Prefect's server is away: {error}")
+                self.heard = self.worker_seen = time.monotonic()  # nothing is known of the worker meanwhile
+            time.sleep(LOOK_SECONDS)
+
+    def say(self, line: str) -> None:
+        """Pass on a line once."""
+        if line != self._said:
+            self._said = line
+            self._say(line)
+
+    def _look(self) -> bool:
+        """Read the newest report; whether the attempt has ended well."""
+        found, run = self.api.status(self.run), self.api.flow_run(self.run)
+        now = time.monotonic()
+        if found and found.get("beat") != self.status.beat:
+            self.status, self.heard = Status.of(found), now
+            self._copy_log()
+            self._show()
+        if self.status.ended:
+            self._judge()
+            return True
+        if run is None or run.state in ("CRASHED", "CANCELLED", "CANCELLING"):
+            raise WorkerLost(f"the attempt of worker {self._worker()} was {run.state.lower() if run else 'deleted'}")
+        if not self.status.beat and run.state == "SCHEDULED":
+            self.heard = now
+            self._wait_for_worker(now)
+        elif not self.status.beat:
+            if now - self.heard > start_seconds():
+                raise WorkerLost(f"the worker of pool {self.pool.name} that took it has not begun")
+        elif now - self.heard > LOST_SECONDS:
+            raise WorkerLost(f"worker {self._worker()} has not reported for {now - self.heard:.0f} s")
+        return False
+
+    def _judge(self) -> None:
+        self._copy_log()
+        if self.status.lost:
+            raise WorkerLost(f"worker {self._worker()}: {self.status.lost}")
+        if self.status.failure:
+            raise StageFailed(self.status.failure)
+
+    def _worker(self) -> str:
+        return self.status.worker or self.status.host or "(none yet)"
+
+    def _wait_for_worker(self, now: float) -> None:
+        self.say(f"waits for a worker of pool {self.pool.name}")
+        if any(worker.online for worker in self.api.workers(self.pool.name) or ()):
+            self.worker_seen = now
+        elif now - self.worker_seen > NO_WORKER_SECONDS:
+            raise StageFailed(no_worker(self.pool.name))
+
+    def _show(self) -> None:
+        status = self.status
+        lasting, self.phase = status.phase if status.phase == self.phase else "", status.phase  # two reports long
+        self.say(f"on {self._worker()}" + (f": {lasting}" if lasting else ""))
+        if (status.step, status.total) != self.told and status.total:
+            self.told = status.step, status.total
+            self.tell(status.step, status.total, status.seconds)
+
+    def _copy_log(self) -> None:
+        """Append the log's new lines to the local file, where the worker does not write it itself."""
+        if self.copy is not None:
+            lines = self.api.log(self.run, self.log_lines)
+            with self.copy.open("a") as file:
+                file.writelines(f"{line}\n" for line in lines)
+            self.log_lines += len(lines)
+
+
+def start_seconds() -> float:
+    """How long a worker may take to begin: POSTTRAIN_START_SECONDS, else START_SECONDS."""
+    text = os.environ.get("POSTTRAIN_START_SECONDS", "")
+    return float(text) if text.replace(".", "", 1).isdigit() else START_SECONDS
+
+
+def give_up(api: Api, run: str) -> None:
+    """Tell an attempt that nobody waits for it, as far as the server can be reached."""
+    with suppress(Away, PlanError):
+        api.set_state(run, "CANCELLED", "the coordinator does not wait for it any more")
+
+
+def no_worker(pool: str) -> str:
+    """The line for a pool without a live worker."""
+    return f"pool {pool} has no live worker; start one with `posttrain worker --pool {pool}`, or run without pools"
+
+
+@contextmanager
+def plain_away() -> Iterator[None]:
+    """Turn Away into a PlanError."""
+    try:
+        yield
+    except Away as error:
+        raise PlanError(f"Prefect's server cannot be reached: {error}") from None

@@ -1,0 +1,242 @@
+"""The part of Prefect's REST interface that dispatch to workers needs: pools, flow runs, their state, one status artifact, their log.
+
+Prefect itself is not imported: that would cost the process of each attempt two seconds. What is sent and read are plain
+JSON objects as Prefect 3 has them; tests/flows/workers/test_prefect_api.py fails where another version does not fit.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+
+from flows.engine.dvc_repository import PlanError
+from tasks.common import mlflow_address
+
+FLOW = "posttrain-stage"  # the flow that every attempt of a stage is a run of
+COMMAND = "python -m flows.workers.attempt"
+TIMEOUT = 10.0  # seconds for one answer
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+LEVEL = 21  # of the lines of a stage, among which Prefect writes its own at 20
+LOG_LINES, LOG_BYTES = 200, 100_000  # of one request
+
+
+class Away(Exception):
+    """The server cannot be reached, or answers with a fault of its own; another try may succeed."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker of a pool as the server knows it."""
+
+    name: str
+    online: bool
+    last_heard: str
+
+
+@dataclass(frozen=True)
+class FlowRun:
+    """A flow run: its id, its parameters, the type of its state, and when it was created (ISO 8601)."""
+
+    id: str
+    name: str
+    state: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    started: str = ""
+
+
+class Api:
+    """A client of one Prefect server. Away where it cannot be reached, PlanError where it refuses."""
+
+    def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
+        self._address = url.rstrip("/")
+        self.url = mlflow_address.public(self._address)  # as it may be shown and kept: without a password
+        environ = os.environ if environ is None else environ
+        headers = dict(json.loads(environ.get("PREFECT_CLIENT_CUSTOM_HEADERS") or "{}"))
+        if key := environ.get("PREFECT_API_KEY"):
+            headers["Authorization"] = f"Bearer {key}"
+        name, _, password = environ.get("PREFECT_API_AUTH_STRING", "").partition(":")
+        self._deployments: dict[str, str] = {}  # of each pool, once it is made
+        self._client = httpx.Client(headers=headers, auth=(name, password) if name else None, timeout=TIMEOUT)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def check(self) -> None:
+        """PlanError of one line unless a Prefect server answers there."""
+        try:
+            self._ask("GET", "/health")
+        except Away as error:
+            raise PlanError(f"Prefect's server does not answer: {error}") from None
+
+    def ensure_pool(self, pool: str, template: Mapping[str, Any]) -> None:
+        """Make a process work pool of this name unless there is a pool of the name."""
+        if self._find(f"/work_pools/{pool}") is None:
+            body = {"name": pool, "type": "process", "base_job_template": template}
+            self._ask("POST", "/work_pools/", body, also=(409,))
+
+    def workers(self, pool: str) -> list[Worker] | None:
+        """The pool's workers; None if there is no such pool."""
+        if self._find(f"/work_pools/{pool}") is None:
+            return None
+        found = self._ask("POST", f"/work_pools/{pool}/workers/filter", {"limit": 200})
+        return [Worker(one["name"], one["status"] == "ONLINE", one.get("last_heartbeat_time") or "") for one in found]
+
+    def forget_worker(self, pool: str, name: str) -> None:
+        """Take a worker that has ended off the pool's list."""
+        self._ask("DELETE", f"/work_pools/{pool}/workers/{name}", also=(404,))
+
+    def pools(self) -> list[str]:
+        """The names of all work pools."""
+        return [str(one["name"]) for one in self._ask("POST", "/work_pools/filter", {"limit": 200})]
+
+    def submit(self, pool: str, name: str, parameters: Mapping[str, Any], key: str) -> str:
+        """Schedule an attempt in the pool; the id of its flow run. However often it is asked for, each `key` is one run."""
+        state = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}
+        body = {"name": name, "parameters": dict(parameters), "idempotency_key": key, "state": state}
+        return str(self._ask("POST", f"/deployments/{self._deployment(pool)}/create_flow_run", body)["id"])
+
+    def _deployment(self, pool: str) -> str:
+        """The id of the pool's deployment, which every attempt is a run of."""
+        if pool not in self._deployments:
+            body = {
+                "name": pool,
+                "flow_id": self._ask("POST", "/flows/", {"name": FLOW})["id"],
+                "work_pool_name": pool,
+                "enforce_parameter_schema": False,
+                "job_variables": {"command": COMMAND},
+                "description": "Stages of the pipeline, one run for each attempt at one.",
+            }
+            self._deployments[pool] = str(self._ask("POST", "/deployments/", body)["id"])
+        return self._deployments[pool]
+
+    def flow_run(self, run: str) -> FlowRun | None:
+        """A flow run; None if there is none of this id."""
+        found = self._find(f"/flow_runs/{run}")
+        return None if found is None else _flow_run(found)
+
+    def flow_runs(self, states: Sequence[str]) -> list[FlowRun]:
+        """The runs of stages in one of these states, newest first."""
+        body = {
+            "flows": {"name": {"any_": [FLOW]}},
+            "flow_runs": {"state": {"type": {"any_": list(states)}}},
+            "sort": "START_TIME_DESC",
+            "limit": 200,
+        }
+        return [_flow_run(one) for one in self._ask("POST", "/flow_runs/filter", body)]
+
+    def set_state(self, run: str, state: str, message: str = "", force: bool = False) -> bool:
+        """Ask for a state; whether the server accepted it. It lets a cancelled run begin, forced or not."""
+        body = {"state": {"type": state, "name": state.capitalize(), "message": message}, "force": force}
+        answer = self._ask("POST", f"/flow_runs/{run}/set_state", body, also=(404,))
+        return isinstance(answer, Mapping) and answer.get("status") == "ACCEPT"
+
+    def states(self, run: str) -> list[str]:
+        """The types of all states that the run has been in."""
+        return [str(one["type"]) for one in self._ask("GET", f"/flow_run_states/?flow_run_id={run}")]
+
+    def post_status(self, run: str, status: Mapping[str, Any]) -> str:
+        """Make the run's status artifact; its id."""
+        return str(self._ask("POST", "/artifacts/", {"type": "posttrain", "flow_run_id": run, **_status(status)})["id"])
+
+    def update_status(self, artifact: str, status: Mapping[str, Any]) -> None:
+        """Replace the content of a status artifact."""
+        self._ask("PATCH", f"/artifacts/{artifact}", _status(status))
+
+    def status(self, run: str) -> dict[str, Any]:
+        """The newest content of the run's status artifact; nothing before there is one."""
+        body = {"artifacts": {"flow_run_id": {"any_": [run]}}, "sort": "CREATED_DESC", "limit": 1}
+        for one in self._ask("POST", "/artifacts/filter", body):
+            return dict(one["data"]) if isinstance(one.get("data"), Mapping) else {}
+        return {}
+
+    def write_log(self, run: str, lines: Sequence[str]) -> None:
+        """Append lines to the run's log."""
+        for some in _portions(lines):
+            now = datetime.now(UTC)
+            logs = [
+                {
+                    "name": FLOW,
+                    "level": LEVEL,
+                    "message": line,
+                    "timestamp": (now + timedelta(microseconds=index)).isoformat(),  # the server sorts by it
+                    "flow_run_id": run,
+                }
+                for index, line in enumerate(some)
+            ]
+            self._ask("POST", "/logs/", logs)
+
+    def log(self, run: str, after: int) -> list[str]:
+        """The lines that `write_log` wrote but the first `after`, in their order."""
+        found, offset = list[str](), after
+        while True:
+            ours = {"flow_run_id": {"any_": [run]}, "level": {"ge_": LEVEL, "le_": LEVEL}}
+            body = {"logs": ours, "sort": "TIMESTAMP_ASC", "offset": offset, "limit": LOG_LINES}
+            lines = [str(one["message"]) for one in self._ask("POST", "/logs/filter", body)]
+            found, offset = [*found, *lines], offset + len(lines)
+            if len(lines) < LOG_LINES:
+                return found
+
+    def announce(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Keep facts of a worker where every client of the server finds them."""
+        self.withdraw(name)
+        self._ask("POST", "/variables/", {"name": name, "value": dict(facts), "tags": ["posttrain-worker"]})
+
+    def withdraw(self, name: str) -> None:
+        """Delete what `announce` kept."""
+        self._ask("DELETE", f"/variables/name/{name}", also=(404,))
+
+    def announced(self) -> dict[str, dict[str, Any]]:
+        """All that was announced and not withdrawn, by name."""
+        body = {"variables": {"tags": {"all_": ["posttrain-worker"]}}, "limit": 200}
+        found = self._ask("POST", "/variables/filter", body)
+        return {one["name"]: one["value"] for one in found if isinstance(one["value"], dict)}
+
+    def _find(self, path: str) -> dict[str, Any] | None:
+        found = self._ask("GET", path, also=(404,))
+        return found if found and "id" in found else None
+
+    def _ask(self, method: str, path: str, body: Any = None, also: Sequence[int] = ()) -> Any:
+        """The answer's JSON; the statuses in `also` are no faults."""
+        try:
+            answer = self._client.request(method, self._address + path, json=body)
+        except httpx.HTTPError as error:
+            said = mlflow_address.clean(" ".join(str(error).split()))
+            raise Away(f"{self.url} ({type(error).__name__}: {said})") from None
+        if answer.status_code >= 500 or answer.status_code == 429:
+            raise Away(f"{self.url}{path} answers with status {answer.status_code}")
+        if answer.is_error and answer.status_code not in also:
+            said = " ".join(answer.text.split())[:200]
+            raise PlanError(f"Prefect's server at {self.url} refuses {method} {path}: {answer.status_code} {said}")
+        try:
+            return answer.json() if answer.content else None
+        except ValueError:
+            raise PlanError(f"{self.url}: expected Prefect's API there, got something else") from None
+
+
+def _flow_run(found: Mapping[str, Any]) -> FlowRun:
+    state = (found.get("state") or {}).get("type") or found.get("state_type") or "PENDING"
+    return FlowRun(found["id"], found["name"], state, found.get("parameters") or {}, found.get("start_time") or "")
+
+
+def _status(status: Mapping[str, Any]) -> dict[str, Any]:
+    """The status as an artifact, with a line for Prefect's pages (its metadata would be cut after 500 letters)."""
+    step, total = status.get("step") or 0, status.get("total") or 0
+    line = f"step {step} of {total}" if total else str(status.get("phase") or "runs")
+    return {"data": dict(status), "description": f"{line} on {status.get('worker') or status.get('host')}"}
+
+
+def _portions(lines: Sequence[str]) -> Iterator[list[str]]:
+    portion, size = list[str](), 0
+    for line in lines:
+        if portion and (len(portion) == LOG_LINES or size + len(line) > LOG_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(line[:LOG_BYTES] or " ")
+        size += len(line)
+    if portion:
+        yield portion

@@ -1,0 +1,107 @@
+"""`posttrain worker`: Prefect's process worker, asked often and quick to be missed, in this checkout or clone."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from flows.engine.dvc_repository import PlanError
+from flows.engine.prefect_server import be_quiet
+from flows.machine.resources import gpus
+from flows.workers import in_copy, prefect_servers
+from flows.workers.attempt import NAME, ROOT, WORKER
+from flows.workers.pool import plain_away
+from flows.workers.prefect_api import ENDED, Api
+from tasks.common import mlflow_address
+
+# Prefect's own: it asks for work every 10 s and says every 30 s that it lives.
+OFTEN = {
+    "PREFECT_WORKER_QUERY_SECONDS": "0.5",
+    "PREFECT_WORKER_HEARTBEAT_SECONDS": "5",
+    "PREFECT_WORKER_PREFETCH_SECONDS": "1",
+}
+VARIABLE = "posttrain_worker_"
+
+
+def serve(root: Path, console: Console, pool: str, name: str | None, limit: int | None) -> int:
+    """Take stages from the pool until Ctrl-C; the pool is made if there is none of this name."""
+    be_quiet()
+    api = prefect_servers.connect(root)
+    in_copy.delete_left(root / in_copy.HOME)
+    devices = gpus(os.environ)
+    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    limit = limit or max(len(devices), 1)
+    os.environ.update(OFTEN)
+    os.environ.update({ROOT: str(root), NAME: name, WORKER: str(os.getpid())})
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    from prefect.workers.process import ProcessWorker
+
+    variable = VARIABLE + "".join(letter if letter.isalnum() else "_" for letter in name.lower())
+    facts = {
+        "name": name,
+        "pool": pool,
+        "host": socket.gethostname(),
+        "devices": devices,
+        "limit": limit,
+        "checkout": mlflow_address.clone(root),
+        "since": time.time(),
+    }
+    with plain_away():
+        api.ensure_pool(pool, ProcessWorker.get_default_base_job_template())
+        if any(worker.name == name and worker.online for worker in api.workers(pool) or ()):
+            raise PlanError(f"--name {name}: a worker of this name is at work in pool {pool}")
+        api.announce(variable, facts)
+    have = f"GPU {', '.join(devices)}" if devices else "no GPU"
+    console.print(f"worker {name} of pool {pool} ({have}) takes stages from {api.url}; Ctrl-C stops it", markup=False)
+    taken: list[str] = []
+    try:
+        _work(ProcessWorker, pool, name, limit, taken)
+    finally:
+        _leave(api, pool, name, variable, taken)
+        console.print("stopped")
+    return 0
+
+
+def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str]) -> None:
+    """Take stages until SIGINT or SIGTERM, and note their flow runs in `taken`; the processes of attempts that run then are killed."""
+    import anyio
+
+    worker = worker_type(work_pool_name=pool, name=name, limit=limit, create_pool_if_not_found=False)
+
+    begin = worker.run
+
+    async def run(flow_run: Any, *more: Any, **named: Any) -> Any:
+        taken.append(str(flow_run.id))
+        return await begin(flow_run, *more, **named)
+
+    worker.run = run
+
+    async def until_signal() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: worker.start(printer=lambda *_: None))
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                async for _ in signals:
+                    tasks.cancel_scope.cancel()
+                    return
+
+    anyio.run(until_signal)
+
+
+def _leave(api: Api, pool: str, name: str, variable: str, taken: Sequence[str]) -> None:
+    """Tell the server that the worker and the attempts that still ran have ended."""
+    try:
+        with plain_away():
+            for attempt in taken:
+                run = api.flow_run(attempt)
+                if run is not None and run.state not in ENDED:
+                    api.set_state(attempt, "CRASHED", "its worker was stopped", force=True)
+            api.withdraw(variable)
+            api.forget_worker(pool, name)
+    except PlanError:
+        pass  # the server has gone first; it will find out by itself

@@ -1,0 +1,136 @@
+"""Several processes that train one model: what each of them takes of a batch, and the sums over all of them.
+
+Each process holds the whole model and works on its share of every batch, a *rank*'s share. The algorithms weigh a part of a batch
+by its share of the whole batch's loss, so that the parts' gradients add up to the batch's. So the gradient is a plain sum
+over ranks, whatever a loss is a mean over; a rank without a part of the batch adds 0. Sums are the same bits on all
+ranks, so weights and optimizers stay equal without being sent.
+
+With one process every function here returns what it was given, and sends nothing.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+import torch
+from torch import Tensor, distributed
+
+BUCKET = 2**25  # numbers that are summed in one exchange; changes speed and memory only
+
+
+def size() -> int:
+    """The number of processes; 1 where training is not distributed."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def rank() -> int:
+    """This process's number, from 0."""
+    return distributed.get_rank() if size() > 1 else 0
+
+
+def is_main() -> bool:
+    """Whether this is the process that writes and shows; others only compute."""
+    return rank() == 0
+
+
+def share(count: int) -> slice:
+    """The rows of `count` that this rank takes: neighbours, as evenly as possible, none where there are fewer rows than ranks."""
+    return share_of(count, rank(), size())
+
+
+def share_of(count: int, number: int, ranks: int) -> slice:
+    """The rows that rank `number` of `ranks` takes: the first ranks have one more where they do not divide evenly."""
+    each, more = divmod(count, ranks)
+    start = number * each + min(number, more)
+    return slice(start, start + each + (number < more))
+
+
+def total(values: Mapping[str, float]) -> dict[str, float]:
+    """Each value summed over ranks, in double precision; all ranks name the same values in the same order."""
+    if size() == 1 or not values:
+        return dict(values)
+    sums = torch.tensor(list(values.values()), dtype=torch.float64)
+    distributed.all_reduce(sums)
+    return dict(zip(values, sums.tolist(), strict=True))
+
+
+def summed(values: Tensor) -> Tensor:
+    """The tensor summed over ranks, in place."""
+    if size() > 1:
+        distributed.all_reduce(values)
+    return values
+
+
+def gathered(rows: Tensor) -> Tensor:
+    """All ranks' rows, (n, ..) from each, in the order of the ranks; n may differ and be 0, the rest of the shape may not."""
+    if size() == 1:
+        return rows
+    counts = torch.zeros(size(), dtype=torch.long, device=rows.device)
+    counts[rank()] = len(rows)
+    most = int(summed(counts).max())
+    padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])]).contiguous()
+    sent = padded.to(torch.uint8) if rows.dtype == torch.bool else padded  # NCCL knows no booleans
+    found = [torch.empty_like(sent) for _ in counts]
+    distributed.all_gather(found, sent)
+    kept = [part[:count] for part, count in zip(found, counts.tolist(), strict=True)]
+    return torch.cat(kept).to(rows.dtype)
+
+
+def gathered_columns(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same of several columns (n,) of one type, which all ranks name in the same order."""
+    if size() == 1:
+        return dict(columns)
+    whole = gathered(torch.stack(list(columns.values()), dim=1))
+    return dict(zip(columns, whole.unbind(1), strict=True))
+
+
+def gathered_names(names: Iterable[str]) -> list[str]:
+    """The names that any rank has, in the order in which the ranks first name them."""
+    own = list(names)
+    if size() == 1:
+        return own
+    text = torch.tensor(list("".join(f"{json.dumps(name)}\n" for name in own).encode()), dtype=torch.uint8)
+    lines = bytes(gathered(text).tolist()).decode().splitlines()
+    return list(dict.fromkeys(json.loads(line) for line in lines))
+
+
+def broadcast(tensors: Iterable[Tensor]) -> None:
+    """Give all ranks what rank 0 has in these tensors, in place."""
+    if size() > 1:
+        for tensor in tensors:
+            whole = tensor.detach().contiguous()
+            distributed.broadcast(whole, src=0)
+            if whole.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(whole)
+
+
+@torch.no_grad()
+def sum_gradients(parameters: Sequence[Tensor]) -> None:
+    """Replace each gradient by its sum over ranks; one that no rank has stays None. Rounded gradients are summed in fp32."""
+    if size() == 1:
+        return
+    for _, same in groupby(parameters, key=lambda p: (p.device, torch.promote_types(p.dtype, torch.float32))):
+        for bucket in _buckets(same):
+            _sum_bucket(bucket)
+
+
+def _sum_bucket(bucket: Sequence[Tensor]) -> None:
+    dtype = torch.promote_types(bucket[0].dtype, torch.float32)
+    known = torch.tensor([p.grad is not None for p in bucket], device=bucket[0].device).to(dtype)
+    flat = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1).to(dtype) for p in bucket]
+    found = torch.cat([known, *flat])
+    distributed.all_reduce(found)
+    counts, *sums = found.split([len(bucket), *(p.numel() for p in bucket)])
+    for p, count, gradient in zip(bucket, counts.tolist(), sums, strict=True):
+        p.grad = gradient.view_as(p).to(p.dtype) if count else None
+
+
+def _buckets(parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    bucket: list[Tensor] = []
+    for p in parameters:
+        if bucket and sum(held.numel() for held in bucket) + p.numel() > BUCKET:
+            yield bucket
+            bucket = []
+        bucket.append(p)
+    if bucket:
+        yield bucket

@@ -1,0 +1,93 @@
+"""The code of a run as git has it: the commit, the files that differ from it, and the difference itself as a patch.
+
+The flows import this module too, so that `posttrain run` and plain `dvc repro` keep the same.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+PATCH = "uncommitted.patch"  # the file's name among a run's artifacts
+LARGEST = 2**20  # bytes of an untracked file that a patch may hold; larger ones are data, and only named
+ALTOGETHER = 16 * LARGEST  # of all untracked files in a patch
+NAMED = 4000  # letters of the list of files that differ
+EVERYTHING = ("--", ".", ":!dvc.lock")  # the content of dvc.lock is recorded with the runs
+
+
+@dataclass(frozen=True)
+class Source:
+    """The state of the code. Without git, or without a commit, only the hashes of the files tell what a run was made with."""
+
+    commit: str  # "none" without one
+    dirty: str  # the files that differ from the commit; "no" if none does, "unknown" without git
+    patch: bytes | None = (
+        None  # what makes these files out of the commit's; None where nothing that may be kept differs
+    )
+
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the patch."""
+        return None if self.patch is None else hashlib.sha256(self.patch).hexdigest()
+
+
+def state(root: Path) -> Source:
+    """The commit, the files that differ from it, untracked ones that are not ignored included, and their difference to it."""
+    if shutil.which("git") is None or not (root / ".git").exists():
+        return Source("none", "unknown")
+    commit = _git(root, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip() or "none"
+    changed = [
+        (line[:2].decode(), os.fsdecode(line[3:]))
+        for line in _git(
+            root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", *EVERYTHING
+        ).split(b"\0")
+        if line
+    ]
+    if not changed:
+        return Source(commit, "no")
+    dirty = " ".join(path for _, path in changed)[:NAMED]
+    untracked = _small(root, [path for how, path in changed if how == "??"])
+    return Source(commit, dirty, (_patch(root, untracked) or None) if commit != "none" else None)
+
+
+def _small(root: Path, untracked: list[str]) -> list[str]:
+    """Those of the files that are small enough for a patch, each and together."""
+    found, size = list[str](), 0
+    for path in untracked:
+        file = root / path
+        if file.is_file() and not file.is_symlink() and file.stat().st_size <= LARGEST:
+            size += file.stat().st_size
+            found.append(path)
+    return found if size <= ALTOGETHER else []
+
+
+def _patch(root: Path, untracked: list[str]) -> bytes:
+    """The difference of the working files to the commit, through a copy of git's index: nothing of the repository changes."""
+    index = root / os.fsdecode(_git(root, "rev-parse", "--git-path", "index").rstrip(b"\n"))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "index")
+        if index.is_file():
+            shutil.copy2(index, copy)  # with its time, by which git tells which files it has to read again
+        names = "\0".join(untracked).encode(errors="surrogateescape")
+        if untracked:
+            options = ("--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
+            _git(root, "--literal-pathspecs", "add", *options, index=copy, given=names)
+        plain = (
+            "--binary",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-renames",
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+        )
+        return _git(root, "diff", *plain, "HEAD", *EVERYTHING, index=copy)
+
+
+def _git(root: Path, *arguments: str, index: Path | None = None, given: bytes = b"") -> bytes:
+    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", **({"GIT_INDEX_FILE": str(index)} if index else {})}
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, capture_output=True, input=given, check=False, env=environ).stdout

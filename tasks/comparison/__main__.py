@@ -1,0 +1,36 @@
+"""`python -m tasks.comparison`: hold two evaluations against each other. `posttrain compare` starts it.
+
+Standard input is a JSON object: `most`, how many flipped answers are told each way, and `pairs`, each with its `flow`, with `same` if both
+sides are one and the same evaluation, and with the files of its sides `a` and `b`. Standard output is the list of the
+pairs' comparisons; of a pair that cannot be compared it has only the `fault`, in one line.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.common.errors import StageError
+from tasks.common.terminal import in_one_line
+from tasks.comparison import evaluations, returns
+
+
+def compared(pair: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """One pair."""
+    a, b, same = pair["a"], pair["b"], bool(pair["same"])
+    try:
+        if pair["flow"] == "offline":
+            return returns.compared(a, b, same)
+        return evaluations.compared(evaluations.read(a), evaluations.read(b), same, most)
+    except (StageError, OSError, ValueError, KeyError) as error:
+        return {"fault": in_one_line(str(error)) or type(error).__name__}
+
+
+def main() -> None:
+    """Read, compare, print."""
+    asked = json.load(sys.stdin)
+    print(json.dumps([compared(pair, asked["most"]) for pair in asked["pairs"]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Two evaluations of language models, problem by problem: which problems both were asked, what differs, which answers flipped."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tasks.common import estimates, tables
+from tasks.comparison import intervals
+from tasks.language.reporting import measures
+from tasks.language.reporting.differences import read_measures
+from tasks.language.tables.evaluation import Generations
+from tasks.language.tables.problems import Problems
+
+FLIPPED = "strict"  # the column by which a greedy answer is right or wrong
+SAME = "same"
+SHARES = tuple(f"{kind}_" for kind in measures.SHARES)
+CONTENT = ("question", "history", "answer")  # problems that agree in these are one problem
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The tables of one evaluation; `values` has a row for each problem by its id, a column for each metric."""
+
+    asked: pd.DataFrame
+    answers: pd.DataFrame
+    values: pd.DataFrame
+    best_temperature: float | None = None  # None: none was chosen
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The problems that both were asked, by their ids in A, in its order; `known_as` has their ids in B."""
+
+    known_as: Mapping[str, str]
+    reworded: int  # problems of one id that differ in what is asked or in the answer
+
+
+def read(files: Mapping[str, str]) -> Evaluation:
+    """The tables at these paths, by the names that they have in an evaluation's folder; DataError if one is not what it should be."""
+    summary = json.loads(Path(files["evaluation.json"]).read_text())
+    return Evaluation(
+        tables.read(Problems, Path(files["asked.parquet"])),
+        tables.read(Generations, Path(files["generations.parquet"])),
+        read_measures(Path(files["measures.parquet"])),
+        summary.get("best_temperature"),
+    )
+
+
+def compared(a: Evaluation, b: Evaluation, same: bool, most: int) -> dict[str, Any]:
+    """The JSON of one pair: problems, metrics and at most `most` flips each way. `same`: both are one and the same evaluation."""
+    matching = match(a.asked, b.asked)
+    ids = list(matching.known_as)
+    theirs, ours = a.values.reindex(ids), b.values.reindex(list(matching.known_as.values())).set_axis(ids)
+    return {
+        "problems": {
+            "a": len(a.asked),
+            "b": len(b.asked),
+            "common": len(ids),
+            "reworded": matching.reworded,
+        },
+        "best_temperature": {"a": a.best_temperature, "b": b.best_temperature},
+        "metrics": differences(ours, theirs, same) if ids else {},
+        "only_a": sorted({*a.values} - {*b.values}),
+        "only_b": sorted({*b.values} - {*a.values}),
+        "flips": flips(a, b, matching, most),
+    }
+
+
+def match(a: pd.DataFrame, b: pd.DataFrame) -> Matching:
+    """Pairs problems by what is asked and the right answer, whatever their ids: an id may name another problem in other data."""
+    ours, theirs = _contents(a), _contents(b)
+    ids_b = {content: problem_id for problem_id, content in theirs.items()}
+    known_as = {problem_id: ids_b[content] for problem_id, content in ours.items() if content in ids_b}
+    reworded = sum(content != theirs[problem_id] for problem_id, content in ours.items() if problem_id in theirs)
+    return Matching(known_as, reworded)
+
+
+def _contents(asked: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Problem id -> what is asked and answered; of equal problems the second has a number, and so on."""
+    columns = [asked[name] if name in asked else pd.Series("", asked.index) for name in CONTENT]
+    seen: Counter[tuple[str, ...]] = Counter()
+    found = {}
+    for problem_id, *content in zip(asked["problem_id"], *columns, strict=True):
+        key = tuple(map(str, content))
+        found[str(problem_id)] = (*key, str(seen[key]))
+        seen[key] += 1
+    return found
+
+
+def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) -> dict[str, dict[str, Any]]:
+    """`ours` minus `theirs` by metric: means `a` (theirs) and `b` (ours), difference, interval, and of right and wrong what changed.
+
+    Both have a row for each problem, in the same order. One and the same evaluation differs by exactly 0. Points may all be 0
+    or 1 by chance: only shares are right or wrong.
+    """
+    metrics = [str(name) for name in ours.columns.intersection(theirs.columns)]
+    binary = {name: intervals.right_or_wrong(ours[name], theirs[name]) for name in metrics if name.startswith(SHARES)}
+    others = [name for name in metrics if not binary.get(name)] if not same else []
+    drawn = dict(zip(others, intervals.bootstrap(ours[others] - theirs[others]), strict=True)) if others else {}
+    found: dict[str, dict[str, Any]] = {}
+    for name in metrics:
+        changes = None
+        if same:
+            estimate, kind = estimates.Estimate(0.0, 0.0, 0.0), SAME
+        elif exact := binary.get(name):
+            (estimate, changes), kind = exact, intervals.SCORE
+        else:
+            estimate, kind = drawn[name], intervals.BOOTSTRAP
+        found[name] = {
+            "a": float(theirs[name].mean()),
+            "b": float(ours[name].mean()),
+            "difference": estimate.mean,
+            "low": estimate.low,
+            "high": estimate.high,
+            "interval": kind,
+            **(vars(changes) if changes else {}),
+        }
+    return found
+
+
+def flips(a: Evaluation, b: Evaluation, matching: Matching, most: int) -> dict[str, list[dict[str, Any]]]:
+    """The problems whose greedy answer is right in one evaluation alone: `gained` in B, `lost` from A; at most `most` each."""
+    found: dict[str, list[dict[str, Any]]] = {"gained": [], "lost": []}
+    if FLIPPED not in a.answers or FLIPPED not in b.answers:
+        return found
+    before, after = map(_greedy, (a, b))
+    problems = a.asked.set_index("problem_id")
+    for problem_id, other_id in matching.known_as.items():
+        was, now = before[problem_id], after[other_id]
+        if was[FLIPPED] == now[FLIPPED]:
+            continue
+        found["gained" if now[FLIPPED] else "lost"].append(
+            {
+                "problem": problem_id,
+                "question": str(problems.loc[problem_id, "question"]),
+                "reference": str(problems.loc[problem_id, "answer"]),
+                "a": _told(was),
+                "b": _told(now),
+            }
+        )
+    return {way: rows[:most] for way, rows in found.items()}
+
+
+def _greedy(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+    answers = evaluation.answers[evaluation.answers["temperature"] == 0]
+    return {str(row["problem_id"]): row for row in tables.records(answers)}
+
+
+def _told(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {"answer": str(answer["response"]), "ended": bool(answer["ended"])}

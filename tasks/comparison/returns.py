@@ -1,0 +1,69 @@
+"""Two measurements of offline policies: the returns of the same seeds in the same episodes, with intervals over seeds."""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from tasks.common import tables
+from tasks.common.errors import DataError
+from tasks.offline.reporting.measurements import Episodes
+from tasks.offline.reporting.seed_intervals import over_seeds
+
+SEEDS, SAME = "seeds", "same"
+
+
+def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
+    """The JSON of one pair. Variants of one name are compared with each other; where none has a fellow, each with each.
+
+    A training is the unit of sampling: a seed's difference is the mean over the episodes that it has in both. DataError if
+    the returns are of two environments.
+    """
+    places = [json.loads(Path(files["description.json"]).read_text())["environment"] for files in (files_a, files_b)]
+    if places[0] != places[1]:
+        raise DataError(f"returns in {places[0]} and in {places[1]} cannot be compared: their units differ")
+    a, b = (dict(_lines(tables.read(Episodes, Path(files["episodes.parquet"])))) for files in (files_a, files_b))
+    shared = [name for name in a if name in b]
+    named = {name: (name, name) for name in shared} or {f"{new} minus {old}": (old, new) for old, new in product(a, b)}
+    found = {f"{name}/return": _difference(a[old], b[new], same) for name, (old, new) in named.items()}
+    return {
+        "metrics": {name: row for name, row in found.items() if row},
+        "only_a": sorted(set(a) - set(b)) if shared else [],
+        "only_b": sorted(set(b) - set(a)) if shared else [],
+    }
+
+
+def _lines(episodes: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
+    """The variants with their targets: a return for each seed and episode."""
+    for key, group in episodes.groupby(["variant", "target"], dropna=False, sort=False):
+        variant, target = cast(tuple[str, float], key)
+        yield (
+            variant if isnan(target) else f"{variant} asked for {target:g}",
+            group.set_index(["seed", "episode"])["total"],
+        )
+
+
+def _difference(old: pd.Series, new: pd.Series, same: bool) -> dict[str, Any]:
+    """Means and the difference over the episodes of both; nothing if there are none."""
+    both = old.index.intersection(new.index)
+    if both.empty:
+        return {}
+    before, after = (one.loc[both].groupby("seed").mean() for one in (old, new))
+    estimate = over_seeds((after - before).to_numpy())
+    low, high = (None, None) if not isfinite(estimate.low) else (estimate.low, estimate.high)
+    if same:
+        low = high = 0.0
+    return {
+        "a": float(before.mean()),
+        "b": float(after.mean()),
+        "difference": estimate.mean,
+        "low": low,
+        "high": high,
+        "interval": SAME if same else SEEDS,
+        "seeds": len(before),
+        "episodes": len(both) // len(before),
+    }

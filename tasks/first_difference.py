@@ -1,0 +1,168 @@
+"""Where two versions of a file first differ: which tensor, which row and column, which key, which line or byte.
+
+`python -m tasks.first_difference` reads [[name, file, file], ...] as JSON from standard input and writes a list with one object for
+each: `what` is one line for a person, the other keys are its facts. The name's ending says what the files hold.
+"""
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from tasks.common.tensor_bytes import tensor_difference
+
+Facts = dict[str, Any]
+CHUNK = 2**20  # bytes
+ROWS = 2048  # of a table that are compared at once
+SHOWN = 80  # characters of a value in a message
+SAME_CONTENT = "its content is the same; only the encoding differs"
+_MISSING = object()
+
+
+def first_difference(name: str, recorded: Path, made: Path) -> Facts:
+    """Where the two files, whose bytes differ, first differ in content; of a broken file, where their bytes do."""
+    compare = BY_SUFFIX.get(Path(name).suffix, _bytes)
+    try:
+        return compare(recorded, made)
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):  # torn, or not what the name says
+        return _bytes(recorded, made)
+
+
+def _tensors(recorded: Path, made: Path) -> Facts:
+    return tensor_difference(recorded, made) or _bytes(recorded, made)
+
+
+def _parquet(recorded: Path, made: Path) -> Facts:
+    import pyarrow.parquet as pq
+
+    tables = pq.read_table(recorded), pq.read_table(made)
+    fields = [{field.name: str(field.type) for field in table.schema} for table in tables]
+    if fields[0] != fields[1]:
+        names = [name for name in {**fields[0], **fields[1]} if fields[0].get(name) != fields[1].get(name)]
+        name = names[0] if names else "their order"
+        pair = [str(one.get(name, "no such column")) for one in fields]
+        return {"what": f"column {name}: {pair[0]} recorded, {pair[1]} made", "column": name}
+    for start in range(0, max(table.num_rows for table in tables), ROWS):
+        slices = [table.slice(start, ROWS) for table in tables]
+        if not slices[0].equals(slices[1]):
+            rows = zip_longest(*(part.to_pylist() for part in slices), fillvalue=_MISSING)
+            if (found := _first_row(enumerate(rows, start))) is not None:
+                return found
+    return {"what": SAME_CONTENT}
+
+
+def _csv(recorded: Path, made: Path) -> Facts:
+    with recorded.open(newline="") as one, made.open(newline="") as other:
+        readers = csv.DictReader(one), csv.DictReader(other)
+        if readers[0].fieldnames != readers[1].fieldnames:
+            return {
+                "what": f"its columns: {_shown(readers[0].fieldnames)} recorded, {_shown(readers[1].fieldnames)} made"
+            }
+        found = _first_row(enumerate(zip_longest(*readers, fillvalue=_MISSING)))
+    return found or {"what": SAME_CONTENT}
+
+
+def _first_row(rows: Iterator[tuple[int, tuple[Any, ...]]]) -> Facts | None:
+    """The first row, counted from 0, that differs, and its first column that does."""
+    for index, (before, after) in rows:
+        if before is _MISSING or after is _MISSING:
+            more = "made" if before is _MISSING else "recorded"
+            return {"what": f"only the {more} table has row {index}", "row": index}
+        for column in before:
+            if not _same(before[column], after[column]):
+                pair = _pair(before[column], after[column])
+                step = {"step": before["step"]} if "step" in before else {}
+                at = f" (step {before['step']})" if step else ""
+                return {"what": f"row {index}{at}, column {column}: {pair}", "row": index, "column": column, **step}
+    return None
+
+
+def _json(recorded: Path, made: Path) -> Facts:
+    found = _first_key(json.loads(recorded.read_text()), json.loads(made.read_text()))
+    return found or {"what": SAME_CONTENT}
+
+
+def _json_lines(recorded: Path, made: Path) -> Facts:
+    with recorded.open() as one, made.open() as other:
+        for index, (before, after) in enumerate(zip_longest(one, other)):
+            if before is None or after is None:
+                return {"what": f"only the {'made' if before is None else 'recorded'} file has line {index + 1}"}
+            if (found := _first_key(json.loads(before), json.loads(after))) is not None:
+                return {**found, "what": f"line {index + 1}, {found['what']}", "line": index + 1}
+    return {"what": SAME_CONTENT}
+
+
+def _first_key(before: Any, after: Any, key: str = "") -> Facts | None:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        inner: Iterator[tuple[str, Any, Any]] = (
+            (str(name), before.get(name, _MISSING), after.get(name, _MISSING)) for name in {**before, **after}
+        )
+    elif isinstance(before, list) and isinstance(after, list):
+        pairs = zip_longest(before, after, fillvalue=_MISSING)
+        inner = ((str(index), one, other) for index, (one, other) in enumerate(pairs))
+    else:
+        return (
+            None
+            if _same(before, after)
+            else {"what": f"{f'key {key}' if key else 'its value'}: {_pair(before, after)}", "key": key}
+        )
+    found = (_first_key(one, other, f"{key}.{name}" if key else name) for name, one, other in inner)
+    return next(filter(None, found), None)
+
+
+def _bytes(recorded: Path, made: Path) -> Facts:
+    """The first byte that differs, and in a text the line with it."""
+    offset, lines, text = 0, 1, True
+    with recorded.open("rb") as one, made.open("rb") as other:
+        while True:
+            before, after = one.read(CHUNK), other.read(CHUNK)
+            if before != after or not before:
+                break
+            offset, lines, text = offset + len(before), lines + before.count(b"\n"), text and b"\0" not in before
+    same = next(
+        (at for at, (x, y) in enumerate(zip(before, after, strict=False)) if x != y), min(len(before), len(after))
+    )
+    if text and b"\0" not in before + after:
+        line = lines + before[:same].count(b"\n")
+        begin = before.rfind(b"\n", 0, same) + 1
+        texts = [part[begin:].split(b"\n", 1)[0].decode(errors="replace") for part in (before, after)]
+        return {"what": f"line {line}: {_pair(*texts)}", "line": line, "byte": offset + same}
+    sizes = f"{recorded.stat().st_size} bytes recorded, {made.stat().st_size} made"
+    return {"what": f"byte {offset + same} is the first that differs ({sizes})", "byte": offset + same}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are the same; NaN is NaN here, and 1 is not true."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _pair(before: Any, after: Any) -> str:
+    return f"{_shown(before)} recorded, {_shown(after)} made"
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is _MISSING else value if isinstance(value, str) else repr(value)
+    text = "".join(char if char.isprintable() else " " for char in text)
+    return text if len(text) <= SHOWN else text[: SHOWN - 4] + " ..."
+
+
+BY_SUFFIX: Mapping[str, Callable[[Path, Path], Facts]] = {
+    ".safetensors": _tensors,
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".json": _json,
+    ".jsonl": _json_lines,
+}
+
+if __name__ == "__main__":
+    print(json.dumps([first_difference(name, Path(one), Path(other)) for name, one, other in json.load(sys.stdin)]))

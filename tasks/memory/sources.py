@@ -1,0 +1,118 @@
+"""Where a plan of memory gets what nobody said: the model, the number of devices, their memory."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from tasks.common.errors import ConfigError, DataError
+from tasks.memory import shapes
+from tasks.memory.shapes import Shape
+
+BYTES = re.compile(r"^(\d+(?:\.\d+)?) ?(GB|GiB|MB|MiB)$", re.IGNORECASE)
+SECONDS = 10.0  # for an answer of the hub
+UNITS = {"gb": 10**9, "gib": 2**30, "mb": 10**6, "mib": 2**20}
+
+
+def model(text: str) -> Shape:
+    """The shape of a folder, a size such as 8B, or a model of the hub by its id; DataError with one line where it cannot be known."""
+    if (Path(text) / "config.json").is_file():
+        return shapes.of_folder(Path(text))
+    if sized := shapes.of_size(text):
+        return sized
+    if text.count("/") == 1 and not Path(text).exists():
+        return _of_hub(text, "main")
+    raise DataError(
+        f"--model {text}: expected a folder with a config.json, a size such as 8B or 350M, or an id of the hub"
+    )
+
+
+def of_params(given: Mapping[str, Any]) -> Shape:
+    """The model that the flow starts from: as it stands in data/pretrained, or as params.yaml describes it."""
+    own, made = given["pretrained"], Path("data/pretrained")
+    if own.init == "scratch":
+        words, inner = given["tokenizer"].vocabulary, 8 * own.width // 3
+        if (made / "config.json").is_file():  # a small corpus has fewer tokens than the tokenizer may have
+            words = min(words, shapes.of_folder(made).vocabulary)
+        size = own.width // own.heads
+        return Shape(
+            "the model of pretrained", "llama", words, own.width, own.layers, own.heads, own.heads, size, inner, True, own.context
+        )  # fmt: skip
+    if own.init == "directory":
+        return shapes.of_folder(Path(own.path))
+    return shapes.of_folder(made) if (made / "config.json").is_file() else _of_hub(own.hub_id, own.hub_revision)
+
+
+def scorer(given: Mapping[str, Any], stage: str, policy: Shape) -> Shape:
+    """The reward model of a stage where it is there already, otherwise one of the policy's shape."""
+    folder = Path(getattr(given[stage], "reward_model_path", ""))
+    return shapes.of_folder(folder) if (folder / "config.json").is_file() else policy
+
+
+def _of_hub(name: str, revision: str) -> Shape:
+    """By the cache of the hub, or else by one question to it."""
+    import httpx
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    try:
+        if isinstance(cached, str):
+            return shapes.of_config(json.loads(Path(cached).read_text()), name)
+        address = f"{constants.ENDPOINT}/{name}/resolve/{revision}/config.json"
+        told = httpx.get(address, timeout=SECONDS, follow_redirects=True).raise_for_status()
+        return shapes.of_config(told.json(), name)
+    except (httpx.HTTPError, OSError, ValueError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise DataError(f"{name}: neither cached nor reachable ({type(error).__name__}: {said})") from None
+
+
+def resources(stage: str) -> tuple[int, bool]:
+    """Devices that dvc.yaml gives a stage, and whether they are GPUs: `gpu`, or `processes` on a CPU."""
+    stages = (YAML(typ="safe").load(Path("dvc.yaml")) or {}).get("stages") or {}
+    own = stages.get(stage) or {}
+    asked = (own.get("do", own).get("meta") or {}).get("resources") or {}
+    gpus = int(asked.get("gpu", 0))
+    return max(1, gpus, int(asked.get("processes", 1))), gpus > 0
+
+
+def memory(text: str) -> int:
+    """Bytes of a text such as 80GB or 24GiB; ConfigError for other text."""
+    found = BYTES.match(text.strip())
+    if not found or not float(found[1]):
+        raise ConfigError(f"--device-memory {text}: expected a size such as 80GB or 24GiB")
+    return round(float(found[1]) * UNITS[found[2].lower()])
+
+
+def gpu_memory() -> int | None:
+    """Bytes of the smallest GPU that is visible, by its driver; None without one, or where POSTTRAIN_DEVICE asks for the CPU."""
+    if os.environ.get("POSTTRAIN_DEVICE", "cuda").startswith("cpu"):
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    asked = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(
+            [*asked, *([f"--id={visible}"] if visible else [])], capture_output=True, text=True, check=False, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    sizes = [int(line) for line in told.stdout.split() if line.isdecimal()]
+    return None if told.returncode or visible == "" or not sizes else min(sizes) * 2**20
+
+
+def machine_memory() -> int:
+    """Bytes of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def resident() -> int:
+    """Bytes that this process holds now; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,213 @@
+"""Bytes of a stage, term by term, as they follow from its shapes; what stands in memory together, and the sum.
+
+Two things are never there at once: what sampling holds (keys and values, its logits), and what a pass with its gradients does. So
+the peak is what is always there, and the larger of the two. Of a pass activations, logits and gradients are counted in whole, as
+they stand together where a batch is passed in parts. Activations are those that torch keeps for the backward pass of a layer of
+transformers: arXiv:2205.05198 counts them for another layer; here a test compares them with torch's own saved tensors.
+"""
+
+from typing import Literal, NamedTuple
+
+from tasks.memory.shapes import Shape
+from tasks.memory.workloads import Workload
+
+When = Literal["always", "training", "sampling"]
+# bytes of: a weight in the model, its gradient, its master in fp32, one of the optimizer's moments
+TRAINED = {"fp32": (4, 4, 0, 4), "bf16": (2, 4, 4, 4), "pure_bf16": (2, 2, 0, 2), "fp16": (2, 2, 0, 2)}
+LARGE, CHUNK = 2**26, 2**24  # logits that are kept whole, and in memory at once (tasks/algorithms/language/lm_head.py)
+FLOAT, DOUBLE = 4, 8
+# What glibc's heap held beyond what lived in it, as a share of activations, logits and gradients: a block that was freed is not
+# given to one of the same size, since torch asks for aligned ones. Measured on one shape, docs/scaling/memory.md says how.
+HOLES = {"one pass": 0.21, "several": 0.65}
+LECTURES = {"ppo": (2, 2), "grpo": (1, 2)}  # models that are trained, and models that are frozen
+
+
+class Term(NamedTuple):
+    """A part of the memory of one device."""
+
+    name: str
+    bytes: int
+    when: When
+    how: str  # the product that it is
+
+
+def terms(work: Workload, base: int = 0) -> list[Term]:
+    """All terms above zero. `base` is what the process needs without a model, on a CPU."""
+    found = [
+        *([Term("interpreter and libraries", base, "always", "measured as this was asked")] if base else []),
+        *_states(work),
+        *_frozen(work),
+        *_pass(work),
+        *_sampling(work),
+    ]
+    return [term for term in found if term.bytes]
+
+
+def peak(found: list[Term]) -> tuple[int, When]:
+    """The sum at the peak, and which of the two phases it is in."""
+    phases: tuple[When, When] = ("training", "sampling")
+    sums = {phase: sum(term.bytes for term in found if term.when in ("always", phase)) for phase in phases}
+    largest = max(phases, key=lambda phase: sums[phase])
+    return sums[largest], largest
+
+
+def lectures(work: Workload) -> dict[str, int]:
+    """The estimate of the lectures: weights and Adam's two moments of trained models, weights of frozen ones, and nothing else."""
+    weights = work.shape.weights * TRAINED[work.precision][0]
+    trained, frozen = LECTURES[work.stage]
+    names = (("weights", "optimizer"), ("critic's weights", "critic's optimizer"))[:trained]
+    of_trained = {name: weights * factor for pair in names for name, factor in zip(pair, (1, 2), strict=True)}
+    return of_trained | dict.fromkeys(("reference", "reward model")[:frozen], weights)
+
+
+def trained_weights(work: Workload) -> int:
+    """Weights that the optimizer updates: all, or those of the adapter."""
+    return work.shape.adapter(work.rank) if work.rank else work.shape.weights
+
+
+def _states(work: Workload) -> list[Term]:
+    """Weights, masters, optimizer and gradients of the policy and its critic."""
+    shape, split = work.shape, work.devices if work.sharded else 1
+    if not work.trained:
+        return [Term("weights", shape.weights * _size(work), "always", f"{shape.weights:,} x {_size(work)} bytes")]
+    weight, gradient, master, moment = TRAINED[work.precision]
+    trained, several = trained_weights(work), work.devices > 1 and not work.sharded
+    shard = f" / {split} devices" if split > 1 else ""
+    found = [_product("weights", shape.weights + (trained if work.rank else 0), weight, split, shard)]
+    models = [("", trained)]
+    if work.critic:
+        critic = trained if work.rank else shape.body
+        found.append(_product("critic's weights", critic, weight, split, shard))
+        models.append(("critic's ", critic))
+    for whose, count in models:
+        single = (count if work.rank else shape.hidden()) if work.optimizer == "muon" else 0  # weights with one moment
+        found += [
+            _product(f"{whose}masters in fp32", count, master, split, shard),
+            _product(f"{whose}optimizer", 2 * count - single, moment, split, shard),
+            _product(f"{whose}gradients", count, gradient, split, shard, "training"),
+            _product(f"{whose}buckets of gradients", count if several else 0, gradient, 1, "", "training"),
+        ]
+    if work.best:
+        found.append(_product("best weights", trained, master or weight, split, shard))
+    found.append(_product("sums of gradients", work.variances * trained, FLOAT, 1, "", "training"))
+    if split > 1:
+        found.append(_product("two gathered layers", 2 * shape.layer, weight, 1, "", "training"))
+    return found
+
+
+def _frozen(work: Workload) -> list[Term]:
+    """Models that only read: the reference (with LoRA the policy without its adapter, for DPO known beforehand), the reward model."""
+    found = []
+    if work.reference and not work.rank:
+        found.append(_product("reference", work.shape.weights, _size(work)))
+    if work.scorer is not None:
+        found.append(_product("reward model", work.scorer.weights, _size(work)))
+    return found
+
+
+def _pass(work: Workload) -> list[Term]:
+    """What one pass with gradients keeps."""
+    if not work.trained:
+        return []
+    one, how = activations(work)
+    graphs = 2 if work.stage == "ppo" else 1  # the losses of policy and critic stand together
+    found = [
+        Term("activations", one * graphs, "training", how + (" x 2 models" if graphs == 2 else "")),
+        Term("logits", *_logits(work)),
+    ]
+    if work.device == "cpu":
+        share = HOLES["several" if work.parts > 1 or work.stage in ("ppo", "reinforce") else "one pass"]
+        gradients = sum(term.bytes for term in _states(work) if term.name.endswith("gradients"))
+        kept = sum(term.bytes for term in found) + gradients
+        found.append(Term("holes in the heap", round(share * kept), "training", f"{share:.0%} of a pass, as measured"))
+    return found
+
+
+def activations(work: Workload) -> tuple[int, str]:
+    """Bytes that the layers keep for the backward pass of one pass of one device, and their product in words."""
+    shape, size, rows = work.shape, _size(work), work.rows
+    apart = work.whole or work.checkpointing  # no prompt is shared
+    length = work.prompt + work.answer - (0 if apart else 1)  # behind a shared prompt the last token is not read
+    read = length if apart else work.answer - 1
+    tokens = rows * read + (0 if apart else work.prompts * work.prompt)
+    per = layer_bytes(shape, size, work.rank)
+    last = _norm(shape, size, bool(work.rank))  # behind the layers
+    # A mask is one number for each pair of tokens in each layer; keys and values are then repeated for all heads.
+    attended = rows * size * (read * length + 2 * length * shape.query_width - 2 * read * shape.key_width)
+    if work.checkpointing:
+        kept = tokens * shape.layers * size * shape.width + tokens * (per + last) + attended
+        return kept, f"{tokens:,} tokens x {shape.layers} layers x {size * shape.width:,} bytes, and one layer in whole"
+    kept = tokens * (shape.layers * per + last) + shape.layers * attended
+    return kept, f"{tokens:,} tokens x {shape.layers} layers x {per:,} bytes, and masks"
+
+
+def layer_bytes(shape: Shape, size: int, rank: int = 0) -> int:
+    """Bytes that a layer keeps for each token without a mask, at `size` bytes a number.
+
+    Two norms; queries, keys and values as attention reads them, its output and the logarithm of its sum; with a gate: the gate, what
+    it becomes, the other half and their product; without: the four numbers of GELU and its output. LoRA adds its inner states.
+    """
+    q, k, f = shape.query_width, shape.key_width, shape.inner
+    attention = size * (2 * q + 2 * k) + FLOAT * shape.heads
+    if shape.kind == "qwen3":
+        attention += (FLOAT + size) * (q + k) + FLOAT * (shape.heads + shape.key_heads)
+    if shape.kind == "gpt_neox":  # queries and keys stand beside what rotary positions make of them
+        attention += size * (q + k)
+    forward = {"gpt2": 5 * f, "gpt_neox": 2 * f}.get(shape.kind, 4 * f) * size
+    return 2 * _norm(shape, size, bool(rank)) + attention + forward + size * rank * len(shape.matrices)
+
+
+def _norm(shape: Shape, size: int, frozen: bool) -> int:
+    """Llama's norm keeps its input in fp32, a scale, what its weights multiply (for their gradient), and its output."""
+    if not shape.gated:
+        return 2 * size * shape.width + 2 * size
+    return (FLOAT + size * (1 if frozen else 2)) * shape.width + FLOAT
+
+
+def _logits(work: Workload) -> tuple[int, When, str]:
+    """Logits of one pass with what stands beside them: log-probabilities, the gradient, copies where a mask picks tokens."""
+    shape, size = work.shape, _size(work)
+    answers = work.rows * work.answer
+    positions = work.rows * (work.prompt + work.answer) if work.whole else answers
+    if positions * shape.vocabulary >= LARGE and shape.vocabulary:
+        states = (positions + 2 * answers) * shape.width * size
+        wide = FLOAT * shape.embedding * (not work.rank)  # the head's gradient, summed in fp32
+        chunk = CHUNK * (2 * FLOAT + (size if size < FLOAT else 0))
+        return states + wide + chunk, "training", "states, a chunk of logits, and the head's gradient"
+    if work.stage == "reward_model" and not work.scores_tokens:
+        return 0, "training", "a head on the last state has none"
+    copies = positions * size + answers * 2 * FLOAT + (0 if work.whole else answers * size)
+    return copies * shape.vocabulary, "training", f"{answers:,} tokens x {shape.vocabulary:,}, and copies of them"
+
+
+def _sampling(work: Workload) -> list[Term]:
+    """What answers hold while they are sampled: keys and values, and the last token's distribution."""
+    rows = work.sampled_here
+    if not rows:
+        return []
+    shape, size, prompts = work.shape, _size(work), -(-work.sampled_here // work.samples)
+    shared = work.device == "cpu" and work.samples > 1  # tasks/algorithms/language/shared_prompts.py
+    tokens = rows * work.answer + work.prompt * (prompts if shared else rows + prompts)
+    cache = 2 * size * shape.key_width * shape.layers * tokens
+    chosen = rows * shape.vocabulary * (size + 2 * FLOAT + 2 * DOUBLE)
+    read = prompts * work.prompt * size * (4 * shape.width + 2 * shape.inner)
+    found = [
+        Term(
+            "keys and values", cache, "sampling", f"{tokens:,} tokens x {shape.layers} layers x 2 x {shape.key_width:,}"
+        ),
+        Term("reading the prompts", read, "sampling", f"{prompts * work.prompt:,} tokens in one layer"),
+        Term("distribution", chosen, "sampling", f"{rows:,} answers x {shape.vocabulary:,} x {size + 24} bytes"),
+    ]
+    if work.device == "cpu" and not work.trained:
+        kept = sum(term.bytes for term in found)
+        found.append(Term("holes in the heap", round(HOLES["one pass"] * kept), "sampling", "as in training"))
+    return found
+
+
+def _size(work: Workload) -> int:
+    """Bytes of a number that the model computes with."""
+    return TRAINED[work.precision][0]
+
+
+def _product(name: str, count: int, size: int, split: int = 1, shard: str = "", when: When = "always") -> Term:
+    return Term(name, -(-count * size // split), when, f"{count:,} x {size} bytes{shard}")

@@ -1,0 +1,65 @@
+"""A toy pipeline whose evaluations are real tables: two policies that answer the same problems, each as well as its parameters say."""
+
+import shutil
+from pathlib import Path
+
+from flows.engine.mlflow_recording import FlowRun
+from tests.flows.engine.toy import Toy
+
+HOSTILE = '<script>alert(1)</script>\x1b[31m & "5"'
+EVALUATE = """
+import json, sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+HOSTILE = ANSWER
+policy, out = sys.argv[1], Path("data/evaluate") / sys.argv[1]
+params = json.loads(Path("params.yaml").read_text())
+section, skill = params["evaluate"], json.loads(Path(f"data/{policy}").read_text().splitlines()[-1].partition(" ")[2])
+rng = np.random.default_rng(section["data"])
+ids = [f"test-{number}" for number in range(section["problems"])]
+asked = pd.DataFrame({"problem_id": ids, "question": [f"What is {a} and 1?" for a in rng.permutation(10000)[: len(ids)]],
+                      "solution": "", "steps": 1, "answer": [str(n) for n in range(len(ids))]})
+ease = np.random.default_rng(7).random(len(ids))  # of a problem, for every policy
+right = ease < skill
+answers = [{"problem_id": name, "temperature": 0.0, "sample": 0, "response": HOSTILE + f" #### {gold}", "length": 3 + good,
+            "ended": True, "steps": False, "strict": bool(good), "lenient": bool(good)}
+           for name, gold, good in zip(ids, asked["answer"], right)]
+values = {"strict_greedy": right.astype(float), "length_greedy": 3.0 + right, "strict_mean_at_8_tbest": np.round(ease * skill * 8) / 8}
+measures = pd.DataFrame(values, index=pd.Index(ids, name="problem_id")).reset_index().melt("problem_id", var_name="metric")
+out.mkdir(parents=True)
+asked.to_parquet(out / "asked.parquet")
+pd.DataFrame(answers).to_parquet(out / "generations.parquet")
+measures.to_parquet(out / "measures.parquet")
+(out / "evaluation.json").write_text(json.dumps({"best_temperature": 0.5, "strict_greedy": {"mean": right.mean()}}))
+""".replace("ANSWER", repr(HOSTILE))
+
+
+def evaluated(toy: Toy, empty_mlflow: Path) -> Toy:
+    """`sft` and from it `dpo`, each evaluated; every call of `run_recorded` is a pipeline run in MLflow."""
+    toy.write("evaluate.py", EVALUATE)
+    toy.stage("sft")
+    toy.stage("dpo", "sft")
+    toy.params |= {"sft": 0.4, "dpo": 0.6, "evaluate": {"problems": 60, "data": 0, "seed": 0}}
+    branch = {
+        "cmd": "python evaluate.py ${item}",
+        "deps": ["evaluate.py", "data/${item}"],
+        "params": ["evaluate"],
+        "outs": ["data/evaluate/${item}"],
+    }
+    toy.stages["evaluate"] = {"foreach": ["sft", "dpo"], "do": branch}
+    toy.save()
+    (toy.root / "mlruns").mkdir()
+    shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
+    return toy
+
+
+def run_recorded(toy: Toy) -> str:
+    """Bring all stages up to date as one pipeline run; its id."""
+    recorder = FlowRun(toy.root, "language")
+    results = toy.run(recorder=recorder)
+    assert not [result for result in results.values() if result.state == "failed"]
+    recorder.close(results.values())
+    return recorder.parent

@@ -1,0 +1,208 @@
+"""What nobody has falsified audits clean, whatever happened on the way; and what an audit says of itself."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.lineage.checks.memory import PLACE, Memory
+from tests.flows.lineage.audited import Audited, flip
+from tests.flows.toy_pipeline import REPOSITORY
+
+
+def lines(audited: Audited, of: str | None = None, **options: bool) -> list[str]:
+    return [finding.line for finding in audited.audit(of, **options).findings]
+
+
+def test_what_two_runs_made_is_clean(audited: Audited) -> None:
+    found = audited.audit()
+    assert found.findings == []
+    assert dict(found.counts) == {
+        "outs": 11,  # 6 of the stages a to c, 2 of the evaluations, the report, 2 raw files
+        "files": 29,
+        "runs": 7,
+        "parameters": 9,
+        "code files": 2,
+        "numbers": 32,
+    }
+    assert lines(audited, everything=True) == []
+    assert audited.audit(everything=True).counts["runs"] == 10
+    assert lines(audited, "evaluate@b") == lines(audited, audited.run_of("b")) == []
+    for what in ("evaluate@b", "b strict_greedy", "data/metrics/evaluate@b.json"):
+        assert audited.audit(what).counts["runs"] == 4, "a, b, evaluate@b and the pipeline run"
+    first = audited.lock["stages"]["b"]["outs"][0]["md5"]
+    audited.change("b", beta=0.3)
+    audited.pipeline()
+    assert lines(audited, first) == [], "a hash of the past, with what it was made from"
+
+
+def test_where_nothing_is_recorded_that_is_said(audited: Audited) -> None:
+    for left in ("dvc.lock", "mlruns/mlflow.db"):
+        (audited.root / left).unlink()
+    found = audited.audit()
+    assert not found.faults
+    said = [remark.line for remark in found.remarks]
+    assert said[0] == "dvc.lock: records nothing yet; `posttrain run` makes the first results"
+
+
+def test_a_run_in_which_nothing_changed_and_one_that_restores(audited: Audited) -> None:
+    assert {result.state for result in audited.pipeline().values()} == {"up-to-date"}
+    assert lines(audited) == []
+    audited.change("b", beta=0.1)
+    states = {name: result.state for name, result in audited.pipeline().items()}
+    assert (states["b"], states["evaluate@b"]) == ("restored", "restored")
+    assert lines(audited) == []
+    assert lines(audited, everything=True) == []
+
+
+def test_plain_dvc_repro_between_two_runs(audited: Audited) -> None:
+    audited.change("b", beta=0.3)
+    audited.dvc("repro")
+    audit = audited.audit()
+    assert audit.faults == []
+    assert {finding.stage or finding.where for finding in audit.remarks} == {"b", "evaluate@b"}, (
+        "nobody logged these runs"
+    )
+    audited.change("c", beta=0.3)
+    audited.pipeline()
+    assert audited.faults() == audited.faults(everything=True) == []
+
+
+def test_a_failed_stage_is_only_said(audited: Audited) -> None:
+    audited.change("b", fail=True)
+    assert audited.pipeline()["b"].state == "failed"
+    audit = audited.audit()
+    assert audit.faults == []
+    said = [finding.line for finding in audit.remarks]
+    assert any("the language run of " in line and " failed" in line for line in said), said
+    assert any("param b.fail is new since b ran: it is out of date" in line for line in said), said
+    audited.change("c", beta=0.3)  # after the run that failed
+    os.utime(audited.root / "params.yaml", (4e9, 4e9))
+    assert any("param c.beta changed 0.1 -> 0.3" in line for line in audited.faults())
+
+
+def test_a_dirty_tree_and_an_untracked_module(audited: Audited) -> None:
+    audited.write("more.py", "VALUE = 1\n")
+    audited.write("empty.py", "")
+    helper = audited.root / "helper.py"
+    helper.write_text(helper.read_text() + "import more, empty  # \N{SNOWMAN}\n")
+    for stage in (*"abc", "report"):
+        audited.stages[stage]["deps"] += ["more.py", "empty.py"]
+    audited.save()
+    audited.pipeline()
+    audit = audited.audit()
+    assert [finding.line for finding in audit.findings] == []
+    assert audit.counts["code files"] == 4
+    status, objects = audited.git("status", "--porcelain"), sorted((audited.root / ".git").rglob("*"))
+    audited.audit(everything=True)
+    assert (audited.git("status", "--porcelain"), sorted((audited.root / ".git").rglob("*"))) == (status, objects)
+    helper.write_text(helper.read_text() + "# later\n")
+    assert [line.partition(" after ")[0] for line in audited.faults()] == ["helper.py: was changed"]
+
+
+def test_the_kept_patch_is_the_recorded_one(audited: Audited) -> None:
+    helper = audited.root / "helper.py"
+    helper.write_text(helper.read_text() + "# changed\n")
+    audited.pipeline()
+    [patch] = (audited.root / "mlruns/artifacts").rglob("uncommitted.patch")
+    kept = patch.read_text()
+    patch.write_text(kept.replace("# changed", "# altered"))
+    faults = audited.faults()
+    assert faults
+    assert all("uncommitted.patch: its SHA-256 is " in line for line in faults), faults
+    patch.unlink()
+    assert all("uncommitted.patch: is missing from the run's files" in line for line in audited.faults())
+
+
+def test_without_git_or_with_the_commit_gone(audited: Audited) -> None:
+    for left in ("objects", "refs"):
+        shutil.rmtree(audited.root / ".git" / left)
+        (audited.root / ".git" / left).mkdir()
+    for said in lines(audited):
+        assert said.startswith("git: the code of ")
+        assert "cannot be compared: the commit " in said
+        assert "is not here (any more): rebased, or a shallow clone" in said
+    shutil.rmtree(audited.root / ".git")
+    audited.root.joinpath(".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
+    assert audited.faults() == []
+
+
+def test_a_collected_cache_and_missing_outs(audited: Audited) -> None:
+    shutil.rmtree(audited.root / "data/b")
+    [said] = lines(audited)
+    assert said.startswith("data/b: is in the cache, but not in the workspace; `dvc checkout` brings it back (b, run ")
+    audited.dvc("checkout")
+    audited.dvc("gc", "--workspace", "--force")
+    audit = audited.audit(everything=True)
+    assert audit.faults == []
+    assert {finding.where for finding in audit.remarks} == {"data/b"}
+    assert "not in the cache (any more)" in audit.remarks[0].what
+    audited.cached("data/b/model.bin").unlink()
+    assert "data/b: 1 of its 3 files are not in the cache (any more)" in lines(audited)[0]
+    (audited.root / "data/b/model.bin").unlink()
+    assert audited.faults()[0].startswith("data/b/model.bin: is missing; expected ")
+
+
+def test_results_of_another_machine(audited: Audited) -> None:
+    """As `dvc pull` brings them, without the runs."""
+    shutil.rmtree(audited.root / "mlruns")
+    audit = audited.audit()
+    assert audit.faults == []
+    assert {finding.where for finding in audit.remarks} == {*audited.lock["stages"]}
+    assert "no run on record made this: another machine did" in audit.remarks[0].line
+    flip(audited.root / "data/b/model.bin")
+    assert len(audited.faults()) == 1
+
+
+def test_the_memory_of_digests(audited: Audited, tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"x" * 100)
+    root = audited.root
+    md5 = hashlib.md5(b"x" * 100).hexdigest()
+    first = Memory(root)
+    assert first.digests([file, tmp_path / "none", tmp_path]) == {file: md5, tmp_path / "none": None, tmp_path: None}
+    first.save()
+    assert first.read == 100
+    young = Memory(root)
+    young.digests([file])
+    assert young.read == 100, "what has just changed may change again at the same time"
+    for content in ('{"version": 1, "files": {"x": [1]}}', "[]", "{", '{"version": 2, "files": {}}'):
+        (root / PLACE).write_text(content)
+        assert Memory(root).digests([file])[file] == md5
+
+
+def test_an_audit_reads_only_what_changed(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.lineage.checks.memory.SETTLED", -1)
+    first, second = audited.audit(), audited.audit()
+    assert first.read > 0 == second.read
+    assert audited.audit(full=True).read == first.read
+    flip(audited.root / "data/b/model.bin")
+    assert audited.audit().read == (audited.root / "data/b/model.bin").stat().st_size
+
+
+def test_the_command(audited: Audited) -> None:
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "flows.cli", "audit", *arguments]
+        environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        return subprocess.run(command, cwd=audited.root, env=environ, capture_output=True, text=True, check=False)
+
+    clean = call()
+    assert (clean.returncode, clean.stderr) == (0, "")
+    assert clean.stdout.startswith(
+        "no faults: 11 outs, 29 files, 7 runs, 9 parameters, 2 code files, 32 numbers checked in "
+    )
+    flip(audited.root / "data/b/model.bin")
+    assert call("c").returncode == 0
+    done = call("b", "--json")
+    content = json.loads(done.stdout)
+    assert (done.returncode, content["clean"], len(content["faults"])) == (1, False, 1)
+    assert content["faults"][0]["where"] == "data/b/model.bin"
+    assert content["faults"][0]["stage"] == "b"
+    wrong = call("nothing")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert call("b", "--all").returncode == 2

@@ -1,0 +1,273 @@
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from mlflow import MlflowClient
+
+from flows.engine import dvc_lock, dvc_stage, mlflow_runs, mlflow_seal
+from flows.engine.coordinator import Coordinator
+from flows.engine.dvc_repository import PlanError
+from flows.engine.mlflow_recording import FlowRun, settle
+from flows.lineage.chain import Link, chain
+from tasks.common import mlflow_database
+from tests.flows.engine.toy import Toy
+
+
+@pytest.fixture
+def recorded(toy: Toy, empty_mlflow: Path) -> Iterator[Toy]:
+    """The diamond of stages, with a raw file as another dep of `a`, run once and recorded."""
+    toy.write("raw.txt", "raw")
+    toy.diamond()
+    toy.stages["a"]["deps"].append("raw.txt")
+    toy.save()
+    (toy.root / "mlruns").mkdir()
+    shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
+    toy.run(recorder=FlowRun(toy.root, "language"))
+    return toy
+
+
+def flat(link: Link) -> dict[str, Link]:
+    found = {link.path: link}
+    for inner in link.inputs:
+        found |= flat(inner)
+    return found
+
+
+def test_a_chain_leads_from_an_output_to_raw_data(recorded: Toy) -> None:
+    links = flat(chain(recorded.root, "d"))
+    assert links.keys() == {"data/d", "data/b", "data/c", "data/a", "raw.txt"}
+    assert links["raw.txt"].note == "raw: no stage makes it"
+    made = [link for path, link in links.items() if path.startswith("data/")]
+    assert all(link.run_id and link.made_at and not link.note and link.code.keys() == {"work.py"} for link in made)
+    assert [inner.path for inner in links["data/d"].inputs] == ["data/b", "data/c"]
+    hashes = {out["path"]: out["md5"] for stage in recorded.lock["stages"].values() for out in stage["outs"]}
+    assert {link.path: link.hash for link in made} == hashes
+    assert chain(recorded.root, str(recorded.root / "data/d")) == links["data/d"]
+
+
+def test_a_run_says_what_went_in_and_came_out(recorded: Toy) -> None:
+    client = MlflowClient(mlflow_database.address(recorded.root))
+    run = client.get_run(chain(recorded.root, "d").run_id)
+    entry = recorded.lock["stages"]["d"]
+    tags = run.data.tags
+    assert run.info.status == "FINISHED"
+    assert tags["posttrain.stage"] == "d" == run.info.run_name
+    assert tags["posttrain.dep.data/b"] == dvc_lock.hashes(entry, "deps")["data/b"]
+    assert tags["posttrain.out.data/d"] == dvc_lock.hashes(entry, "outs")["data/d"]
+    assert (recorded.root / ".dvc/cache/runs" / tags["posttrain.key"][:2] / tags["posttrain.key"]).is_dir(), "DVC's key"
+    assert tags["posttrain.git_commit"] == "none"
+    assert {"posttrain.env.python", "posttrain.env.torch", "posttrain.env.platform", "posttrain.env.cpu"} <= tags.keys()
+    inputs = {given.dataset.name: given.dataset.digest for given in run.inputs.dataset_inputs}
+    assert inputs == {path: md5 for path, md5 in dvc_lock.hashes(entry, "deps").items() if path.startswith("data/")}
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["d.log", "record.json"]
+    assert (
+        json.loads((recorded.root / "mlruns/artifacts" / run.info.run_id / "artifacts/record.json").read_text())[
+            "entry"
+        ]
+        == entry
+    )
+    assert tags["posttrain.code"] == dvc_lock.code_hash({"work.py": dvc_lock.hashes(entry, "deps")["work.py"]})
+    assert tags["posttrain.seal"] == mlflow_seal.compute(recorded.root, run.info.run_id)
+
+
+def test_restored_and_unchanged_stages_lead_to_the_run_that_made_them(recorded: Toy) -> None:
+    first = {path: link.run_id for path, link in flat(chain(recorded.root, "d")).items()}
+    d_of_before = chain(recorded.root, "d").hash
+    recorded.set(b=2)
+    recorder = FlowRun(recorded.root, "language")
+    second = recorded.run(recorder=recorder)
+    recorder.close(second.values())
+    assert second["d"].mlflow_run_id != first["data/d"]
+    assert second["c"].mlflow_run_id == first["data/c"]
+    parent = recorder.client.get_run(recorder.parent)
+    assert parent.data.tags["posttrain.run.c"] == first["data/c"]
+    assert (parent.data.tags["posttrain.state.c"], parent.data.tags["posttrain.state.d"]) == ("up-to-date", "ran")
+    assert parent.info.status == "FINISHED"
+
+    links = flat(chain(recorded.root, d_of_before))
+    assert {path: link.run_id for path, link in links.items()} == first, "a hash of the past leads to its own runs"
+
+    recorded.set(b=1)
+    third = recorded.run(recorder=FlowRun(recorded.root, "language"))
+    assert (third["b"].state, third["d"].state) == ("restored", "restored")
+    assert {f"data/{name}": result.mlflow_run_id for name, result in third.items()} | {"raw.txt": None} == first
+
+
+def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
+    made = "mkdir -p data; echo made > data/m; echo '{\"x\": 1}' > m.json"
+    recorded.set(m={"rate": 1, "layers": [2, 3]})
+    recorded.stage("m", "d", cmd=made, metrics=[{"m.json": {"cache": False}}])
+    recorded.dvc("repro")
+    broken = chain(recorded.root, "m")
+    assert broken.run_id is None
+    assert "the chain breaks here" in broken.note
+    assert broken.inputs[0].run_id is not None, "and goes on behind the break"
+
+    client = MlflowClient(
+        mlflow_database.address(recorded.root)
+    )  # as tasks/common/tracking.py does under plain `dvc repro`
+    entry = recorded.lock["stages"]["m"]
+    ids = []
+    for rate in ("0.5", "1.0"):  # a stage's Config makes 1 a float, and a list a tuple
+        run_id = client.create_run("0", run_name="m", tags={"posttrain.stage": "m"}).info.run_id
+        client.log_param(run_id, "m.rate", rate)
+        client.log_param(run_id, "m.layers", "(2, 3)")
+        client.set_tag(run_id, "posttrain.metrics_md5", dvc_lock.hashes(entry, "outs")["m.json"])
+        client.set_terminated(run_id)
+        ids.append(run_id)
+    assert chain(recorded.root, "m").run_id == ids[1], "the one whose params are those of the record"
+    tags = client.get_run(ids[1]).data.tags
+    assert tags["posttrain.out.data/m"] == dvc_lock.hashes(entry, "outs")["data/m"]
+    assert tags["posttrain.key"] == dvc_stage.run_cache_key(entry)
+    assert "posttrain.key" not in client.get_run(ids[0]).data.tags
+
+
+def test_failed_and_killed_runs_are_no_ones_source(recorded: Toy) -> None:
+    recorder = FlowRun(recorded.root, "language")
+    recorded.stages["c"]["cmd"] = "exit 1"
+    recorded.save()
+    failed = recorded.run("c", recorder=recorder)["c"]
+    assert failed.mlflow_run_id is not None
+    assert recorder.client.get_run(failed.mlflow_run_id).info.status == "FAILED"
+    left = recorder.start("c", recorded.lock["stages"]["c"], "a process that is killed now")
+    again = FlowRun(recorded.root, "language")
+    assert [again.client.get_run(run_id).info.status for run_id in (left, recorder.parent)] == ["KILLED", "KILLED"]
+    assert chain(recorded.root, "c").run_id not in (failed.mlflow_run_id, left)
+
+
+def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
+    recorder = FlowRun(recorded.root, "language")
+    entry = recorded.lock["stages"]["c"]
+    left = recorder.start("c", entry, "killed once its result was recorded")
+    recorder.made(left, "c", entry)
+    other = recorder.start("c", entry, "killed before")
+    recorder.made(other, "c", {**entry, "outs": [{"path": "data/c", "md5": "0" * 32}]})
+    again = FlowRun(recorded.root, "language")
+    assert [again.client.get_run(run_id).info.status for run_id in (left, other)] == ["FINISHED", "KILLED"]
+
+
+KILLED_BEFORE_THE_LOCK_FILE = """
+import os, signal, sys
+from pathlib import Path
+from flows.engine import dvc_stage
+from flows.engine.coordinator import Coordinator
+from flows.engine.mlflow_recording import FlowRun, settle
+from tasks.common import mlflow_database
+dvc_stage.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+root = Path(sys.argv[1])
+with Coordinator(root, FlowRun(root, "language")) as coordinator:
+    coordinator.execute("c", print)
+"""
+
+
+def test_what_is_restored_after_a_kill_before_the_lock_file_has_its_run(recorded: Toy) -> None:
+    """The kill comes after the result is in the run cache."""
+    recorded.set(c=7)
+    done = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_LOCK_FILE, str(recorded.root)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    result = recorded.run("c", recorder=FlowRun(recorded.root, "language"))["c"]
+    assert result.state == "restored"
+    assert result.mlflow_run_id is not None
+    assert chain(recorded.root, "c").run_id == result.mlflow_run_id
+
+
+def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
+    recorder = FlowRun(recorded.root, "language")
+    together = Barrier(4)
+
+    def start(index: int) -> str:
+        run_ids = []
+        for attempt in range(5):
+            together.wait(timeout=30)
+            entry = {"cmd": "true", "deps": [{"path": "shared", "md5": f"{attempt:032}"}], "outs": []}
+            run_ids.append(recorder.start(f"s{index}", entry, "new"))
+        return run_ids[-1]
+
+    with ThreadPoolExecutor(4) as pool:
+        last = list(pool.map(start, range(4)))
+    inputs = [recorder.client.get_run(run_id).inputs.dataset_inputs for run_id in last]
+    assert [[given.dataset.digest for given in each] for each in inputs] == [[f"{4:032}"]] * 4
+
+
+def test_a_stage_finds_its_run(recorded: Toy) -> None:
+    recorded.stage("e", cmd='mkdir -p data; echo "$MLFLOW_RUN_ID $MLFLOW_TRACKING_URI" > data/e')
+    result = recorded.run("e", recorder=FlowRun(recorded.root, "language"))["e"]
+    assert recorded.read("data/e").split() == [result.mlflow_run_id, mlflow_database.address(recorded.root)]
+
+
+def test_the_commit_and_what_differs_from_it(recorded: Toy) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run(["git", "add", "."], cwd=recorded.root, check=True)
+    subprocess.run(["git", *identity, "commit", "-qm", "x"], cwd=recorded.root, check=True)
+    recorded.set(c=2)
+    recorded.run(recorder=FlowRun(recorded.root, "language"))
+    link = flat(chain(recorded.root, "d"))["data/c"]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=recorded.root, capture_output=True, text=True, check=True)
+    assert link.commit == head.stdout.strip()
+    assert link.dirty == "params.yaml"
+
+
+def test_what_is_not_on_record_is_one_clear_line(recorded: Toy) -> None:
+    for target, expected in (("nope", "nope: nothing here is named so"), ("0" * 32, "no finished run")):
+        with pytest.raises(PlanError, match=expected):
+            chain(recorded.root, target)
+
+
+@pytest.mark.parametrize("moment", ["made", "end", "find"])
+def test_a_stage_that_ended_well_is_not_failed_by_its_record(recorded: Toy, moment: str) -> None:
+    """The database is damaged at several moments, such as between the command's end and the record of its outs."""
+    recorder = FlowRun(recorded.root, "language")
+
+    def damage(*given: object) -> object:
+        (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
+        return before(*given)
+
+    before = getattr(recorder, moment)
+    setattr(recorder, moment, damage)
+    recorded.set(d=2)
+    results = recorded.run(recorder=recorder)
+    ended = {name: result.state for name, result in results.items()}
+    assert ended == {
+        "a": "up-to-date",
+        "b": "up-to-date",
+        "c": "up-to-date",
+        "d": "failed" if moment == "find" else "ran",
+    }
+    at = results["a" if moment == "find" else "d"]
+    assert at.unrecorded.startswith("mlruns/mlflow.db: ")
+    assert (recorded.read("data/d").endswith("d 2\n")) == (moment != "find"), "one that is to begin is not begun"
+    assert "\n" not in at.unrecorded + results["d"].reason
+
+
+def test_a_damaged_database_is_one_line_before_anything_runs(recorded: Toy) -> None:
+    (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
+    with pytest.raises(PlanError, match=r"^mlruns/mlflow.db: file is not a database; if it is damaged, delete mlruns/"):
+        FlowRun(recorded.root, "language")
+
+
+def test_what_a_kill_behind_the_last_stage_left_is_settled_with_nothing_to_run(recorded: Toy) -> None:
+    """The stage is recorded by DVC, but neither its run nor the flow's run has ended."""
+    recorder = FlowRun(recorded.root, "language")
+    recorded.set(d=2)
+    results = recorded.run(recorder=recorder)
+    last = results["d"].mlflow_run_id
+    with sqlite3.connect(recorded.root / "mlruns/mlflow.db") as records:
+        records.execute("UPDATE runs SET status = 'RUNNING' WHERE run_uuid = ?", [last])
+    assert mlflow_runs.left_running(recorded.root)
+    assert "the chain breaks here" in chain(recorded.root, "d").note
+    with Coordinator(recorded.root):
+        settle(recorded.root, "language")
+    assert mlflow_runs.left_running(recorded.root), "another run is at work"
+    settle(recorded.root, "language")
+    assert not mlflow_runs.left_running(recorded.root)
+    assert chain(recorded.root, "d").run_id == last
+    status = MlflowClient(mlflow_database.address(recorded.root)).get_run(recorder.parent).info.status
+    assert status == "KILLED", "the flow's own run was not ended"

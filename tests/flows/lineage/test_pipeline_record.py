@@ -1,0 +1,147 @@
+import sqlite3
+
+import pytest
+from mlflow import MlflowClient
+
+from flows.engine import mlflow_seal
+from flows.engine.dvc_repository import PlanError
+from flows.engine.state import StageResult
+from flows.lineage import history, pipeline_record
+from flows.lineage.history import pipelines
+from tasks.common import mlflow_database
+from tests.flows.lineage import policies
+from tests.flows.lineage.policies import Ran
+
+
+@pytest.fixture
+def client(ran: Ran) -> MlflowClient:
+    return MlflowClient(mlflow_database.address(ran.toy.root))
+
+
+def test_a_run_says_what_changed_and_what_it_did(ran: Ran, client: MlflowClient) -> None:
+    toy, first = ran.toy, ran.first
+    assert first.name == "first run: 5 ran"
+    second, results = policies.run(toy, dpo={"beta": 0.2})
+    assert second.name == "dpo.beta 0.1 -> 0.2: dpo, evaluate@dpo, report ran, 2 up to date"
+    assert second.changes == "dpo.beta 0.1 -> 0.2"
+    third, _ = policies.run(toy, dpo={"beta": 0.1})
+    assert third.name == "dpo.beta 0.2 -> 0.1: dpo, evaluate@dpo, report restored, 2 up to date"
+    assert third.runs == first.runs, "what was restored is linked with the run that made it"
+    assert second.runs == {stage: result.mlflow_run_id for stage, result in results.items()}
+    assert [run.id for run in pipelines(toy.root)] == [third.id, second.id, first.id]
+    assert pipelines(toy.root, 1)[0] == third
+    assert history.pipeline(toy.root, second.id[:8]) == second
+    shown = client.get_run(second.id)
+    assert shown.data.tags["mlflow.source.name"] == "posttrain run language"
+    assert shown.data.params["dpo.beta"] == "0.2"
+    assert shown.data.params["report.policies"] == '["sft", "dpo"]'
+
+
+def test_a_change_of_code_is_named_by_its_file(ran: Ran) -> None:
+    toy = ran.toy
+    toy.write("work.py", policies.WORK + "# more\n")
+    assert policies.run(toy)[0].name == "work.py changed: 5 ran"
+
+
+def test_the_headline_has_the_ends_of_the_intervals(ran: Ran) -> None:
+    run, _ = policies.run(ran.toy, dpo={"value": 0.75})
+    of_dpo = {key: value for key, value in run.metrics.items() if key.startswith("dpo/")}
+    assert of_dpo == pytest.approx(
+        {"dpo/strict_greedy": 0.75, "dpo/strict_greedy/low": 0.65, "dpo/strict_greedy/high": 0.85}
+    )
+    assert "sft/strict_greedy" in run.metrics
+
+
+def test_the_page_and_the_patch_are_kept_with_the_run(ran: Ran, client: MlflowClient) -> None:
+    toy, first = ran.toy, ran.first
+    second, results = policies.run(toy, dpo={"beta": 0.2})
+    names = [[file.path for file in client.list_artifacts(run.id)] for run in (first, second)]
+    assert names == [["report.html"], ["report.html", "uncommitted.patch"]]
+    kept = toy.root / "mlruns/artifacts" / second.id / "artifacts/uncommitted.patch"
+    assert '"beta": 0.2' in kept.read_text()
+    assert "uncommitted.patch" not in [file.path for file in client.list_artifacts(results["dpo"].mlflow_run_id)]
+
+
+def test_the_description_links_each_stage_with_its_run(ran: Ran, client: MlflowClient) -> None:
+    toy, earlier = ran.toy, ran.results
+    run, _ = policies.run(toy, dpo={"beta": 0.2})
+    note = client.get_run(run.id).data.tags["mlflow.note.content"]
+    made = earlier["sft"].mlflow_run_id
+    experiment = client.get_run(run.id).info.experiment_id
+    assert f"| sft | up to date | [{made[:8]}](#/experiments/{experiment}/runs/{made}) | language.sft/1 |" in note
+    assert "| dpo | 60.0 % | 50.0 to 70.0 |" in note
+
+
+def test_a_stage_s_run_links_the_runs_that_made_what_it_read(ran: Ran, client: MlflowClient) -> None:
+    toy = ran.toy
+    toy.write("raw.txt", "raw")
+    toy.stages["sft"]["deps"].append("raw.txt")
+    policies.run(toy)
+    run, results = policies.run(toy, dpo={"beta": 0.2})
+    experiment, sft = client.get_run(run.id).info.experiment_id, results["sft"]
+    told = client.get_run(results["dpo"].mlflow_run_id).data.tags["mlflow.note.content"].splitlines()
+    link = f"[sft](#/experiments/{experiment}/runs/{sft.mlflow_run_id})"
+    assert told[2:] == [f"| data/sft | {sft.outs['data/sft'][:8]} | {link} |"]
+    first = client.get_run(sft.mlflow_run_id).data.tags["mlflow.note.content"]
+    assert first.endswith(" | raw: no stage makes it |")
+
+
+def test_long_lists_are_cut_to_what_mlflow_takes() -> None:
+    results = [
+        StageResult(f"stage_{n}@{'x' * 40}", "ran" if n else "failed", mlflow_run_id="a" * 32) for n in range(200)
+    ]
+    changed = [f"section.key{n} {'old' * 20} -> {'new' * 20}" for n in range(50)]
+    name = pipeline_record.name(changed, results)
+    assert len(name) <= pipeline_record.NAME
+    assert name.endswith(f"199 ran, {results[0].stage} failed")
+    note = pipeline_record.note("1", changed, results, {}, {})
+    assert len(note) < 8000
+    assert "more stages" in note
+
+
+def test_the_seals_are_a_chain(ran: Ran, client: MlflowClient) -> None:
+    toy, first, results = ran.toy, ran.first, ran.results
+    second, _ = policies.run(toy, dpo={"beta": 0.2})
+    tags = client.get_run(second.id).data.tags
+    assert tags["posttrain.seal"] == mlflow_seal.compute(toy.root, second.id)
+    assert tags["posttrain.previous"] == f"{first.id} {client.get_run(first.id).data.tags['posttrain.seal']}"
+    sealed = client.get_run(results["sft"].mlflow_run_id).data.tags["posttrain.seal"]
+    assert tags["posttrain.seal.sft"] == sealed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE tags SET value = '0' WHERE key = 'posttrain.out.data/dpo'",
+        "UPDATE tags SET value = 'python other.py' WHERE key = 'mlflow.source.name'",
+        "INSERT INTO params VALUES ('dpo.beta', '9', :run)",
+        "INSERT INTO metrics VALUES ('loss', 0.5, 1, :run, 7, 0)",
+    ],
+)
+def test_a_change_after_the_end_shows_in_the_seal(ran: Ran, change: str) -> None:
+    toy, results = ran.toy, ran.results
+    run_id = results["dpo"].mlflow_run_id
+    before = mlflow_seal.compute(toy.root, run_id)
+    with sqlite3.connect(toy.root / "mlruns/mlflow.db") as records:
+        records.execute("INSERT INTO tags VALUES ('mine', 'a note', ?)", [run_id])
+        records.execute("INSERT INTO tags VALUES ('posttrain.merged_from', 'elsewhere', ?)", [run_id])
+    assert mlflow_seal.compute(toy.root, run_id) == before, "notes of people are outside of it"
+    with sqlite3.connect(toy.root / "mlruns/mlflow.db") as records:
+        records.execute(change, {"run": run_id} if ":run" in change else {})
+    assert mlflow_seal.compute(toy.root, run_id) != before
+
+
+def test_the_record_beside_a_run_is_sealed_too(ran: Ran) -> None:
+    toy, results = ran.toy, ran.results
+    run_id = results["dpo"].mlflow_run_id
+    before = mlflow_seal.compute(toy.root, run_id)
+    file = mlflow_seal.artifacts(toy.root, run_id) / mlflow_seal.RECORD
+    file.write_text(file.read_text().replace("0.1", "0.2", 1))
+    assert mlflow_seal.compute(toy.root, run_id) != before
+
+
+def test_an_unknown_or_ambiguous_run_is_one_line(ran: Ran) -> None:
+    toy, run = ran.toy, ran.first
+    for text in (run.id[:5], "f" * 32 if run.id[0] != "f" else "0" * 32):
+        with pytest.raises(PlanError, match="no pipeline run has this id; `posttrain runs` lists them"):
+            history.pipeline(toy.root, text)

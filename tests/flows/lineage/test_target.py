@@ -1,0 +1,123 @@
+import json
+
+import pytest
+
+from flows.engine import dvc_lock
+from flows.engine.dvc_repository import PlanError
+from flows.lineage import cached, record
+from flows.lineage.auditing import audit
+from flows.lineage.target import Target, resolve
+from tests.flows.engine.toy import Toy
+from tests.flows.lineage import policies
+from tests.flows.lineage.policies import Ran
+
+
+def test_everything_that_a_person_may_name(ran: Ran) -> None:
+    toy, first, results = ran.toy, ran.first, ran.results
+    policies.run(toy, dpo={"beta": 0.2})
+    dpo, of_now = results["dpo"], dvc_lock.hashes(toy.lock["stages"]["dpo"], "outs")["data/dpo"]
+    then = dpo.outs["data/dpo"]
+    assert then != of_now
+    now = Target("data/dpo", of_now, "dpo")
+    for text in ("dpo", "data/dpo", str(toy.root / "data/dpo"), "data/dpo/model.safetensors", of_now):
+        assert resolve(toy.root, text) == now, text
+    run_id = dpo.mlflow_run_id
+    for text in (run_id, run_id[:10], then, "language.dpo/1", "models:/language.dpo/1"):
+        assert resolve(toy.root, text) == Target("data/dpo", then, "dpo", run_id), text
+    best = resolve(toy.root, "language.dpo@best")
+    assert (best.hash, best.stage) == (then, "dpo")
+    report = resolve(toy.root, first.id)
+    assert (report.path, report.pipeline_id, report.run_id) == (
+        "data/report",
+        first.id,
+        results["report"].mlflow_run_id,
+    )
+    assert resolve(toy.root, "work.py") == Target(
+        "work.py", dvc_lock.hashes(toy.lock["stages"]["dpo"], "deps")["work.py"]
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["dpo strict_greedy", "dpo/strict_greedy", "evaluate@dpo strict_greedy", "dpo Strict_Greedy/mean"]
+)
+def test_a_number_of_the_report(ran: Ran, text: str) -> None:
+    toy = ran.toy
+    found = resolve(toy.root, text)
+    assert (found.path, found.stage) == ("data/metrics/evaluate@dpo.json", "evaluate@dpo")
+    assert found.metric == ("strict_greedy/mean", 0.6)
+    assert resolve(toy.root, "dpo strict_validation_t0.3").metric == ("strict_validation_t0.3/mean", 0.3)
+    assert resolve(toy.root, "dpo loss").path == "data/metrics/dpo.json"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("dppo", "^dppo: did you mean dpo\\?$"),
+        ("nothing at all", "^nothing at all: nothing here is named so; expected an output's path, a stage, a run, "),
+        ("dpo strict", "^dpo has no metric strict; did you mean strict_greedy or strict_validation_t0.3\\?$"),
+        ("dpo zzz", "^dpo has no metric zzz; docs/metrics.md lists them$"),
+        ("language.dpo@worst", "nothing here is named so"),
+        ("language.dpo/99", "nothing here is named so"),
+        ("0" * 32, "^mlruns/mlflow.db: no finished run made 0000"),
+        ("../outside", "nothing here is named so"),
+        ("", "nothing here is named so"),
+    ],
+)
+def test_what_is_not_there_is_one_line(ran: Ran, text: str, line: str) -> None:
+    toy = ran.toy
+    with pytest.raises(PlanError, match=line):
+        resolve(toy.root, text)
+
+
+def test_records_are_the_same_from_the_lock_file_a_revision_and_the_run(ran: Ran) -> None:
+    toy, run, results = ran.toy, ran.first, ran.results
+    policies.commit(toy.root)
+    policies.run(toy, dpo={"beta": 0.2})
+    then, now = record.at_revision(toy.root, "HEAD"), record.now(toy.root)
+    assert then == record.of_pipeline(toy.root, run)
+    assert then["dpo"].entry["params"]["params.yaml"]["dpo"] == {"value": 0.6, "beta": 0.1}, "with their types"
+    assert now["dpo"].entry["params"]["params.yaml"]["dpo"]["beta"] == 0.2
+    assert now["sft"] == then["sft"]
+    assert (then["dpo"].dirty, now["dpo"].dirty) == ("no", "params.yaml")
+    assert then["dpo"].patch is None
+    assert now["dpo"].patch.read_text().count("beta") == 2
+    assert record.of_run(toy.root, results["dpo"].mlflow_run_id) == then["dpo"]
+    for revision in ("nope", "--output=x", "HEAD:work.py"):
+        with pytest.raises(PlanError, match=r"not a git revision with a dvc\.lock"):
+            record.at_revision(toy.root, revision)
+
+
+def test_the_cache_gives_back_what_a_hash_stands_for(ran: Ran) -> None:
+    toy, results = ran.toy, ran.results
+    md5 = results["dpo"].outs["data/dpo"]
+    assert cached.files(toy.root, md5).keys() == {"config.json", "model.safetensors"}
+    cached.lay_out(toy.root, md5, toy.root / "copy")
+    assert (toy.root / "copy/model.safetensors").read_text() == (toy.root / "data/dpo/model.safetensors").read_text()
+    gone = cached.files(toy.root, md5)["config.json"]
+    cached.path(toy.root, gone).unlink()
+    with pytest.raises(PlanError, match=rf"^other/config.json: {gone} is not in the cache any more$"):
+        cached.lay_out(toy.root, md5, toy.root / "other")
+    assert not (toy.root / "other").exists()
+    with pytest.raises(PlanError, match="the cache does not have this folder; it was collected, or never pulled"):
+        cached.files(toy.root, "0" * 32 + ".dir")
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b", ""])
+def test_a_list_with_paths_outside_of_its_folder_is_refused(ran: Ran, name: str) -> None:
+    toy, results = ran.toy, ran.results
+    listed = cached.path(toy.root, results["dpo"].outs["data/dpo"])
+    listed.chmod(0o644)
+    listed.write_text(json.dumps([{"relpath": name, "md5": "0" * 32}]))
+    with pytest.raises(PlanError, match="expected a path within the folder, and its hash"):
+        cached.lay_out(toy.root, results["dpo"].outs["data/dpo"], toy.root / "out")
+
+
+def test_before_the_first_run_there_is_nothing_to_ask_for(toy: Toy) -> None:
+    toy.stage("sft")
+    with pytest.raises(PlanError, match=r"^sft: nothing has run here yet; `posttrain run` makes the first results$"):
+        resolve(toy.root, "sft")
+    found = audit(toy.root)
+    assert [remark.line for remark in found.remarks] == [
+        "dvc.lock: records nothing yet; `posttrain run` makes the first results"
+    ]
+    assert not found.faults

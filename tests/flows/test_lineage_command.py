@@ -1,0 +1,124 @@
+"""`posttrain lineage` and the page that a report links to, on a pipeline that has run and is on record."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.engine import dvc_lock
+from flows.engine.mlflow_recording import FlowRun
+from flows.lineage.document import anchor
+from tests.flows.engine.toy import Toy
+from tests.flows.toy_pipeline import call, environ
+
+
+@pytest.fixture
+def root(toy: Toy, empty_mlflow: Path) -> Path:
+    """problems -> sft -> report, in a repository whose report is made of a page with the marker."""
+    toy.write("raw.txt", "raw")
+    toy.stage("problems")
+    toy.stages["problems"]["deps"].append("raw.txt")
+    toy.stage("sft", "problems")
+    page = "mkdir -p data/report && echo '<p>report<!-- posttrain:run --></p>' > data/report/report.html"
+    toy.stage("report", "sft", "problems", cmd=page)
+    (toy.root / "mlruns").mkdir()
+    shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
+    recorder = FlowRun(toy.root, "language")
+    recorder.close(toy.run(recorder=recorder).values())
+    return toy.root
+
+
+def asked(root: Path, *arguments: str) -> str:
+    code, out, error = call(root, "lineage", *arguments)
+    assert (code, error) == (0, "")
+    return out
+
+
+def test_one_line_a_link_by_default(root: Path) -> None:
+    told = asked(root, "report").splitlines()
+    assert [line.strip("│├└ ").split("  ")[0] for line in told] == [
+        "data/report",
+        "data/problems",
+        "raw.txt",
+        "data/sft",
+        "as above: data/problems",
+    ]
+    md5 = dvc_lock.hashes(dvc_lock.read_entries(root)["sft"], "outs")["data/sft"]
+    assert re.search(
+        rf"├? data/sft +{md5[:8]}  sft +\d{{4}}-\d\d-\d\d \d\d:\d\d  [0-9a-f]{{8}}  none +[0-9a-f]{{8}} 1 file$",
+        told[3],
+    )
+
+
+def test_in_full_as_json_and_in_mermaid(root: Path) -> None:
+    full = asked(root, "data/report", "--full")
+    document = json.loads(asked(root, "report", "--json"))
+    assert len(re.findall(r"made by \w+ at .*, run [0-9a-f]{32}", full)) == 3 == len(document["runs"])
+    assert all(run["id"] in full for run in document["runs"])
+    assert [one["path"] for one in document["artifacts"] if one["raw"]] == ["raw.txt"]
+    assert asked(root, "report", "--json") == asked(root, "data/report", "--json")
+    drawn = asked(root, "report", "--mermaid")
+    assert drawn.startswith("flowchart LR\n")
+    assert drawn.count(" --> ") == 1 + 1 + 2 + 3  # what went in, and what came out
+
+
+def test_as_a_page(root: Path) -> None:
+    assert asked(root, "sft", "--html") == "lineage: lineage-data-sft.html\n"
+    page = (root / "lineage-data-sft.html").read_text()
+    assert "2 runs made 2 artifacts from 1 raw input." in page
+    assert asked(root, "sft", "--html", "page.html") == "lineage: page.html\n"
+    assert (root / "page.html").read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "--json", "--html"], "--full, --json, --mermaid, --html: expected one of them"),
+        (["report", "--html", "no/page.html"], "no/page.html: its folder does not exist"),
+        (["report", "page.html"], "report page.html: "),
+    ],
+)
+def test_wrong_use_is_one_line(root: Path, arguments: list[str], message: str) -> None:
+    code, out, error = call(root, "lineage", *arguments)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith(f"posttrain: {message}")
+
+
+def test_the_report_links_each_run_to_its_node(root: Path) -> None:
+    shown = "import sys; from flows import cli; s = cli.command(['run', 'report']); print(s, {'prefect', 'mlflow', 'torch'} & {*sys.modules})"
+
+    def run() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", shown], cwd=root, env=environ(), capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines()
+
+    assert run()[1:] == ["report: report.html", "lineage: lineage.html", "0 set()"]
+    report, page = (root / "report.html").read_text(), (root / "lineage.html").read_text()
+    links = re.findall(r'<td><a href="lineage.html#([^"]+)"><code>([0-9a-f]{32})</code></a></td>', report)
+    runs = {one["id"] for one in json.loads(asked(root, "report", "--json"))["runs"]}
+    assert {run for _, run in links} == runs
+    assert all(target == anchor("run", run) and f'<section id="{target}"' in page for target, run in links)
+    assert 'What went into each of them: <a href="lineage.html">lineage.html</a>.' in report
+    assert run()[1:] == ["0 set()"], "and nothing is written again"
+    for change in (Path.unlink, lambda file: file.write_text("edited")):
+        change(root / "lineage.html")
+        assert "lineage: lineage.html" in run()
+        assert (root / "lineage.html").read_text() == page
+
+
+def test_where_the_records_cannot_be_read_the_report_has_no_link(root: Path) -> None:
+    from flows.web import run_page
+    from tests.flows.web.test_run_page import finished
+
+    planned, results = finished()
+    (root / "lineage.html").write_text("of an earlier run")
+    (root / "mlruns/mlflow.db").write_text("torn" * 300)
+    assert [page.name for page in run_page.write_pages(root, planned, results)] == ["report.html"]
+    assert not (root / "lineage.html").exists()
+    assert "lineage.html" not in (root / "report.html").read_text()
+    assert not run_page.is_old(root, planned)

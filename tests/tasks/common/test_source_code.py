@@ -1,0 +1,108 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tasks.common import source_code
+from tasks.common.source_code import LARGEST, Source, state
+
+
+def git(root: Path, *arguments: str, given: bytes | None = None) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    done = subprocess.run(["git", "-C", root, *who, *arguments], input=given, capture_output=True, check=True)
+    return done.stdout.decode()
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A repository with one commit."""
+    root = tmp_path / "a repository"
+    root.mkdir()
+    git(root, "init", "--quiet")
+    for name, content in {"a.py": "1\n", "gone.py": "g\n", "dvc.lock": "x\n", ".gitignore": "/ignored\n"}.items():
+        (root / name).write_text(content)
+    (root / "blob").write_bytes(bytes(range(256)))
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "--message", "first")
+    return root
+
+
+def rebuilt(root, source, tmp_path):
+    """The files that the commit and the patch make, by path."""
+    again = tmp_path / "again"
+    git(tmp_path, "clone", "--quiet", str(root), str(again))
+    git(again, "checkout", "--quiet", source.commit)
+    git(again, "apply", "--binary", "-", given=source.patch)
+    return {
+        file.relative_to(again).as_posix(): file.read_bytes()
+        for file in again.rglob("*")
+        if file.is_file() and ".git" not in file.relative_to(again).parts
+    }
+
+
+def test_a_clean_tree_has_a_commit_and_no_patch(root):
+    (root / "ignored").write_text("not seen")
+    (root / "dvc.lock").write_text("its content is recorded with the runs")
+    assert state(root) == Source(git(root, "rev-parse", "HEAD").strip(), "no")
+
+
+def test_commit_and_patch_make_the_working_files(root, tmp_path):
+    (root / "a.py").write_text("2\n")
+    (root / "gone.py").unlink()
+    (root / "blob").write_bytes(b"\0\xff" * 400)
+    (root / "new folder").mkdir()
+    (root / "new folder/é.py").write_text("n\n")
+    before = git(root, "status", "--porcelain")
+    source = state(root)
+    assert source.dirty == "a.py blob gone.py new folder/é.py"
+    assert git(root, "status", "--porcelain") == before, "the index is as it was"
+    made = rebuilt(root, source, tmp_path)
+    assert made.pop("dvc.lock") == b"x\n"
+    assert made == {
+        ".gitignore": b"/ignored\n",
+        "a.py": b"2\n",
+        "blob": b"\0\xff" * 400,
+        "new folder/é.py": b"n\n",
+    }
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=300), staged=st.booleans())
+def test_any_bytes_come_back(root, tmp_path_factory, content, staged):
+    (root / "a.py").write_bytes(content)
+    (root / "untracked").write_bytes(content[::-1] + b"!")
+    if staged:
+        git(root, "add", "a.py")
+    made = rebuilt(root, state(root), tmp_path_factory.mktemp("made"))
+    assert (made["a.py"], made["untracked"]) == (content, content[::-1] + b"!")
+
+
+def test_what_is_large_or_a_link_is_named_and_not_kept(root, monkeypatch):
+    (root / "large").write_bytes(b"0" * (LARGEST + 1))
+    (root / "link").symlink_to("/etc/passwd")
+    (root / "small.py").write_text("s\n")
+    source = state(root)
+    assert source.dirty == "large link small.py"
+    assert b"small.py" in source.patch
+    assert b"large" not in source.patch
+    assert b"passwd" not in source.patch
+    monkeypatch.setattr(source_code, "ALTOGETHER", 1)
+    assert state(root).patch is None
+
+
+def test_the_users_settings_of_git_change_no_patch(root, tmp_path):
+    (root / "a.py").write_text("2\n")
+    plain = state(root)
+    for setting in ("diff.external=false", "diff.noprefix=true", "color.ui=always", "diff.mnemonicPrefix=true"):
+        git(root, "config", *setting.split("="))
+    assert state(root) == plain
+
+
+def test_without_git_or_a_commit_only_the_hashes_tell(tmp_path):
+    assert state(tmp_path) == Source("none", "unknown")
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "a.py").write_text("1\n")
+    assert state(tmp_path) == Source("none", "a.py")
+    assert state(tmp_path).digest is None
