@@ -17,8 +17,9 @@ C = TypeVar("C", bound=Config)
 for server in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):  # whoever runs the tests may share them with others
     os.environ.pop(server, None)
 
-settings.register_profile("without deadlines", deadline=None)  # a busy machine is slow
-settings.load_profile("without deadlines")
+# A busy machine is slow; with SEED_OF_TESTS, hypothesis draws the same cases each time.
+settings.register_profile("here", deadline=None, derandomize="SEED_OF_TESTS" in os.environ)
+settings.load_profile("here")
 
 PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
 SECTIONS = checking.sections(Path(__file__).parent.parent)

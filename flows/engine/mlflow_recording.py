@@ -5,7 +5,7 @@ stage recorded, and ends it.
 """
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -34,6 +34,7 @@ class FlowRun:
         self.client = mlflow_store.open_store(self.root)
         self._logging_inputs = Lock()  # MLflow's insert fails if two stages log the same new input at once
         self._database, self._rows = Lock(), dict[str, Rows]()  # the stages at work by their runs
+        self._unrecorded: dict[str, tuple[str, Entry]] = {}  # what runs have made, where writing it down failed
         self._environment = {
             **mlflow_database.own_tags(self.root),
             PREFIX + "engine": "true",
@@ -87,29 +88,44 @@ class FlowRun:
         return file
 
     def made(self, run_id: str, stage: str, entry: Entry) -> None:
-        """Note what the run made, after all its rows. This comes before DVC's records, so that a kill in between leaves no gap."""
+        """Note what the run made, after all its rows. This comes before DVC's records, so that a kill in between leaves no gap.
+
+        What cannot be written now is written by `end`, which says so if it cannot be written then either.
+        """
+        self._unrecorded[run_id] = (stage, entry)
         if rows := self._rows.get(run_id):
-            with suppress(PlanError):  # `end` tries again, and says if something is missing
+            with suppress(PlanError):
                 rows.write()
-        with mlflow_runs.one_line():
-            mlflow_store.keep_record(self.root, run_id, stage, entry, self.client.get_run(run_id).data.tags)
+        with suppress(PlanError):
+            self._record_outs(run_id)
+
+    def _record_outs(self, run_id: str) -> None:
+        if run_id not in self._unrecorded:
+            return
+        stage, entry = self._unrecorded[run_id]
+        with mlflow_runs.one_line():  # the tags first: by them the outs find this run, even where its file is missing
             mlflow_store.set_tags(self.client, run_id, mlflow_store.out_tags(entry))
+            mlflow_store.keep_record(self.root, run_id, stage, entry, self.client.get_run(run_id).data.tags)
+        del self._unrecorded[run_id]
 
     def end(self, run_id: str, status: str, log: Path) -> None:
         """Write what the stage recorded, keep its log with the run and end it as FINISHED, FAILED or KILLED.
 
         A run whose outs are in the run cache is FINISHED even if the stage then failed or was killed, since the outs may be restored.
         """
-        try:
+        with ExitStack() as last:  # each is tried, whatever becomes of the others
+            last.callback(self._end, run_id, status, log)
+            last.callback(self._record_outs, run_id)
             if rows := self._rows.pop(run_id, None):
                 rows.finish()
-        finally:
-            with mlflow_runs.one_line():
-                if status != "FINISHED" and mlflow_store.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
-                    status = "FINISHED"
-                _end(self.client, self.root, run_id, status)
-                if log.exists():
-                    self.client.log_artifact(run_id, str(log))
+
+    def _end(self, run_id: str, status: str, log: Path) -> None:
+        with mlflow_runs.one_line():
+            if status != "FINISHED" and mlflow_store.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
+                status = "FINISHED"
+            _end(self.client, self.root, run_id, status)
+            if log.exists():
+                self.client.log_artifact(run_id, str(log))
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""

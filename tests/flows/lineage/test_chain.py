@@ -16,6 +16,7 @@ from flows.engine import dvc_lock, dvc_stage, mlflow_runs, mlflow_seal
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_recording import FlowRun, settle
+from flows.engine.records import mlflow_files
 from flows.lineage.chain import Link, chain
 from tasks.common import mlflow_database
 from tests.flows.engine.toy import Toy
@@ -160,6 +161,7 @@ from pathlib import Path
 from flows.engine import dvc_stage
 from flows.engine.coordinator import Coordinator
 from flows.engine.mlflow_recording import FlowRun, settle
+from flows.engine.records import mlflow_files
 from tasks.common import mlflow_database
 dvc_stage.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 root = Path(sys.argv[1])
@@ -245,6 +247,29 @@ def test_a_stage_that_ended_well_is_not_failed_by_its_record(recorded: Toy, mome
     assert at.unrecorded.startswith("mlruns/mlflow.db: ")
     assert (recorded.read("data/d").endswith("d 2\n")) == (moment != "find"), "one that is to begin is not begun"
     assert "\n" not in at.unrecorded + results["d"].reason
+
+
+@pytest.mark.parametrize("away", [1, 9])
+def test_the_file_of_a_run_that_could_not_be_written_breaks_no_chain(
+    recorded: Toy, monkeypatch: pytest.MonkeyPatch, away: int
+) -> None:
+    """The folder refuses the file once, and it comes at the stage's end; or always, and the result says so."""
+    faults = iter([PermissionError(13, "Permission denied")] * away)
+
+    def write(root: Path, run_id: str, name: str, content: bytes) -> None:
+        if name == mlflow_seal.RECORD and (fault := next(faults, None)):
+            raise fault
+        before(root, run_id, name, content)
+
+    before = mlflow_files.write
+    monkeypatch.setattr(mlflow_files, "write", write)
+    recorded.set(d=2)
+    result = recorded.run(recorder=FlowRun(recorded.root, "language"))["d"]
+    assert result.state == "ran"
+    assert (result.unrecorded == "") == (away == 1)
+    link = chain(recorded.root, "d")
+    assert (link.run_id, link.note, link.inputs[0].stage) == (result.mlflow_run_id, "", "b")
+    assert mlflow_files.read(recorded.root, str(link.run_id), mlflow_seal.RECORD).exists() == (away == 1)
 
 
 def test_a_damaged_database_is_one_line_before_anything_runs(recorded: Toy) -> None:
