@@ -69,6 +69,7 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
         config = read_section(stage, hints["config"])
         resources = definition.get("do", definition)["meta"]["resources"]
         count = processes.size() or processes.wanted(name, resources, sys.modules.get("torch"))
+        os.environ[processes.SHARD] = processes.shard(name, resources)
         if count > 1 and not data_parallel:
             raise ConfigError(f"dvc.yaml: {name}: asked for {count} processes, but this stage can only be one")
     except ConfigError as error:

@@ -121,6 +121,8 @@ def _resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
         value = resources.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             _bad_resource(stage, key, f"expected a number of at least {least}, got {value!r}")
+    if resources.get("shard", "") not in ("", "optimizer"):
+        _bad_resource(stage, "shard", f"expected optimizer, got {resources['shard']!r}")
     gpu = resources.get("gpu", 0)
     named = resources.get("pool", pool if gpu else "")
     if not isinstance(named, str):

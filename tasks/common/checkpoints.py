@@ -105,10 +105,11 @@ class Training:
             for name, value in row.items():
                 check_finite(name, value)
             started = time.monotonic()
-            if started >= due or len(rows) + 1 == total:
+            writes = distributed.agreed(started >= due)
+            if writes or len(rows) + 1 == total:
                 _check_weights(state)
             rows.append(row)
-            if started >= due:
+            if writes:
                 self._write(rows, state)
                 ended = time.monotonic()
                 due = ended + max(EVERY_SECONDS, (ended - started) / SHARE)
@@ -143,6 +144,7 @@ class Training:
 
     def _write(self, rows: list[Row], state: State) -> None:
         """Replace the checkpoint in one step: a reader finds the old one or the new one. A full disk is not an error."""
+        tensors = _tensors(state) if distributed.is_main() or distributed.divides_optimizer() else {}
         if not distributed.is_main():
             return
         partial = self.path.with_suffix(".partial")  # a folder: safetensors writes to a random name in it first
@@ -150,7 +152,7 @@ class Training:
             rmtree(partial, ignore_errors=True)  # of a run that was killed here
             partial.mkdir(parents=True)
             written = partial / "checkpoint"
-            save_file({"rows": _bytes(json.dumps(rows)), **_tensors(state)}, written, {"key": self.key})
+            save_file({"rows": _bytes(json.dumps(rows)), **tensors}, written, {"key": self.key})
             with written.open("rb") as file:
                 os.fsync(file.fileno())
             written.replace(self.path)

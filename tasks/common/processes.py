@@ -24,6 +24,7 @@ from tasks.common.errors import ConfigError
 FOLDER = "POSTTRAIN_RANKS"  # variable: the folder that the processes of a stage share while it runs
 LOOK_SECONDS, GRACE_SECONDS = 0.05, 5.0
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+SHARD = "POSTTRAIN_SHARD"  # variable: what the processes of a stage divide, for tasks/algorithms/common/distributed.py
 LOST = 75  # exit status of a process that ended since another one had
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -57,6 +58,14 @@ def wanted(stage: str, resources: Mapping[str, int], torch: Any) -> int:
     if devices and count > devices:
         raise ConfigError(f"dvc.yaml: {stage}: meta.resources.gpu: asks for {count}, this process sees {devices}")
     return count
+
+
+def shard(stage: str, resources: Mapping[str, object]) -> str:
+    """What the stage's processes divide among them: the optimizer, or nothing; ConfigError for anything else."""
+    value = resources.get("shard", "")
+    if value not in ("", "optimizer"):
+        raise ConfigError(f"dvc.yaml: {stage}: meta.resources.shard: expected optimizer, got {value!r}")
+    return str(value)
 
 
 def _may_use_cuda() -> bool:

@@ -9,13 +9,15 @@ With one process every function here returns what it was given, and sends nothin
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import torch
 from torch import Tensor, distributed
 
-BUCKET = 2**25  # numbers that are summed in one exchange; changes speed and memory only
+BUCKET = 2**25  # numbers that are sent in one exchange; changes speed and memory only
+SHARD = "POSTTRAIN_SHARD"  # variable: what the processes of a stage divide; "optimizer", or nothing
 
 
 def size() -> int:
@@ -31,6 +33,16 @@ def rank() -> int:
 def is_main() -> bool:
     """Whether this is the process that writes and shows; others only compute."""
     return rank() == 0
+
+
+def divides_optimizer() -> bool:
+    """Whether each rank keeps the moments of its own weights only."""
+    return size() > 1 and os.environ.get(SHARD) == "optimizer"
+
+
+def agreed(answer: bool) -> bool:
+    """Rank 0's answer, on all ranks: for what hangs on a clock."""
+    return bool(_sent(torch.tensor(answer), 0)) if size() > 1 else answer
 
 
 def share(count: int) -> slice:
@@ -98,10 +110,45 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
     """Give all ranks what rank 0 has in these tensors, in place."""
     if size() > 1:
         for tensor in tensors:
-            whole = tensor.detach().contiguous()
-            distributed.broadcast(whole, src=0)
+            whole = _sent(tensor.detach().contiguous(), 0)
             if whole.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(whole)
+
+
+@torch.no_grad()
+def send_weights(weights: Sequence[Tensor], owners: Sequence[int]) -> None:
+    """Give all ranks each weight as its owner has it, in place; few exchanges of many weights."""
+    for owner in range(size()):
+        own = [p for p, whose in zip(weights, owners, strict=True) if whose == owner]
+        for _, same in groupby(own, key=lambda p: (p.device, p.dtype)):
+            for bucket in _buckets(same):
+                whole = _sent(torch.cat([p.detach().reshape(-1) for p in bucket]), owner)
+                for p, part in zip(bucket, whole.split([p.numel() for p in bucket]), strict=True):
+                    p.copy_(part.view_as(p))
+
+
+def collected(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What all ranks have, together, in rank 0's main memory; no two have the same name. Other ranks return nothing.
+
+    They are sent one after another, so that no rank holds more than one that is another's.
+    """
+    found: dict[str, Tensor] = {}
+    for owner in range(size()):
+        kinds = [[name, str(t.dtype).removeprefix("torch."), t.shape] for name, t in tensors.items()]
+        for line in gathered_names(json.dumps(kind) for kind in (kinds if rank() == owner else [])):
+            name, dtype, shape = json.loads(line)
+            device = next(iter(tensors.values())).device if tensors else None
+            empty = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+            sent = _sent(tensors[name].contiguous() if rank() == owner else empty, owner)
+            if is_main():
+                found[name] = sent.cpu()
+    return found
+
+
+def _sent(tensor: Tensor, source: int) -> Tensor:
+    """The rank `source`'s values, in place in a contiguous tensor."""
+    distributed.broadcast(tensor, src=source)
+    return tensor
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ from torch.optim import AdamW
 from tasks.algorithms.common import distributed
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
+from tasks.algorithms.common.owners import owners
 from tasks.algorithms.common.precision import master
 
 Schedule = Literal["constant", "linear", "cosine"]
@@ -63,6 +64,7 @@ class Optimizer:
     """AdamW for all weights, or Muon for the hidden matrices and AdamW for the rest, on one schedule of `steps` steps.
 
     `learning_rate` is its peak. Gradients are clipped to the norm `clip`. Of rounded weights (precision.py) it updates the masters.
+    Where ranks divide the optimizer, each updates the weights that it owns, and has their moments alone.
     """
 
     def __init__(
@@ -77,14 +79,19 @@ class Optimizer:
         hidden = [p for p in self.parameters if settings.optimizer == "muon" and p.dim() == 2 and id(p) not in outer]
         by_muon = {id(p) for p in hidden}
         rest = [p for p in self.parameters if id(p) not in by_muon]
+        matrices, vectors = [p for p in rest if p.dim() > 1], [p for p in rest if p.dim() <= 1]
+        self.numbered = [*matrices, *vectors, *hidden]
+        self.owners = owners(self.numbered) if distributed.divides_optimizer() else []
+        own = {id(p) for p, owner in zip(self.numbered, self.owners, strict=False) if owner == distributed.rank()}
+        mine = [[p for p in of if not self.owners or id(p) in own] for of in (matrices, vectors, hidden)]
         groups = [
-            {"params": [p for p in rest if p.dim() > 1], "weight_decay": settings.weight_decay},
-            {"params": [p for p in rest if p.dim() <= 1], "weight_decay": 0.0},
+            {"params": mine[0], "weight_decay": settings.weight_decay},
+            {"params": mine[1], "weight_decay": 0.0},
         ]
         betas = (settings.betas[0], settings.betas[1])
         self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=betas, fused=True)]
-        if hidden:
-            self.parts.append(Muon(hidden, learning_rate, settings.weight_decay))
+        if mine[2]:
+            self.parts.append(Muon(mine[2], learning_rate, settings.weight_decay))
         self.peak, self.steps_taken = learning_rate, 0
         self.factor = schedule(settings.schedule, steps, settings.warmup, settings.final_rate)
 
@@ -105,7 +112,10 @@ class Optimizer:
             for group in part.param_groups:
                 group["lr"] = self.learning_rate
             part.step()
-            part.zero_grad(set_to_none=True)
+        for p in self.parameters:
+            p.grad = None
+        if self.owners:
+            distributed.send_weights(self.numbered, self.owners)
         with torch.no_grad():
             for p, updated in self.rounded:
                 p.copy_(updated)
@@ -113,35 +123,40 @@ class Optimizer:
         return norm
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Steps done, and the moments of each weight as `<weight>.<moment>`, weights numbered from 0."""
-        return {"steps_taken": torch.tensor(self.steps_taken), **moments(self.parts)}
+        """Steps done, and the moments of each weight as `<weight>.<moment>`, weights numbered from 0.
+
+        Ranks that divide the optimizer all have to ask; the first gets all moments, the others none.
+        """
+        own = moments(self.parts, self.numbered)
+        return {"steps_taken": torch.tensor(self.steps_taken), **(distributed.collected(own) if self.owners else own)}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""
-        load_moments(self.parts, {key: value for key, value in state.items() if key != "steps_taken"})
-        self.steps_taken = int(state["steps_taken"])
+        kept = dict(state)
+        self.steps_taken = int(kept.pop("steps_taken"))
+        load_moments(self.parts, self.numbered, kept)
 
 
-def moments(parts: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """The state of torch's optimizers as a flat mapping: `<weight>.<moment>`, weights numbered from 0 through all parts."""
+def moments(parts: Sequence[torch.optim.Optimizer], weights: Sequence[Tensor]) -> dict[str, Tensor]:
+    """The state of torch's optimizers as a flat mapping: `<weight>.<moment>`, weights numbered as they stand in `weights`."""
     return {
         f"{number}.{name}": value
-        for number, (part, p) in enumerate(_updated(parts))
+        for number, p in enumerate(weights)
+        for part in parts
         for name, value in part.state.get(p, {}).items()
     }
 
 
-def load_moments(parts: Sequence[torch.optim.Optimizer], state: Mapping[str, Tensor]) -> None:
-    """Load copies of what `moments` returned."""
-    updated = list(_updated(parts))
+def load_moments(
+    parts: Sequence[torch.optim.Optimizer], weights: Sequence[Tensor], state: Mapping[str, Tensor]
+) -> None:
+    """Load copies of what `moments` returned, of those weights that the optimizers update."""
+    updaters = {id(p): part for part in parts for group in part.param_groups for p in group["params"]}
     for key, value in state.items():
         number, _, name = key.partition(".")
-        part, p = updated[int(number)]
-        part.state[p][name] = value.to(p.device, copy=True)
-
-
-def _updated(parts: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[torch.optim.Optimizer, Tensor]]:
-    return ((part, p) for part in parts for group in part.param_groups for p in group["params"])
+        p = weights[int(number)]
+        if updater := updaters.get(id(p)):
+            updater.state[p][name] = value.to(p.device, copy=True)
 
 
 def schedule(kind: Schedule, steps: int, warmup: float, final_rate: float) -> Callable[[int], float]:

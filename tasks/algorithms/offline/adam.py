@@ -29,11 +29,11 @@ class Adam:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The moments as a flat mapping."""
-        return moments([self.adam])
+        return moments([self.adam], self.parameters)
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Load what `state_dict` returned."""
-        load_moments([self.adam], state)
+        load_moments([self.adam], self.parameters, state)
 
 
 class AdamW(Adam):

@@ -114,6 +114,10 @@ BAD_PIPELINES = [
         "expected a number of at least 1",
     ),
     (
+        json.dumps({"stages": {"a": {**STAGE, "meta": {"resources": {"shard": "model"}}}}}),
+        "meta.resources.shard: expected optimizer, got 'model'",
+    ),
+    (
         json.dumps({"stages": {"a": {**STAGE, "meta": {"resources": {"processes": 0}}}}}),
         "meta.resources.processes: expected a number of at least 1, got 0",
     ),
