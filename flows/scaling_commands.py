@@ -37,7 +37,7 @@ def plan_memory(
         bool | None, typer.Option("--checkpointing/--no-checkpointing", help="Layers are computed again.")
     ] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that divide the batch.")] = None,
-    sharded: Annotated[bool, typer.Option("--sharded", help="They divide weights and optimizer as well.")] = False,
+    sharded: Annotated[bool, typer.Option("--sharded", help="They divide the optimizer's moments as well.")] = False,
     device_memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Of a GPU, such as 80GB; this machine's otherwise.")
     ] = None,

@@ -75,9 +75,9 @@ def plan(stage: str, given: Mapping[str, Any], asked: argparse.Namespace) -> Pla
     work = workload(stage, shape, given, options)
     if work.scorer is not None and not asked.model:
         work = replace(work, scorer=sources.scorer(given, stage, shape))
-    devices, gpu = sources.resources(stage)
+    devices, gpu, shard = sources.resources(stage)
     known = sources.memory(asked.device_memory) if asked.device_memory else sources.gpu_memory() if gpu else None
-    work = on(work, "cpu" if known is None else "cuda", asked.devices or devices, asked.sharded)
+    work = on(work, "cpu" if known is None else "cuda", asked.devices or devices, asked.sharded or shard)
     if known is not None:
         return Plan(work, known, 0)
     if not asked.check:
@@ -90,7 +90,11 @@ def plan(stage: str, given: Mapping[str, Any], asked: argparse.Namespace) -> Pla
 def table(found: Plan, lectures: bool) -> Iterator[str]:
     """The lines of one stage's table."""
     work = found.work
-    over = f"{work.devices} devices{', sharded' if work.sharded else ''}" if work.devices > 1 else "one device"
+    over = (
+        f"{work.devices} devices{', which divide the optimizer' if work.sharded else ''}"
+        if work.devices > 1
+        else "one device"
+    )
     yield f"{work.stage}: {work.shape.name}, {work.shape.weights:,} weights, {work.precision}, {over} ({work.device})"
     counted = terms.lectures(work) if lectures else {}
     width = max(len(term.name) for term in found.terms)

@@ -139,11 +139,11 @@ def _shorter(work: Workload) -> Iterator[Change]:
 
 
 def _more_devices(work: Workload) -> Iterator[Change]:
-    """Whole models on each, which divides the batch; then with weights, gradients and optimizer divided as well."""
+    """They divide the batch; then the optimizer's moments as well."""
     for sharded in sorted({work.sharded, work.trained}):
         for devices in DEVICES:
             if devices > work.devices:
-                note = f"on {devices} devices{', among which weights are divided' if sharded else ''}"
+                note = f"on {devices} devices{' that divide the optimizer (shard: optimizer)' if sharded else ''}"
                 yield Change((), replace(work, devices=devices, sharded=sharded), note)
 
 

@@ -71,13 +71,13 @@ def _of_hub(name: str, revision: str) -> Shape:
         raise DataError(f"{name}: neither cached nor reachable ({type(error).__name__}: {said})") from None
 
 
-def resources(stage: str) -> tuple[int, bool]:
-    """Devices that dvc.yaml gives a stage, and whether they are GPUs: `gpu`, or `processes` on a CPU."""
+def resources(stage: str) -> tuple[int, bool, bool]:
+    """Devices that dvc.yaml gives a stage, `gpu` or `processes` on a CPU; whether they are GPUs, and divide the optimizer."""
     stages = (YAML(typ="safe").load(Path("dvc.yaml")) or {}).get("stages") or {}
     own = stages.get(stage) or {}
     asked = (own.get("do", own).get("meta") or {}).get("resources") or {}
     gpus = int(asked.get("gpu", 0))
-    return max(1, gpus, int(asked.get("processes", 1))), gpus > 0
+    return max(1, gpus, int(asked.get("processes", 1))), gpus > 0, asked.get("shard") == "optimizer"
 
 
 def memory(text: str) -> int:

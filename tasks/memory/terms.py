@@ -15,6 +15,7 @@ When = Literal["always", "training", "sampling"]
 # bytes of: a weight in the model, its gradient, its master in fp32, one of the optimizer's moments
 TRAINED = {"fp32": (4, 4, 0, 4), "bf16": (2, 4, 4, 4), "pure_bf16": (2, 2, 0, 2), "fp16": (2, 2, 0, 2)}
 LARGE, CHUNK = 2**26, 2**24  # logits that are kept whole, and in memory at once (tasks/algorithms/language/lm_head.py)
+BUCKET = 2**25  # numbers that processes sum in one exchange (tasks/algorithms/common/distributed.py)
 FLOAT, DOUBLE = 4, 8
 # What glibc's heap held beyond what lived in it, as a share of activations, logits and gradients: a block that was freed is not
 # given to one of the same size, since torch asks for aligned ones. Measured on one shape, docs/scaling/memory.md says how.
@@ -67,31 +68,30 @@ def trained_weights(work: Workload) -> int:
 
 def _states(work: Workload) -> list[Term]:
     """Weights, masters, optimizer and gradients of the policy and its critic."""
-    shape, split = work.shape, work.devices if work.sharded else 1
+    shape, split = work.shape, work.devices if work.sharded else 1  # of the moments; weights and gradients are whole
     if not work.trained:
         return [Term("weights", shape.weights * _size(work), "always", f"{shape.weights:,} x {_size(work)} bytes")]
     weight, gradient, master, moment = TRAINED[work.precision]
-    trained, several = trained_weights(work), work.devices > 1 and not work.sharded
-    shard = f" / {split} devices" if split > 1 else ""
-    found = [_product("weights", shape.weights + (trained if work.rank else 0), weight, split, shard)]
+    trained, shard = trained_weights(work), f" / {split} devices" if split > 1 else ""
+    largest = max(BUCKET, shape.vocabulary * shape.width)  # a weight is in one bucket
+    found = [_product("weights", shape.weights + (trained if work.rank else 0), weight)]
     models = [("", trained)]
     if work.critic:
         critic = trained if work.rank else shape.body
-        found.append(_product("critic's weights", critic, weight, split, shard))
+        found.append(_product("critic's weights", critic, weight))
         models.append(("critic's ", critic))
     for whose, count in models:
         single = (count if work.rank else shape.hidden()) if work.optimizer == "muon" else 0  # weights with one moment
         found += [
-            _product(f"{whose}masters in fp32", count, master, split, shard),
+            _product(f"{whose}masters in fp32", count, master),
             _product(f"{whose}optimizer", 2 * count - single, moment, split, shard),
-            _product(f"{whose}gradients", count, gradient, split, shard, "training"),
-            _product(f"{whose}buckets of gradients", count if several else 0, gradient, 1, "", "training"),
+            _product(f"{whose}gradients", count, gradient, when="training"),
         ]
     if work.best:
-        found.append(_product("best weights", trained, master or weight, split, shard))
-    found.append(_product("sums of gradients", work.variances * trained, FLOAT, 1, "", "training"))
-    if split > 1:
-        found.append(_product("two gathered layers", 2 * shape.layer, weight, 1, "", "training"))
+        found.append(_product("best weights", trained, master or weight))
+    if work.devices > 1:
+        found.append(_product("bucket of gradients", min(trained, largest), FLOAT, when="training"))
+    found.append(_product("sums of gradients", work.variances * trained, FLOAT, when="training"))
     return found
 
 
