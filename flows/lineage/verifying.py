@@ -113,10 +113,11 @@ def verify(root: Path, of: Record, say: Say, tell: Progress, keep: bool = False)
         found.ran = time.monotonic() - started
         found.made = comparison.made_outs(of, folder)
         found.differences = comparison.compare(root, of, folder, found.made)
+        found.environment = comparison.environment_differences(of)
         if of.run_id is not None:
             histories = metric_history.of_run(root, of.run_id), metric_history.of_copy(folder)
             found.step = metric_history.first_difference(*histories)
-        found.environment = comparison.environment_differences(of)
+            found.environment = {**metric_history.system_differences(*histories), **found.environment}
     found.seconds = time.monotonic() - began
     return found
 

@@ -33,6 +33,8 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
             log.unlink(missing_ok=True)
             running[name] = GuardedServer(name.lower(), root, place, {**QUIET, **environ}, log)
             stack.callback(running[name].stop)
+        if running:
+            console.print(f"Starting {' and '.join(running)}; this takes up to half a minute.", markup=False)
         for name, server in running.items():
             if not server.comes_up():
                 return _ended(console, name, server, root)

@@ -22,7 +22,7 @@ from flows.workers.prefect_api import Api, Away
 LOOK_SECONDS = 0.5
 AWAY_SECONDS = 120.0  # that a server may be away when an attempt is to begin
 # Between a worker's taking an attempt and its first report; a cluster that starts machines needs more.
-START_SECONDS = 60.0
+START_SECONDS = 25.0
 NO_WORKER_SECONDS = 30.0  # without a live worker in the pool: a waiting stage fails
 
 

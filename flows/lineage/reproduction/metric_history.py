@@ -15,6 +15,7 @@ from flows.engine.records.local_reader import LocalReader
 from flows.engine.records.reader import Value
 
 TIMES = re.compile(r"(^|[/_])seconds$")  # how long something took is never the same twice
+SYSTEM = "system/"  # processes, threads and GPUs: no results, but results depend on them
 History = Mapping[
     int, Mapping[str, frozenset[float | None]]
 ]  # step -> metric -> its values, None for one that is no number
@@ -68,7 +69,10 @@ def first_difference(recorded: History, made: History) -> StepDifference | None:
         return None
     steps = sorted({*recorded, *made}, key=lambda step: (step == 0, step))  # step 0 comes last: the results
     for step in steps:
-        before, after = recorded.get(step, {}), made.get(step, {})
+        before, after = (
+            {name: values for name, values in logged.get(step, {}).items() if not name.startswith(SYSTEM)}
+            for logged in (recorded, made)
+        )
         if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
             first = names[0]
             pair = _only(before.get(first)), _only(after.get(first))
@@ -76,9 +80,23 @@ def first_difference(recorded: History, made: History) -> StepDifference | None:
     return None
 
 
+def system_differences(recorded: History, made: History) -> dict[str, tuple[str, str]]:
+    """How many processes, threads or GPUs a run had, where the other had another number: name -> (recorded, made)."""
+    before, after = recorded.get(0, {}), made.get(0, {})
+    return {
+        name.removeprefix(SYSTEM): (_whole(before[name]), _whole(after[name]))
+        for name in sorted(before.keys() & after.keys())
+        if name.startswith(SYSTEM) and before[name] != after[name]
+    }
+
+
 def _only(values: frozenset[float | None] | None) -> float | None:
     known = [value for value in values or () if value is not None and not math.isnan(value)]
     return known[0] if known else None
+
+
+def _whole(values: frozenset[float | None]) -> str:
+    return _shown(_only(values)).removesuffix(".0")
 
 
 def _shown(value: float | None) -> str:

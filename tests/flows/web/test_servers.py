@@ -38,7 +38,9 @@ def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monk
     monkeypatch.setattr(guard, "command", lambda server, port: broken)
     out = StringIO()
     assert servers.serve(tmp_path, Screen(out)) == 1
-    assert out.getvalue() == "  no such table\nPrefect's server has ended; its log: mlruns/logs/prefect-pages.log\n"
+    starting, *ended = out.getvalue().splitlines()
+    assert starting == "Starting Prefect and MLflow; this takes up to half a minute."
+    assert ended == ["  no such table", "Prefect's server has ended; its log: mlruns/logs/prefect-pages.log"]
 
 
 def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
@@ -99,6 +101,7 @@ def test_both_pages_answer_until_ctrl_c(tmp_path: Path) -> None:
             ),  # ignored where the tests run in the background
         )
         assert ui.stdout is not None
+        assert ui.stdout.readline().startswith("Starting Prefect and MLflow; ")
         printed = dict(ui.stdout.readline().split() for _ in range(2))
         assert ui.stdout.readline().endswith("Ctrl-C stops both.\n")
         assert set(printed) == {"Prefect", "MLflow"}

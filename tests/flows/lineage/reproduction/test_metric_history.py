@@ -43,6 +43,16 @@ def test_nothing_differs_or_nothing_was_logged():
     assert first_difference({}, same) is None
 
 
+def test_another_number_of_processes_is_no_other_result():
+    before, after = (history(loss=[1], **{"system/processes": [n], "system/threads": [2.0]}) for n in (2.0, 1.0))
+    assert first_difference(before, after) is None
+    assert metric_history.system_differences(before, after) == {"processes": ("2", "1")}
+    assert metric_history.system_differences(before, before) == {}
+    assert metric_history.system_differences(before, history(loss=[1])) == {}, (
+        "a run of an earlier version does not say"
+    )
+
+
 @pytest.fixture
 def database(tmp_path, empty_mlflow):
     (tmp_path / "mlruns").mkdir()
