@@ -18,7 +18,17 @@ from tasks.preflight import data
 from tasks.preflight.data import POLICIES
 from tasks.stage import read_section
 
-SECTIONS = ("problems", "demonstrations", "preferences", "mixture", "responses", "evaluate", "pretrained", "sft")
+SECTIONS = (
+    "problems",
+    "tokenizer",
+    "demonstrations",
+    "preferences",
+    "mixture",
+    "responses",
+    "evaluate",
+    "pretrained",
+    "sft",
+)
 PAIRWISE = ("reward_model", "dpo")
 
 
@@ -38,6 +48,7 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
     from tasks.language.data import chat
     from tasks.language.sft import encode
+    from tasks.memory import sources
     from tasks.preflight import estimates, examples, rewards, tokens
 
     at_work = {name.partition("@")[0] for name in stages}
@@ -52,7 +63,7 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     if found is None:
         yield "no tokenizer yet: `posttrain run tokenizer` makes it, and then lengths and masks can be checked"
         return
-    tokenizer, size, context = found
+    tokenizer, context = found
     if chat.template(tokenizer) != tokenizer.chat_template:
         yield f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do not vary with the day"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
@@ -80,29 +91,24 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
             lengths, told = tokens.prompts(tokenizer, what, rows, asking, context)
             work |= {name: (len(rows), statistics.median(lengths)) for name in asking}
             yield from told
-    if size is not None:
-        yield from estimates.lines(given, stages, size, work)
+    yield from estimates.lines(given, stages, sources.of_params(given), work)
 
 
 def _tokenizer(own: Any) -> Any:
-    """The tokenizer, sizes and positions of the model that the flow starts from; None where a run has to make them first."""
+    """The tokenizer and the positions of the model that the flow starts from; None where a run has to make them first."""
     from tasks.common import model_files, models
     from tasks.language.data import chat
-    from tasks.preflight.estimates import Size
 
     if own.init == "scratch":
         if not Path("data/tokenizer/tokenizer_config.json").is_file():
             return None
-        weights = own.layers * 12 * own.width**2
-        return models.load_tokenizer(Path("data/tokenizer")), Size(weights, own.layers, own.width), own.context
+        return models.load_tokenizer(Path("data/tokenizer")), own.context
     source: Any = Path(own.path) if own.init == "directory" else own.hub_id
     at = {"local_files_only": True} if own.init == "directory" else {"revision": own.hub_revision}
     tokenizer = model_files.load_tokenizer(source, **at)
     tokenizer.chat_template = tokenizer.chat_template or chat.PLAIN_TEMPLATE
     config = model_files.load_config(source, **at).get_text_config()
-    layers, width = (getattr(config, name, 0) for name in ("num_hidden_layers", "hidden_size"))
-    size = Size(12 * layers * width**2 + config.vocab_size * width, layers, width)
-    return tokenizer, size, getattr(config, "max_position_embeddings", None)
+    return tokenizer, getattr(config, "max_position_embeddings", None)
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ import pytest
 from tasks.common import models
 from tasks.common.errors import StageError
 from tasks.language.data import forms
+from tasks.memory import shapes, terms
+from tasks.memory.workloads import Options, workload
 from tasks.preflight import estimates, rewards, tokens
 from tests.conftest import PARAMS, SECTIONS
 
@@ -108,12 +110,16 @@ def test_each_reward_is_tried_on_four_answers():
 
 
 def test_time_and_memory_by_hand():
-    """SFT on 100 rows of 50 tokens: 5,000 tokens are trained, 32 rows at once; 16 bytes a weight in fp32."""
-    assert estimates.work("sft", CONFIGS["sft"], 100, 50) == estimates.Work(5000, 0, 1600)
+    """SFT on 100 rows of 50 tokens: 5,000 tokens are trained. Memory is the sum that `posttrain plan-memory` has."""
+    assert estimates.work("sft", CONFIGS["sft"], 100, 50) == estimates.Work(5000, 0)
     grpo = estimates.work("grpo", CONFIGS["grpo"], 0, 36)
     answers = 110 * 24 * 8
-    assert grpo == estimates.Work(answers * 2 * 100, answers * 100, 96 * 100)
+    assert grpo == estimates.Work(answers * 2 * 100, answers * 100)
     assert estimates.work("evaluate", CONFIGS["evaluate"], 100, 50) is None
-    size = estimates.Size(10**9, 10, 100)
-    [line] = estimates.lines(CONFIGS, ["sft", "grpo"], size, {"sft": (100, 50)})
-    assert line.endswith(f"about {(16 * 10**9 + 68 * 1600 * 10 * 100) / 1e9:.1f} GB of memory")
+    shape = shapes.of_size("50M")
+    sft, grpo = estimates.lines(CONFIGS, ["sft", "grpo", "dpo"], shape, {"sft": (100, 50), "grpo": (9, 36)})
+    assert sft.startswith("sft: at least ")
+    for line, section, sequence in ((sft, "sft", 50), (grpo, "grpo", 36 + CONFIGS["grpo"].max_new_tokens)):
+        planned, _ = terms.peak(terms.terms(workload(section, shape, CONFIGS, Options(sequence=sequence))))
+        assert planned > 16 * shape.weights
+        assert line.endswith(f"about {planned / 1e9:.1f} GB of memory")
