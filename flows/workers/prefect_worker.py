@@ -5,7 +5,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ OFTEN = {
     "PREFECT_WORKER_PREFETCH_SECONDS": "1",
 }
 VARIABLE = "posttrain_worker_"
+OLD_SECONDS = 86_400.0  # after which a worker that does not live will not come back
 
 
 def serve(root: Path, console: Console, pool: str, name: str | None, limit: int | None) -> int:
@@ -56,19 +58,29 @@ def serve(root: Path, console: Console, pool: str, name: str | None, limit: int 
         api.ensure_pool(pool, ProcessWorker.get_default_base_job_template())
         if any(worker.name == name and worker.online for worker in api.workers(pool) or ()):
             raise PlanError(f"--name {name}: a worker of this name is at work in pool {pool}")
+        _forget_killed(api)
         api.announce(variable, facts)
     have = f"GPU {', '.join(devices)}" if devices else "no GPU"
     console.print(f"worker {name} of pool {pool} ({have}) takes stages from {api.url}; Ctrl-C stops it", markup=False)
     taken: list[str] = []
     try:
-        _work(ProcessWorker, pool, name, limit, taken)
+        _work(ProcessWorker, pool, name, limit, taken, lambda line: console.print(line, markup=False))
     finally:
         _leave(api, pool, name, variable, taken)
         console.print("stopped")
     return 0
 
 
-def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str]) -> None:
+def _forget_killed(api: Api) -> None:
+    """Withdraw what workers have announced that were killed: they said it long ago, and none of the name lives."""
+    for variable, facts in api.announced().items():
+        old = time.time() - float(facts.get("since", 0.0)) > OLD_SECONDS
+        living = [worker.name for worker in api.workers(str(facts.get("pool"))) or () if worker.online] if old else []
+        if old and facts.get("name") not in living:
+            api.withdraw(variable)
+
+
+def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str], say: Callable[[str], None]) -> None:
     """Take stages until SIGINT or SIGTERM, and note their flow runs in `taken`; the processes of attempts that run then are killed."""
     import anyio
 
@@ -78,7 +90,11 @@ def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str])
 
     async def run(flow_run: Any, *more: Any, **named: Any) -> Any:
         taken.append(str(flow_run.id))
-        return await begin(flow_run, *more, **named)
+        say(f"{datetime.now():%H:%M:%S} begins {flow_run.name}")
+        try:
+            return await begin(flow_run, *more, **named)
+        finally:
+            say(f"{datetime.now():%H:%M:%S} ended {flow_run.name}")
 
     worker.run = run
 

@@ -194,6 +194,18 @@ def test_a_worker_that_is_stopped_says_at_once_which_attempts_end_with_it() -> N
     assert withdrawn == ["variable", "w1"]
 
 
+def test_what_killed_workers_announced_is_forgotten_after_a_day() -> None:
+    """A live one of the same age stays, and so does a young one that nothing was heard of yet."""
+    server, now = FakeServer(), time.time()
+    server.online = ["lives"]
+    for name, age in (("lives", 10.0), ("killed", 1.1), ("young", 0.9)):
+        server.facts[name] = {"name": name, "pool": "gpu", "since": now - age * prefect_worker.OLD_SECONDS}
+    withdrawn: list[str] = []
+    server.withdraw = withdrawn.append  # type: ignore[attr-defined]
+    prefect_worker._forget_killed(server)  # type: ignore[arg-type]
+    assert withdrawn == ["killed"]
+
+
 @pytest.fixture
 def store(toy: Toy) -> tuple[Path, Path, str]:
     """A repository whose remote has an object; the object's place there, and its hash."""

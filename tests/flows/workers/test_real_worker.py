@@ -136,7 +136,8 @@ def test_a_run_with_a_worker_in_the_same_folder(pipeline: Path, start: Start) ->
     [found] = json.loads(listed)
     assert (found["name"], found["pool"], found["running"]) == ("w1", "gpu", [])
     worker.send_signal(signal.SIGINT)
-    assert worker.communicate(timeout=SECONDS)[0] == "stopped\n"
+    *told, last = worker.communicate(timeout=SECONDS)[0].splitlines()
+    assert ([line.partition(" ")[2] for line in told], last) == (["begins sft", "ended sft"], "stopped")
     assert worker.returncode == 0
     assert json.loads(start(pipeline, "workers", "--json").communicate(timeout=SECONDS)[0]) == []
     again = start(pipeline, "run", "--pool", "gpu", "--force", "sft").communicate(timeout=SECONDS)[0]
