@@ -20,6 +20,7 @@ from tasks.language.configs.grpo import GrpoConfig
 from tasks.language.configs.sft import SftConfig
 from tasks.language.data import forms
 from tasks.language.tables.problems import Demonstrations, Prompts
+from tasks.memory import shapes
 from tasks.preflight import estimates
 from tests.conftest import SECTIONS
 from tests.tasks.chats import chat_tokenizer
@@ -52,15 +53,15 @@ def test_the_memory_that_it_names_is_that_of_the_model(preset):
     with torch.device("meta"):
         weights = Qwen2ForCausalLM(Qwen2Config(**SHAPE)).num_parameters()
     assert weights == pytest.approx(0.494e9, rel=0.01)
-    size = estimates.Size(weights, 24, 896)
-    configs = {name: SECTIONS[name].model_validate(preset[name]) for name in ("sft", "dpo", "ppo", "grpo")}
-    counts = {"sft": 5000, "dpo": 2000, "ppo": 2000, "grpo": 2000}
-    examples = {name: (count, 300) for name, count in counts.items()}
-    told = list(estimates.lines(configs, [*configs], size, examples))
+    shape = shapes.of_config({**SHAPE, "model_type": "qwen2"}, "Qwen2.5-0.5B")
+    assert shape.weights == weights
+    configs = {name: kind.model_validate(preset[name]) for name, kind in SECTIONS.items() if name in preset}
+    examples = {"sft": (5000, 300), "dpo": (2000, 300), "ppo": (2000, 300), "grpo": (2000, 300)}
+    told = list(estimates.lines(configs, [*examples], shape, examples))
     memory = {line.partition(":")[0]: float(line.rpartition("about ")[2].split()[0]) for line in told}
-    assert memory.keys() == configs.keys()
+    assert memory.keys() == examples.keys()
     assert all(8.5 < memory[name] < 24 for name in memory), memory
-    assert all(preset[name]["training"]["precision"] == "bf16" for name in configs)
+    assert all(preset[name]["training"]["precision"] == "bf16" for name in examples)
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from flows.machine.supervisor import Command
 
 HOST = "127.0.0.1"
 HEADER = "X-Posttrain-Token"
+REFUSAL = "open the address that `posttrain ui` prints, which has the token"
 TOKEN = Path("mlruns/token")
 VARIABLE = "POSTTRAIN_TOKEN"
 START_SECONDS = 90.0
@@ -129,7 +130,7 @@ class Guard:
         if scope["type"] == "http" and scope["method"] == "GET" and self._knows(dict(query).get("token")):
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             return await self._welcome(quote(scope["path"]) + (f"?{rest}" if rest else ""), send)
-        return await refuse(scope, send, "open the address that `posttrain ui` prints, which has the token")
+        return await refuse(scope, send, REFUSAL)
 
     def _knows(self, given: str | None) -> bool:
         return given is not None and hmac.compare_digest(given.encode(), self.token.encode())

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from flows.engine import guard
 from flows.engine.dvc_repository import PlanError
 from tasks.common import mlflow_address
 
@@ -208,7 +209,11 @@ class Api:
             said = mlflow_address.clean(" ".join(str(error).split()))
             raise Away(f"{self.url} ({type(error).__name__}: {said})") from None
         if answer.status_code >= 500 or answer.status_code == 429:
-            raise Away(f"{self.url}{path} answers with status {answer.status_code}")
+            raise Away(f"{self.url} (status {answer.status_code})")
+        if answer.status_code == 403 and guard.REFUSAL in answer.text:
+            raise PlanError(
+                f"{self.url} is the `posttrain ui` of another clone, which serves that clone alone; `prefect server start` serves several"
+            )
         if answer.is_error and answer.status_code not in also:
             said = " ".join(answer.text.split())[:200]
             raise PlanError(f"Prefect's server at {self.url} refuses {method} {path}: {answer.status_code} {said}")
