@@ -21,7 +21,7 @@ def test_a_password_in_the_address_is_in_no_message() -> None:
 
 
 ANSWERS = [
-    (503, "database is locked", Away, r"^http://127.0.0.1:\d+/api \(status 503\)$"),
+    (503, "locked", PlanError, r"^Prefect.s server does not answer: http://127.0.0.1:\d+/api \(status 503\)$"),
     (403, guard.REFUSAL, PlanError, r"/api is the `posttrain ui` of another clone, .* `prefect server start` serves several$"),
     (403, "not you", PlanError, r"^Prefect's server at http://127.0.0.1:\d+/api refuses GET /health: 403 not you$"),
 ]  # fmt: skip
