@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, chdir, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,6 +47,25 @@ class Elsewhere(Protocol):
         tried again.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A stage's turn: its result so far, who is told of it, what it was granted, and the stage as planned where a worker runs it."""
+
+    result: StageResult
+    watch: Watcher
+    grant: Grant
+    on_worker: PlannedStage | None
+    log: Path
+
+    def say(self, line: str) -> None:
+        """Tell the watcher a line."""
+        self.watch(Event(self.result.stage, "running", line, log=self.log))
+
+    def tell(self, step: int, total: int, seconds: float) -> None:
+        """Tell the watcher how far the command is."""
+        self.watch(Event(self.result.stage, "running", "", step, total, seconds, self.log))
 
 
 class Coordinator:
@@ -102,7 +121,7 @@ class Coordinator:
         result = StageResult(name, "failed")
         try:
             with plain_errors():
-                self._execute(result, watch, grant or Grant(), force, on_worker)
+                self._execute(Turn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force)
         except Exception as error:
             known = isinstance(error, StageFailed | DepChanged | PlanError)
             result.state = "failed"
@@ -123,14 +142,8 @@ class Coordinator:
             with _unrecorded(result):
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
-    def _execute(
-        self,
-        result: StageResult,
-        watch: Watcher,
-        grant: Grant,
-        force: bool,
-        on_worker: PlannedStage | None,
-    ) -> None:
+    def _execute(self, turn: Turn, force: bool) -> None:
+        result = turn.result
         with closing(StageRecords(self.root, result.stage, self._gate, self._home / "previous")) as records:
             with records.locked():
                 reason = "forced" if force else records.reason()
@@ -144,41 +157,29 @@ class Coordinator:
                     records.make_way()
                     run = True
             if run:
-                self._run(records, result, watch, grant, on_worker)
+                self._run(records, turn)
                 result.state = "ran"
             else:
                 self._find(result, records.entry())
             result.outs = hashes(records.entry(), "outs")
 
-    def _run(
-        self,
-        records: StageRecords,
-        result: StageResult,
-        watch: Watcher,
-        grant: Grant,
-        on_worker: PlannedStage | None,
-    ) -> None:
+    def _run(self, records: StageRecords, turn: Turn) -> None:
         """Run the command, validate its outs and record them; on any failure put the previous outs back."""
-        result.log = self.log_of(result.stage)
+        turn.result.log = turn.log
         left = ATTEMPTS
 
         def await_end(failed: Callable[[], bool]) -> None:
-            attempts.await_end(
-                self.root,
-                result.stage,
-                lambda line: watch(Event(result.stage, "running", line, log=result.log)),
-                failed,
-            )
+            attempts.await_end(self.root, turn.result.stage, turn.say, failed)
 
         try:
             while True:
                 left -= 1
                 try:
-                    return self._attempt(records, result, watch, grant, on_worker)
+                    return self._attempt(records, turn)
                 except WorkerLost as lost:
                     if not left:
                         raise StageFailed(f"{lost}; it was tried {ATTEMPTS} times") from None
-                    watch(Event(result.stage, "running", f"{lost}; tries again", log=result.log))
+                    turn.say(f"{lost}; tries again")
                     await_end(lambda: self._runner.stopped)
         except BaseException as error:
             try:
@@ -188,37 +189,26 @@ class Coordinator:
             records.undo()
             raise
 
-    def _attempt(
-        self,
-        records: StageRecords,
-        result: StageResult,
-        watch: Watcher,
-        grant: Grant,
-        on_worker: PlannedStage | None,
-    ) -> None:
+    def _attempt(self, records: StageRecords, turn: Turn) -> None:
         """Run the command once, here or on a worker, and record its outs; one run in MLflow."""
-        name, log = result.stage, self.log_of(result.stage)
-
-        def tell(step: int, total: int, seconds: float) -> None:
-            watch(Event(name, "running", "", step, total, seconds, log))
-
-        def say(line: str) -> None:
-            watch(Event(name, "running", line, log=log))
+        result, grant, log = turn.result, turn.grant, turn.log
 
         def waiting(line: str) -> None:
-            say(line)
+            turn.say(line)
             if self._runner.stopped:
                 raise StageFailed("stopped")
 
         with self._lineage(records, result) as variables:
-            watch(Event(name, "running", result.reason, log=log))
-            if on_worker is None:
-                with stage_lock.hold(self.root, name, f"posttrain run, process {os.getpid()}", waiting) as lock:
+            turn.say(result.reason)
+            if turn.on_worker is None:
+                with stage_lock.hold(self.root, result.stage, f"posttrain run, process {os.getpid()}", waiting) as lock:
                     own = replace(grant, environ={**grant.environ, **variables}, keep=(*grant.keep, lock))
-                    self._runner.run(records.stage, log, own, tell)
+                    self._runner.run(records.stage, log, own, turn.tell)
             else:
                 assert self.workers is not None
-                facts = self.workers.run(on_worker, records.entry(), log, tell, say, lambda: self._runner.stopped)
+                facts = self.workers.run(
+                    turn.on_worker, records.entry(), log, turn.tell, turn.say, lambda: self._runner.stopped
+                )
                 self._runner.check(records.stage, log)
                 if self.recorder is not None and result.mlflow_run_id is not None:
                     with _unrecorded(result):
@@ -226,7 +216,7 @@ class Coordinator:
             records.save_outs()
             if self.recorder is not None and result.mlflow_run_id is not None:
                 with _unrecorded(result):
-                    self.recorder.made(result.mlflow_run_id, name, records.entry())
+                    self.recorder.made(result.mlflow_run_id, result.stage, records.entry())
             with records.locked():
                 records.check_deps()
                 records.record()
