@@ -127,8 +127,8 @@ def send_weights(weights: Sequence[Tensor], owners: Sequence[int]) -> None:
                     p.copy_(part.view_as(p))
 
 
-def collected(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What all ranks have, together, in rank 0's main memory; no two have the same name. Other ranks return nothing.
+def collected(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """What all ranks have on their `device`, together, in rank 0's main memory; no two have the same name. Others return nothing.
 
     They are sent one after another, so that no rank holds more than one that is another's.
     """
@@ -137,7 +137,6 @@ def collected(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         kinds = [[name, str(t.dtype).removeprefix("torch."), t.shape] for name, t in tensors.items()]
         for line in gathered_names(json.dumps(kind) for kind in (kinds if rank() == owner else [])):
             name, dtype, shape = json.loads(line)
-            device = next(iter(tensors.values())).device if tensors else None
             empty = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
             sent = _sent(tensors[name].contiguous() if rank() == owner else empty, owner)
             if is_main():

@@ -128,7 +128,8 @@ class Optimizer:
         Ranks that divide the optimizer all have to ask; the first gets all moments, the others none.
         """
         own = moments(self.parts, self.numbered)
-        return {"steps_taken": torch.tensor(self.steps_taken), **(distributed.collected(own) if self.owners else own)}
+        found = distributed.collected(own, self.numbered[0].device) if self.owners else own
+        return {"steps_taken": torch.tensor(self.steps_taken), **found}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""

@@ -96,7 +96,11 @@ def test_a_rank_that_keeps_its_moments_to_itself_would_be_noticed(monkeypatch):
 def test_rank_0_decides_and_collects():
     def work(rank):
         own = {} if rank == 1 else {f"{rank}.a": torch.full((2, 2), float(rank)), f"{rank}.b": torch.tensor(rank)}
-        return distributed.agreed(rank == 0), distributed.agreed(rank != 0), distributed.collected(own)
+        return (
+            distributed.agreed(rank == 0),
+            distributed.agreed(rank != 0),
+            distributed.collected(own, torch.device("cpu")),
+        )
 
     first, *others = in_ranks(3, work)
     assert first[:2] == (True, False)
