@@ -289,3 +289,39 @@ def test_a_stage_that_can_only_be_one_process_refuses_to_be_two(house, asked):
     assert done.returncode == 1
     assert done.stderr == "dvc.yaml: toy: asked for 2 processes, but this stage can only be one\n"
     assert not (house / "out.txt").exists()
+
+
+DIVIDING = """
+from pathlib import Path
+from tasks.algorithms.common import distributed
+from tasks.stage import Config, Metrics, main
+
+class ToyConfig(Config):
+    seed: int
+
+def run(config: ToyConfig, raw_text: Path, more: list[Path], out: Path) -> Metrics:
+    out.with_name(f"{distributed.rank()}.txt").write_text(str(distributed.divides_optimizer()))
+    return {}
+
+if __name__ == "__main__":
+    main(run, data_parallel=True)
+"""
+
+
+@pytest.mark.parametrize(("resources", "divided"), [("", False), (", shard: optimizer", True)])
+def test_dvc_yaml_says_whether_processes_divide_the_optimizer(house, resources, divided):
+    """Whatever the environment said before."""
+    (house / "stages/toys/toy.py").write_text(DIVIDING)
+    (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: 0, processes: 2{resources}}}}}}}}}\n")
+    done = start(house, *ARGUMENTS, POSTTRAIN_SHARD="" if divided else "optimizer")
+    assert done.returncode == 0, done.stderr
+    assert [(house / f"{rank}.txt").read_text() for rank in (0, 1)] == [str(divided)] * 2
+
+
+def test_a_stage_that_is_to_divide_something_else_says_what_it_can(house):
+    (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, shard: model}}}}\n")
+    done = start(house, *ARGUMENTS)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "dvc.yaml: toy: meta.resources.shard: expected optimizer, got 'model'\n",
+    )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from tasks.algorithms.common import distributed
 from tasks.common import processes
 from tasks.common.errors import ConfigError
 
@@ -141,3 +142,12 @@ def test_what_a_stage_cannot_have_is_one_line(monkeypatch, resources, said):
     with pytest.raises(ConfigError) as error:
         processes.wanted("sft", resources, cuda(2))
     assert said in str(error.value)
+
+
+def test_what_processes_may_divide():
+    assert processes.SHARD == distributed.SHARD
+    assert processes.shard("sft", {"cpu": 2}) == ""
+    assert processes.shard("sft", {"shard": "optimizer"}) == "optimizer"
+    for value in ("model", 1, True, None):
+        with pytest.raises(ConfigError, match=r"^dvc.yaml: sft: meta.resources.shard: expected optimizer, got "):
+            processes.shard("sft", {"shard": value})
