@@ -53,6 +53,8 @@ def run_flow(
             execution.start_ready()
             with _reachable(), using(server, root):
                 _flow(flow_name, execution)(return_state=True)
+            if coordinator.stopped:  # an interrupt that came where Python or Prefect drops it
+                raise KeyboardInterrupt
             complete = True
         finally:
             coordinator.stop()

@@ -1,6 +1,9 @@
 """A run's own server: if it is ended, the run and the history go on."""
 
 import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -10,9 +13,12 @@ import psutil
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows.engine import prefect_flow
 from flows.engine.dvc_repository import PlanError
+from flows.engine.execute import Execution
 from flows.engine.prefect_flow import _reachable
 from flows.engine.prefect_server import TemporaryServer, temporary_server
+from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import wait_for
 
 
@@ -105,3 +111,21 @@ def test_a_configured_server_that_refuses_is_one_line(
     assert "\n" not in str(caught.value)
     assert "made-up-word" not in str(caught.value)
     assert list(tmp_path.iterdir()) == [], "no server of our own was started"
+
+
+def test_an_interrupt_that_is_dropped_below_still_ends_the_run_as_stopped(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python drops a KeyboardInterrupt that is raised in a finalizer; the children have been stopped all the same."""
+    toy.diamond()
+
+    def flow(name: str, execution: Execution) -> Callable[..., None]:
+        return lambda return_state: execution.coordinator.stop()
+
+    monkeypatch.setattr(prefect_flow, "_flow", flow)
+    monkeypatch.setattr(prefect_flow, "temporary_server", lambda root: None)
+    monkeypatch.setattr(prefect_flow, "using", lambda server, root: nullcontext())
+    with pytest.raises(KeyboardInterrupt):
+        prefect_flow.run_flow(toy.root, toy.plan(), flow_name="language", jobs=1, watch=lambda event: None)
+    with closing(sqlite3.connect(toy.root / "mlruns/mlflow.db")) as records:
+        assert records.execute("SELECT status FROM runs WHERE name LIKE 'language%'").fetchall() == [("KILLED",)]

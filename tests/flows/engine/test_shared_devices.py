@@ -97,21 +97,27 @@ def test_overlaps_are_seen() -> None:
 def test_two_coordinators_never_share_a_device(
     two: tuple[Toy, Toy], monkeypatch: pytest.MonkeyPatch, visible: str
 ) -> None:
-    """Each has stages for one device and, where there are two, one for both."""
+    """Each has stages for one device and, where there are two, one for both. They begin together, when this process lets go."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    held = devices.lease(visible.split(","), len(visible.split(",")), "the test")
+    assert held is not None
     for toy in two:
         for name in ("a", "b", "c"):
             gpu_stage(toy, name, 0.3)
         gpu_stage(toy, "d", 0.3, gpu=len(visible.split(",")))
     runs = [start(toy) for toy in two]
-    said = [run.communicate(timeout=90)[0] for run in runs]
+    for run in runs:
+        assert run.stdout is not None
+        assert any("waits for device 0, held by the test" in line for line in run.stdout), "it says so before it ends"
+    held.release()
+    for run in runs:
+        run.communicate(timeout=90)
     notes = (two[0].root.parent / "shared").read_text()
     assert most_at_once(notes) == 1
     for toy in two:
         assert {name: toy.read(f"data/{name}") in visible.split(",") for name in "abc"} == dict.fromkeys("abc", True)
         assert toy.read("data/d") == visible
     assert notes.count("enter") == 2 * (3 + len(visible.split(",")))
-    assert any("waits for device 0, held by" in text for text in said)
 
 
 @pytest.mark.slow
