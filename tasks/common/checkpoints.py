@@ -83,7 +83,7 @@ class Training:
         earlier = self._read(state)
         for part in state.values():
             if isinstance(part, TrainedWeights):
-                distributed.broadcast(part.state_dict().values())
+                part.broadcast()
         rows = list(earlier)
         try:
             track(self._kept(fit(len(earlier)), rows, state, total), total, earlier)
@@ -144,7 +144,7 @@ class Training:
 
     def _write(self, rows: list[Row], state: State) -> None:
         """Replace the checkpoint in one step: a reader finds the old one or the new one. A full disk is not an error."""
-        tensors = _tensors(state) if distributed.is_main() or distributed.divides_optimizer() else {}
+        tensors = _tensors(state) if distributed.is_main() or distributed.divides() else {}
         if not distributed.is_main():
             return
         partial = self.path.with_suffix(".partial")  # a folder: safetensors writes to a random name in it first
@@ -194,7 +194,7 @@ class Best:
 
     def restore(self, model: Stateful) -> None:
         """Give the model its best weights back; it stays as it is if none were offered."""
-        if self.weights:
+        if self.score > -float("inf"):
             model.load_state_dict(self.weights)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -223,6 +223,7 @@ def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
     parts = [config.model_dump_json(), device, chip, platform.machine(), str(torch.get_num_threads())]
     parts += [metadata.version(library) for library in LIBRARIES]
     parts += [f"{distributed.size()} processes"] if distributed.size() > 1 else []
+    parts += ["divided model"] if distributed.divides_model() else []
     for place in (*inputs, Path(__file__).parent):
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
             if file.is_file() and (place in inputs or file.suffix == ".py"):

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from tasks.common import adapters, processes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
     from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
     from tasks.common.tokenizers import Tokenizer
 
@@ -55,11 +59,16 @@ def load_tokenizer(path: Path) -> "Tokenizer":
     return tokenizer
 
 
-def save_model(model: "PretrainedModel", tokenizer: "Tokenizer", path: Path) -> None:
-    """Model and tokenizer as one directory that `from_pretrained` loads; of several processes the first writes it."""
+def save_model(
+    model: "PretrainedModel", tokenizer: "Tokenizer", path: Path, weights: "Mapping[str, Tensor] | None" = None
+) -> None:
+    """Model and tokenizer as one directory that `from_pretrained` loads; of several processes the first writes it.
+
+    `weights` are those of a model that is divided, by name, as they stand on the first process.
+    """
     if not processes.is_main():
         return
-    model.save_pretrained(path)
+    model.save_pretrained(path, state_dict=weights)
     tokenizer.save_pretrained(path)
     for weights in path.glob("*.safetensors"):  # written for their owner alone, whatever the umask says of the others
         weights.chmod((path / "config.json").stat().st_mode)

@@ -25,6 +25,7 @@ FOLDER = "POSTTRAIN_RANKS"  # variable: the folder that the processes of a stage
 LOOK_SECONDS, GRACE_SECONDS = 0.05, 5.0
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SHARD = "POSTTRAIN_SHARD"  # variable: what the processes of a stage divide, for tasks/algorithms/common/distributed.py
+SHARDS = ("optimizer", "model")
 LOST = 75  # exit status of a process that ended since another one had
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -61,10 +62,12 @@ def wanted(stage: str, resources: Mapping[str, int], torch: Any) -> int:
 
 
 def shard(stage: str, resources: Mapping[str, object]) -> str:
-    """What the stage's processes divide among them: the optimizer, or nothing; ConfigError for anything else."""
+    """What the stage's processes divide among them: the optimizer, the model, or nothing; ConfigError for anything else."""
     value = resources.get("shard", "")
-    if value not in ("", "optimizer"):
-        raise ConfigError(f"dvc.yaml: {stage}: meta.resources.shard: expected optimizer, got {value!r}")
+    if value not in ("", *SHARDS):
+        raise ConfigError(
+            f"dvc.yaml: {stage}: meta.resources.shard: expected {' or '.join(SHARDS)}, got {value!r}"
+        )
     return str(value)
 
 

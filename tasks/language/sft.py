@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from tasks.algorithms.common import sharding
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import Batch, pack, packed, shuffled
@@ -42,7 +43,8 @@ def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves
     for name, part in (("demonstrations", learned), ("held-out demonstrations", held_out)):
         chat.check_positions(model, part.lengths, f"the {name}", limited_by="sft.max_length")
     if config.packing:
-        architectures.check_packing(str(policy), model, config.max_length)
+        with sharding.whole(model):
+            architectures.check_packing(str(policy), model, config.max_length)
     batches = learned.batches(config.batch_size, config.epochs, config.seed)
     settings = settings_of(config.training, OptimizerSettings)
     optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, distributed
 
 BUCKET = 2**25  # numbers that are sent in one exchange; changes speed and memory only
-SHARD = "POSTTRAIN_SHARD"  # variable: what the processes of a stage divide; "optimizer", or nothing
+SHARD = "POSTTRAIN_SHARD"  # variable: what the processes of a stage divide; "optimizer", "model", or nothing
 
 
 def size() -> int:
@@ -38,6 +38,16 @@ def is_main() -> bool:
 def divides_optimizer() -> bool:
     """Whether each rank keeps the moments of its own weights only."""
     return size() > 1 and os.environ.get(SHARD) == "optimizer"
+
+
+def divides_model() -> bool:
+    """Whether each rank keeps its rows of the weights only, with their gradients and moments (sharding.py)."""
+    return size() > 1 and os.environ.get(SHARD) == "model"
+
+
+def divides() -> bool:
+    """Whether a rank has something of the training's state that the first has not."""
+    return divides_optimizer() or divides_model()
 
 
 def agreed(answer: bool) -> bool:

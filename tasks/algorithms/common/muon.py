@@ -10,16 +10,24 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common import distributed, sharding
+
 MOMENTUM = 0.95
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan's quintic, steep at 0: 0.68 to 1.14 after five rounds
 ROUNDS = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices (A, B) only. Updates have the size of AdamW's: 0.2 in root mean square (arXiv:2502.16982, eq. 4)."""
+    """For matrices (A, B) only. Updates have the size of AdamW's: 0.2 in root mean square (arXiv:2502.16982, eq. 4).
 
-    def __init__(self, parameters: Iterable[Tensor], lr: float, weight_decay: float) -> None:
+    Of matrices in `divided` each rank has some rows. Their updates are gathered to be orthogonalised.
+    """
+
+    def __init__(
+        self, parameters: Iterable[Tensor], lr: float, weight_decay: float, divided: Iterable[Tensor] = ()
+    ) -> None:
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
+        self.divided = {id(p) for p in divided}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # torch's may return a loss, which nothing here needs
@@ -30,9 +38,13 @@ class Muon(torch.optim.Optimizer):
                     continue
                 momentum = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
                 momentum.lerp_(p.grad, 1 - MOMENTUM)
-                update = orthogonalised(p.grad.lerp(momentum, MOMENTUM))
+                update = p.grad.lerp(momentum, MOMENTUM)
+                whole = orthogonalised(distributed.gathered(update) if id(p) in self.divided else update)
                 p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.add_(update, alpha=-group["lr"] * 0.2 * math.sqrt(max(p.shape)))
+                p.add_(
+                    sharding.own_rows(whole) if id(p) in self.divided else whole,
+                    alpha=-group["lr"] * 0.2 * math.sqrt(max(whole.shape)),
+                )
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:

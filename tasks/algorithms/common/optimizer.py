@@ -11,9 +11,10 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import AdamW
 
-from tasks.algorithms.common import distributed
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
 from tasks.algorithms.common.owners import owners
@@ -64,15 +65,18 @@ class Optimizer:
     """AdamW for all weights, or Muon for the hidden matrices and AdamW for the rest, on one schedule of `steps` steps.
 
     `learning_rate` is its peak. Gradients are clipped to the norm `clip`. Of rounded weights (precision.py) it updates the masters.
-    Where ranks divide the optimizer, each updates the weights that it owns, and has their moments alone.
+    Where ranks divide the optimizer, each updates the weights that it owns, and has their moments alone; of a model that they divide
+    each updates its rows.
     """
 
     def __init__(
         self, model: Trainable, learning_rate: float, steps: int, clip: float, settings: OptimizerSettings
     ) -> None:
         weights = [p for p in model.parameters() if p.requires_grad]
-        self.rounded = [(p, master(p)) for p in weights if master(p) is not p]
+        self.divided = [(p, master(p)) for p in weights if sharding.divided(p)]
+        self.rounded = [(p, master(p)) for p in weights if master(p) is not p and not sharding.divided(p)]
         self.parameters = [master(p) for p in weights]
+        self.apart = [master(p) for p in weights if not sharding.divided(p)]  # the weights that each rank has whole
         self.clip = clip
         embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
         outer = {id(master(p)) for module in (*embeddings, _head(model)) if module for p in module.parameters()}
@@ -91,7 +95,7 @@ class Optimizer:
         betas = (settings.betas[0], settings.betas[1])
         self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=betas, fused=True)]
         if mine[2]:
-            self.parts.append(Muon(mine[2], learning_rate, settings.weight_decay))
+            self.parts.append(Muon(mine[2], learning_rate, settings.weight_decay, [own for _, own in self.divided]))
         self.peak, self.steps_taken = learning_rate, 0
         self.factor = schedule(settings.schedule, steps, settings.warmup, settings.final_rate)
 
@@ -105,9 +109,12 @@ class Optimizer:
 
         TrainingError where that is not finite, before any weight moves: one nan in a gradient would make all weights nan.
         """
-        distributed.sum_gradients(self.parameters)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.clip).item()
-        check_finite("gradient's norm", norm)
+        for p, own in self.divided:
+            sharding.take_gradient(p, own)
+        distributed.sum_gradients(self.apart)
+        norm = self._norm()
+        check_finite("gradient's norm", norm.item())
+        clip_grads_with_norm_(self.parameters, self.clip, norm)
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = self.learning_rate
@@ -120,20 +127,41 @@ class Optimizer:
             for p, updated in self.rounded:
                 p.copy_(updated)
         self.steps_taken += 1
-        return norm
+        return norm.item()
+
+    def _norm(self) -> Tensor:
+        """The norm of the gradient of all weights, whoever has their rows."""
+        norm = get_total_norm([p.grad for p in self.apart if p.grad is not None])
+        if not self.divided:
+            return norm
+        squares = sum(own.grad.double().square().sum().item() for _, own in self.divided if own.grad is not None)
+        whole = distributed.total({"squares": squares})["squares"]
+        return norm.new_tensor(whole).add(norm.square()).sqrt()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Steps done, and the moments of each weight as `<weight>.<moment>`, weights numbered from 0.
 
-        Ranks that divide the optimizer all have to ask; the first gets all moments, the others none.
+        Ranks that divide the optimizer or the model all have to ask; the first gets all moments, the others none.
         """
-        own = moments(self.parts, self.numbered)
-        found = distributed.collected(own, self.numbered[0].device) if self.owners else own
+        found = moments(self.parts, self.numbered)
+        if self.owners:
+            found = distributed.collected(found, self.numbered[0].device)
+        if self.divided:
+            rows = {name: value for name, value in found.items() if self._has_rows(name, value)}
+            found = {**sharding.on_main(rows), **{name: value for name, value in found.items() if name not in rows}}
         return {"steps_taken": torch.tensor(self.steps_taken), **found}
+
+    def _has_rows(self, name: str, value: Tensor) -> bool:
+        """Whether a moment is of a divided weight's rows; the count of steps is one number."""
+        p = self.numbered[int(name.partition(".")[0])]
+        return value.dim() > 0 and any(own is p for _, own in self.divided)
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""
-        kept = dict(state)
+        kept = {
+            name: sharding.own_rows(value) if name != "steps_taken" and self._has_rows(name, value) else value
+            for name, value in state.items()
+        }
         self.steps_taken = int(kept.pop("steps_taken"))
         load_moments(self.parts, self.numbered, kept)
 

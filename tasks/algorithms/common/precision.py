@@ -11,6 +11,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from tasks.algorithms.common import distributed, sharding
+
 Precision = Literal["fp32", "bf16", "pure_bf16"]
 
 
@@ -32,10 +34,13 @@ def compute_dtype(precision: Precision) -> torch.dtype:
 
 
 def set_precision(model: Weighted, precision: Precision) -> None:
-    """Round the weights in place; with bf16 those that are trained keep what they were as their masters."""
+    """Round the weights in place; with bf16 those that are trained keep what they were as their masters.
+
+    Divided weights stay as they are: their rows are the masters, and `sharding.divide` was told what to compute with.
+    """
     if precision == "fp32":
         return
-    for p in model.parameters():
+    for p in [p for p in model.parameters() if not sharding.divided(p)]:
         if precision == "bf16" and p.requires_grad:
             setattr(p, "master", nn.Parameter(p.detach().float()))  # noqa: B010 - torch knows no such attribute
             p.register_post_accumulate_grad_hook(_to_master)
@@ -43,7 +48,7 @@ def set_precision(model: Weighted, precision: Precision) -> None:
 
 
 def master(p: Tensor) -> Tensor:
-    """The weight as the optimizer updates it: the fp32 master of a rounded weight, any other weight itself."""
+    """The weight as the optimizer updates it: the fp32 master of a rounded weight, this rank's rows of a divided one, any other itself."""
     found: Tensor = getattr(p, "master", p)
     return found
 
@@ -70,16 +75,35 @@ class TrainedWeights:
         self.model = model
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The tensors by name; they are the live ones."""
-        return {name: master(tensor).detach() for name, tensor in self._trained().items()}
+        """The tensors by name; they are the live ones.
+
+        Ranks that divide the model all have to ask; the first gets the whole tensors, the others none.
+        """
+        trained = self._trained()
+        if not sharding.is_divided(self.model):
+            return {name: master(tensor).detach() for name, tensor in trained.items()}
+        rows = {name: master(tensor) for name, tensor in trained.items() if sharding.divided(tensor)}
+        apart = {name: master(tensor).detach() for name, tensor in trained.items() if not sharding.divided(tensor)}
+        return {**sharding.on_main(rows), **(apart if distributed.is_main() else {})}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
-        """Load what `state_dict` returned."""
+        """Load what `state_dict` returned; ranks that divide the model need it on the first alone."""
+        shared = sharding.is_divided(self.model)
         for name, tensor in self._trained().items():
-            master(tensor).copy_(state[name])
-            if master(tensor) is not tensor:
-                tensor.copy_(master(tensor))
+            updated = master(tensor)
+            if shared:
+                given = sharding.from_main(state.get(name), tensor.shape, updated)
+                updated.copy_(sharding.own_rows(given) if sharding.divided(tensor) else given)
+            else:
+                updated.copy_(state[name])
+            if updated is not tensor and not sharding.divided(tensor):
+                tensor.copy_(updated)
+
+    def broadcast(self) -> None:
+        """Give all ranks what rank 0 has; ranks that divide a model have done so before."""
+        if not sharding.is_divided(self.model):
+            distributed.broadcast(self.state_dict().values())
 
     def _trained(self) -> dict[str, Tensor]:
         return {

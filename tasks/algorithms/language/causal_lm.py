@@ -230,8 +230,8 @@ class PretrainedModel(CausalLMWithBody, Protocol):
         """Load what `state_dict` returned."""
         ...
 
-    def save_pretrained(self, path: Path) -> object:
-        """Write it as a folder in Hugging Face layout."""
+    def save_pretrained(self, path: Path, *, state_dict: Mapping[str, Tensor] | None = ...) -> object:
+        """Write it as a folder in Hugging Face layout; `state_dict` in place of its own weights."""
         ...
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.common import checkpointing
+from tasks.algorithms.common import checkpointing, sharding
 from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, Inputs, KeyValueCache, Parametrised
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 
@@ -99,9 +99,10 @@ def _logits(model: CausalLM, responses: Completions) -> Tensor:
     first = model(**_prompts(responses), logits_to_keep=1)
     cache = _continued(first.past_key_values, responses)
     logits = first.logits[:, -1:][responses.owner]
-    if responses.tokens.shape[1] > 1:
-        rest = model(**_after_prompts(responses, cache, responses.tokens[:, :-1])).logits
-        logits = torch.cat([logits, rest], dim=1)
+    behind = responses.tokens.shape[1] - 1
+    if behind or sharding.is_divided(model):  # ranks pass a divided model equally often, however long their responses are
+        rest = model(**_after_prompts(responses, cache, responses.tokens[:, : max(1, behind)])).logits
+        logits = torch.cat([logits, rest[:, :behind]], dim=1)
     return logits
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tasks.algorithms.common import distributed
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
@@ -76,12 +76,13 @@ def reference_logps(model: CausalLM, batches: Iterable[Completions]) -> Tensor:
     """log pi_ref of every response, in order: (N,). Ranks take the batches in turn."""
     model.eval()
     device = next(model.parameters()).device
-    known = [
-        response_logps(model, batch)
-        if number % distributed.size() == distributed.rank()
-        else torch.zeros(len(batch), device=device)
-        for number, batch in enumerate(batches)
-    ]
+    with sharding.whole(model):
+        known = [
+            response_logps(model, batch)
+            if number % distributed.size() == distributed.rank()
+            else torch.zeros(len(batch), device=device)
+            for number, batch in enumerate(batches)
+        ]
     return distributed.summed(torch.cat(known))
 
 
@@ -105,11 +106,13 @@ def fit(
     for pairs in batches:
         loss, found = 0.0, [dict.fromkeys(names, nothing)]
         for part in pairs.parts(accumulate):
-            if (own := part.share()) is None:
+            if (own := part.share(model)) is None:
                 continue
-            portion, values = _add_gradient(model, own[0], len(own[0].chosen) / len(pairs.chosen), reference, objective)
+            counted = own[2] * len(own[0].chosen) / len(pairs.chosen)
+            portion, values = _add_gradient(model, own[0], counted, reference, objective)
             loss += portion
-            found.append(values)
+            if counted:
+                found.append(values)
         norm = optimizer.step()
         values = distributed.gathered_columns({name: torch.cat([part[name] for part in found]) for name in names})
         loss = distributed.total({"loss": loss})["loss"]

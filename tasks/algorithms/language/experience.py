@@ -4,12 +4,12 @@
 the current policy. Its randomness follows from the step's number, so that a resumed training draws the same samples.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tasks.algorithms.common import distributed
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.language.completions import Completions
@@ -80,6 +80,20 @@ def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Te
     like = rows[lengths[rows].argsort(stable=True)].split(size)
     together = rows[owner[rows].argsort(stable=True)].split(size)
     return min(like, together, key=tokens)
+
+
+def shares(
+    model: object, completions: Completions, parts: Iterable[Tensor]
+) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """Each part of a batch (responses, long), those of its responses that this rank passes through the model, and what they count: 1.
+
+    A rank leaves out a part of which it has none. Where ranks divide the model it passes one response all the same, which counts 0.
+    """
+    for part in parts:
+        if len(rows := share(completions, part)):
+            yield part, rows, 1.0
+        elif len(part) and sharding.is_divided(model):
+            yield part, part[:1], 0.0
 
 
 def share(completions: Completions, rows: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from tasks.algorithms.language.experience import (
     Experience,
     check_rewards,
     micro_batches,
-    share,
+    shares,
     summary,
 )
 from tasks.algorithms.language.kl import k3
@@ -113,21 +113,21 @@ def _update(
 ) -> dict[str, float]:
     batch = experience.completions
     advantages = group_advantages(experience.rewards, batch.owner, settings.advantage)
-    counted = experience.ended if settings.mask_truncated else torch.ones_like(experience.ended)
+    used = experience.ended if settings.mask_truncated else torch.ones_like(experience.ended)
     # Without a KL term a response whose advantage is 0 adds nothing but time; bnpo counts its tokens all the same.
     bnpo = settings.aggregation == "bnpo"
-    rows = (counted & ((advantages != 0) | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
-    totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[counted].sum()), settings.max_new_tokens)
+    rows = (used & ((advantages != 0) | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
+    totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[used].sum()), settings.max_new_tokens)
     parts = micro_batches(batch, rows, settings.micro_batch)
-    own = [(rows, _of(totals, batch, part)) for part in parts if len(rows := share(batch, part))]
-    known = [_reference_logps(reference, batch.rows(rows), settings) for rows, _ in own]
+    own = [(rows, counts, _of(totals, batch, part)) for part, rows, counts in shares(policy, batch, parts)]
+    known = [_reference_logps(reference, batch.rows(rows), settings) for rows, _, _ in own]
     metrics = {"learning_rate": optimizer.learning_rate}
     for _ in range(settings.updates):
         loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
-        for (part, sizes), reference_logps in zip(own, known, strict=True):
+        for (part, counted, sizes), reference_logps in zip(own, known, strict=True):
             micro_batch = batch.rows(part).on(policy)
             width = micro_batch.mask.shape[1]
-            portion, counts = grpo_loss(
+            whole, counts = grpo_loss(
                 token_logps(policy, micro_batch, settings.temperature),
                 experience.logps[part, :width].to(micro_batch.mask.device),
                 advantages[part].to(micro_batch.mask.device),
@@ -139,9 +139,10 @@ def _update(
                 reference_logps=reference_logps,
                 beta=settings.beta,
             )
+            portion = whole * counted
             portion.backward()
             loss = loss + portion.detach().cpu()
-            sums = {name: sums[name] + counts[name].item() for name in sums}
+            sums = {name: sums[name] + counts[name].item() * counted for name in sums}
         found = distributed.total({"loss": loss.item(), **sums})
         check_finite("loss", found["loss"])
         metrics["grad_norm"] = optimizer.step()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from tasks.algorithms.common import sharding
 from tasks.algorithms.common.linear import Linear
 from tasks.algorithms.language.causal_lm import CausalLM
 
@@ -33,11 +34,16 @@ def deferred_head(model: CausalLM, positions: int) -> Iterator[nn.Linear | None]
     model does more than to apply a linear layer, as those do that scale or cap their logits (Gemma 2, Cohere, Granite).
     """
     head = _linear_head(model)
-    if head is None or positions * head.out_features < LARGE or not _is_plain(model, head):
+    together = sharding.is_divided(model)  # then all ranks try at once whether the head is plain, whatever their positions
+    if head is None or not (together or _many(positions, head)) or not _is_plain(model, head) or not _many(positions, head):
         yield None
         return
     with _replaced(head, lambda states: states):
         yield head
+
+
+def _many(positions: int, head: nn.Linear) -> bool:
+    return positions * head.out_features >= LARGE
 
 
 def chunked_logps(head: nn.Linear, states: Tensor, tokens: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -138,17 +144,31 @@ def _linear_head(model: CausalLM) -> nn.Linear | None:
 def _is_plain(model: CausalLM, head: nn.Linear) -> bool:
     """Whether the model's logits are what its head returns, and nothing is done to them.
 
-    Tried once: the head returns numbers of every size, which have to arrive unchanged. That finds a model whatever it calls its
+    Tried once, with dropout off: the head returns numbers of every size, which have to arrive unchanged. That finds a model whatever it calls its
     caps and scales, also where small logits would hide them.
     """
     if model not in _PLAIN:
         device = head.weight.device
         told = torch.linspace(-1000, 1000, head.out_features, device=device).to(head.weight.dtype).view(1, 1, -1)
-        gpus = [device] if device.type == "cuda" else []
-        with torch.random.fork_rng(devices=gpus), _replaced(head, lambda _: told):  # dropout draws nothing that counts
-            logits = model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=device), use_cache=False).logits
+        with _without_dropout(model), _replaced(head, lambda _: told):
+            token = torch.zeros(1, 1, dtype=torch.long, device=device)
+            logits = model(input_ids=token, attention_mask=torch.ones_like(token), use_cache=False).logits
         _PLAIN[model] = logits.shape == told.shape and torch.equal(logits, told.to(logits.dtype))
     return _PLAIN[model]
+
+
+@contextmanager
+def _without_dropout(model: CausalLM) -> Iterator[None]:
+    """In the block no part of the model is in training mode, so that nothing is drawn; they may be in different modes before."""
+    parts: Iterator[nn.Module] = getattr(model, "modules", lambda: iter(()))()
+    training = [part for part in parts if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 @contextmanager

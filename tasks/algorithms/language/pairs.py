@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common import distributed
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.language.completions import Completions
 
 
@@ -39,19 +39,23 @@ class Pairs:
             if taken.any():
                 yield self._only(taken)
 
-    def share(self, padded: bool = False) -> "tuple[Pairs, Tensor] | None":
-        """The pairs of this rank's share of the prompts, and the rows of their responses; None where it has no prompt.
+    def share(self, model: object, padded: bool = False) -> "tuple[Pairs, Tensor, float] | None":
+        """The pairs of this rank's share of the prompts, the rows of their responses, and what they count: 1.
 
+        A rank that has no prompt has None. Where ranks divide the model it has the first prompt's pairs, which count 0.
         `padded` leaves the responses as wide as they are here.
         """
+        if distributed.size() == 1:
+            return self, torch.arange(len(self.responses)), 1.0
         prompt = self.responses.owner[self.chosen]
         prompts = prompt.unique()
-        taken = torch.isin(prompt, prompts[distributed.share(len(prompts))])
-        if distributed.size() == 1:
-            return self, torch.arange(len(self.responses))
-        if not taken.any():
+        own, counted = prompts[distributed.share(len(prompts))], 1.0
+        if not len(own) and sharding.is_divided(model):
+            own, counted = prompts[:1], 0.0
+        if not len(own):
             return None
-        return self._only(taken, padded), torch.cat([self.chosen[taken], self.rejected[taken]]).unique()
+        taken = torch.isin(prompt, own)
+        return self._only(taken, padded), torch.cat([self.chosen[taken], self.rejected[taken]]).unique(), counted
 
     def _only(self, taken: Tensor, padded: bool = False) -> "Pairs":
         chosen, rejected = self.chosen[taken], self.rejected[taken]

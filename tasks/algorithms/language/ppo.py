@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common import distributed
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
@@ -19,7 +19,7 @@ from tasks.algorithms.language.completions import Completions, token_logps
 from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
-from tasks.algorithms.language.experience import Collect, Experience, check_rewards, micro_batches, share, summary
+from tasks.algorithms.language.experience import Collect, Experience, check_rewards, micro_batches, share, shares, summary
 from tasks.algorithms.language.kl import AdaptiveKl, k1
 from tasks.algorithms.language.surrogate import policy_loss
 
@@ -123,10 +123,11 @@ def fit(
         experience = collect(step)
         check_rewards(experience)
         batch = experience.completions
-        reference_logps, values = (
-            _in_parts(passed, batch, settings.micro_batch)
-            for passed in (lambda part: token_logps(reference, part, settings.temperature), critic)
-        )
+        with sharding.whole(critic):
+            reference_logps, values = (
+                _in_parts(passed, batch, settings.micro_batch)
+                for passed in (lambda part: token_logps(reference, part, settings.temperature), critic)
+            )
         coefficient = kl.coefficient
         prepared = prepare(experience, reference_logps, values, settings, coefficient)
         measured = (k1(experience.logps, reference_logps) * batch.mask).sum(1).mean().item()
@@ -163,10 +164,9 @@ def _epochs(
         for rows in order.tensor_split(settings.minibatches):
             tokens = int(experience.completions.mask[rows].sum())
             metrics = dict.fromkeys(UPDATED, 0.0)
-            for part in _parts(experience.completions, rows, settings.micro_batch):
-                if not len(own := share(experience.completions, part)):
-                    continue
-                portion = int(experience.completions.mask[own].sum()) / tokens
+            parts = _parts(experience.completions, rows, settings.micro_batch)
+            for _, own, counted in shares(policy, experience.completions, parts):
+                portion = int(experience.completions.mask[own].sum()) / tokens * counted
                 losses, values = _losses(policy, critic, experience, prepared, settings, own)
                 check_finite("loss", (losses[0] + losses[1]).item())
                 for loss in losses:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common import distributed
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import at_last_token, masked_mean, reward_to_go
@@ -29,6 +29,7 @@ from tasks.algorithms.language.experience import (
     check_rewards,
     micro_batches,
     share,
+    shares,
     summary,
 )
 from tasks.algorithms.language.policy_gradient import gradient_variance, policy_gradient_loss
@@ -111,14 +112,15 @@ def fit(
         returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
         if critic is not None:
-            with torch.no_grad():
+            with torch.no_grad(), sharding.whole(critic):
                 baselines["critic"] = _values(critic, batch)
         advantages = {name: returns - value for name, value in baselines.items()}
         to_go = masked_mean(returns, batch.mask).item()
         row = {"baseline": mean.value, "return_to_go": to_go, "learning_rate": optimizers[0].learning_rate}
         if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
             compared = {"total_return": returns[:, :1].expand_as(returns), **advantages}
-            variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
+            with sharding.whole(policy):
+                variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
         row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings)
         if critic is not None and optimizers[1] is not None:
@@ -136,13 +138,13 @@ def _update(
 ) -> dict[str, float]:
     batch = experience.completions
     loss = torch.zeros(())
-    for part in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
-        if not len(rows := share(batch, part)):
-            continue
+    parts = micro_batches(batch, torch.arange(len(batch)), settings.micro_batch)
+    for _, rows, counted in shares(policy, batch, parts):
         micro_batch = batch.rows(rows).on(policy)
         mask = micro_batch.mask
         logps = token_logps(policy, micro_batch, settings.temperature)
-        portion = policy_gradient_loss(logps, advantages[rows, : mask.shape[1]].to(mask.device), mask, len(batch))
+        paid = advantages[rows, : mask.shape[1]].to(mask.device)
+        portion = policy_gradient_loss(logps, paid, mask, len(batch)) * counted
         portion.backward()
         loss = loss + portion.detach().cpu()
     found, norm = _step(optimizer, loss)
@@ -166,13 +168,12 @@ def _fit_critic(
 ) -> float:
     """One step of the critic towards the returns: half the mean squared error over tokens."""
     tokens, loss = batch.mask.sum(), torch.zeros(())
-    for part in micro_batches(batch, torch.arange(len(batch)), settings.micro_batch):
-        if not len(rows := share(batch, part)):
-            continue
+    parts = micro_batches(batch, torch.arange(len(batch)), settings.micro_batch)
+    for _, rows, counted in shares(critic, batch, parts):
         micro_batch = batch.rows(rows).on(critic)
         mask = micro_batch.mask
         errors = (critic(micro_batch) - returns[rows, : mask.shape[1]].to(mask.device)) * mask
-        portion = masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2
+        portion = masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2 * counted
         portion.backward()
         loss = loss + portion.detach().cpu()
     return _step(optimizer, loss)[0]

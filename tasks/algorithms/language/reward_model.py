@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tasks.algorithms.common import distributed, shared_draws
+from tasks.algorithms.common import distributed, sharding, shared_draws
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
@@ -107,21 +107,23 @@ def fit(
     for pairs in batches:
         total, differences = 0.0, [nothing]
         for whole in pairs.parts(accumulate):
-            own = whole.share(padded=shared_draws.needed(model))
+            own = whole.share(model, padded=shared_draws.needed(model))
             with shared_draws.of_all_rows(model, _rows(whole, own and own[1])):
                 if own is None:
                     continue
-                part = own[0]
+                part, _, counted = own
                 scores = score(model, part.responses)
                 chosen, rejected = scores[part.chosen], scores[part.rejected]
                 weight, asked = part.weight.to(scores.device), margin * part.strong.to(scores.device)
-                shares = (part.weight.sum() / pairs.weight.sum()).item(), len(part.chosen) / len(pairs.chosen)
+                of_weight, of_pairs = part.weight.sum() / pairs.weight.sum(), len(part.chosen) / len(pairs.chosen)
+                shares = of_weight.item() * counted, of_pairs * counted
                 loss = pair_loss(chosen, rejected, weight, asked, centering, shares)
                 if likelihood:
                     loss = loss - shares[0] * likelihood * (weight * chosen).sum() / weight.sum() / _beta(model)
                 loss.backward()
             total += loss.item()
-            differences.append((chosen - rejected).detach())
+            if counted:
+                differences.append((chosen - rejected).detach())
         norm, difference = optimizer.step(), distributed.gathered(torch.cat(differences))
         yield {
             "loss": distributed.total({"loss": total})["loss"],
@@ -147,10 +149,11 @@ def _in_turn(number: int) -> bool:
 def scores(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
     """The score of every response of all batches, in order: (N,), on the CPU. Ranks take the batches in turn."""
     model.eval()
-    found = [
-        score(model, responses).cpu() if _in_turn(number) else torch.zeros(len(responses))
-        for number, responses in enumerate(batches)
-    ]
+    with sharding.whole(model):
+        found = [
+            score(model, responses).cpu() if _in_turn(number) else torch.zeros(len(responses))
+            for number, responses in enumerate(batches)
+        ]
     return distributed.summed(torch.cat(found))
 
 
@@ -161,13 +164,14 @@ def beats_corrupted(
     """The share of prompts whose best answer scores above a corruption of that answer, by kind of corruption."""
     model.eval()
     won: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
-    for number, pairs in enumerate(batches):
-        best = best_answers(pairs)
-        good = score(model, pairs.responses)[best] if _in_turn(number) else None
-        for kind in KINDS:
-            made = corrupted(pairs.responses, best, [kind] * len(best), vocabulary, generator)
-            better = torch.zeros(len(best)) if good is None else good > score(model, made)
-            won[kind].append(better.double().cpu())
+    with sharding.whole(model):
+        for number, pairs in enumerate(batches):
+            best = best_answers(pairs)
+            good = score(model, pairs.responses)[best] if _in_turn(number) else None
+            for kind in KINDS:
+                made = corrupted(pairs.responses, best, [kind] * len(best), vocabulary, generator)
+                better = torch.zeros(len(best)) if good is None else good > score(model, made)
+                won[kind].append(better.double().cpu())
     return {kind: distributed.summed(torch.cat(values)).mean().item() for kind, values in won.items()}
 
 

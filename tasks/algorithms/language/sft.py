@@ -10,7 +10,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common import distributed, shared_draws
+from tasks.algorithms.common import distributed, sharding, shared_draws
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
@@ -74,10 +74,11 @@ def add_gradient(model: CausalLM, batch: Batch, parts: int) -> tuple[float, floa
     tokens = int(batch.response[:, 1:].sum())
     found = {"loss": 0.0, "accuracy": 0.0}
     for part in batch.parts(parts):
-        own, rows = _share(model, part)
-        share = int(own.response[:, 1:].sum()) / max(1, tokens) if parts > 1 or distributed.size() > 1 else 1.0
+        own, rows, counted = _share(model, part)
+        learned = int(own.response[:, 1:].sum())
+        share = counted * learned / max(1, tokens) if parts > 1 or distributed.size() > 1 else 1.0
         with shared_draws.of_all_rows(model, [(rows, len(part.tokens))]):
-            if not share:
+            if not learned:
                 continue  # a mean over no tokens is nan
             mean, hits = cross_entropy(model, own)
             (mean * share).backward()
@@ -86,11 +87,18 @@ def add_gradient(model: CausalLM, batch: Batch, parts: int) -> tuple[float, floa
     return found["loss"], found["accuracy"]
 
 
-def _share(model: CausalLM, part: Batch) -> tuple[Batch, Tensor]:
-    """This rank's rows of a part of a batch, and their numbers; all of them where it is alone."""
+def _share(model: CausalLM, part: Batch) -> tuple[Batch, Tensor, float]:
+    """This rank's rows of a part of a batch, their numbers, and what they count: 1; all rows where it is alone.
+
+    A rank that has no rows of it passes the first row where ranks divide the model, which counts 0.
+    """
     if distributed.size() == 1:
-        return part, torch.arange(len(part.tokens))
-    return part.share(part.tokens.shape[1] if shared_draws.needed(model) else None)
+        return part, torch.arange(len(part.tokens)), 1.0
+    width = part.tokens.shape[1] if shared_draws.needed(model) else None
+    own, rows = part.share(width)
+    if len(rows) or not sharding.is_divided(model):
+        return own, rows, 1.0
+    return part.rows(torch.tensor([0]), part.tokens.shape[1]), torch.tensor([0]), 0.0
 
 
 @torch.no_grad()
@@ -98,14 +106,15 @@ def evaluate(model: CausalLM, batches: Iterable[Batch]) -> dict[str, float]:
     """HELD_OUT_METRICS over all tokens of all batches, not means of batch means; ranks take the batches in turn."""
     model.eval()
     loss = accuracy = count = 0.0
-    for batch in islice(batches, distributed.rank(), None, distributed.size()):
-        tokens = batch.response[:, 1:].sum().item()
-        batch_loss, batch_accuracy = cross_entropy(model, batch)
-        loss, accuracy, count = (
-            loss + batch_loss.item() * tokens,
-            accuracy + batch_accuracy.item() * tokens,
-            count + tokens,
-        )
+    with sharding.whole(model):
+        for batch in islice(batches, distributed.rank(), None, distributed.size()):
+            tokens = batch.response[:, 1:].sum().item()
+            batch_loss, batch_accuracy = cross_entropy(model, batch)
+            loss, accuracy, count = (
+                loss + batch_loss.item() * tokens,
+                accuracy + batch_accuracy.item() * tokens,
+                count + tokens,
+            )
     found = distributed.total({"loss": loss, "accuracy": accuracy, "count": count})
     return {
         "eval_loss": found["loss"] / found["count"],

@@ -13,7 +13,7 @@ from typing import get_args
 import pandas as pd
 import torch
 
-from tasks.algorithms.common import distributed
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.language import experience, reward_model, rollouts
 from tasks.algorithms.language.advantages import increments
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
@@ -182,17 +182,18 @@ class Environment:
         rewards are paid at the end of each line.
         """
         asked = [self.encoded[place] for place in places]
-        [drawn] = rollouts.sample(
-            self.policy,
-            asked,
-            samples=samples,
-            max_new_tokens=self.config.max_new_tokens,
-            temperature=self.config.temperature,
-            end_tokens=chat.end_tokens(self.policy, self.tokenizer),
-            seed=(self.config.seed * 1_000_003 + draw) % SEEDS,
-            batch_size=len(asked),
-            shared=True,
-        )
+        with sharding.whole(self.policy):
+            [drawn] = rollouts.sample(
+                self.policy,
+                asked,
+                samples=samples,
+                max_new_tokens=self.config.max_new_tokens,
+                temperature=self.config.temperature,
+                end_tokens=chat.end_tokens(self.policy, self.tokenizer),
+                seed=(self.config.seed * 1_000_003 + draw) % SEEDS,
+                batch_size=len(asked),
+                shared=True,
+            )
         found, judged = self._judged(places[distributed.share(len(places))], drawn, by_line)
         if distributed.size() == 1:
             return found

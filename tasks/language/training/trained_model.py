@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from tasks.algorithms.common import checkpointing
+from tasks.algorithms.common import checkpointing, distributed, sharding
 from tasks.algorithms.common.precision import TrainedWeights, compute_dtype, in_full, set_precision
 from tasks.algorithms.language.causal_lm import CausalLM, PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.critic import Critic
@@ -33,6 +33,8 @@ class TrainedModel(Generic[Model]):
         small = config.precision == "pure_bf16" or (adapter is not None and config.precision == "bf16")
         self.model = loaded("bfloat16" if small else "float32")
         self._add_adapter()
+        if distributed.divides_model():
+            self._divide()
         set_precision(self.model, config.precision)
         if config.gradient_checkpointing:
             try:
@@ -48,6 +50,9 @@ class TrainedModel(Generic[Model]):
         An adapter is merged into the weights, and stands in `out`/adapter besides; or it stands beside the weights that it was
         trained on, from where transformers and `models.load_model` load both.
         """
+        if self.adapter is None and distributed.divides_model():
+            models.save_model(self.model, tokenizer, out, self.weights.state_dict())
+            return
         if self.adapter is None:
             if self.config.precision == "bf16":
                 in_full(self.model)
@@ -66,6 +71,16 @@ class TrainedModel(Generic[Model]):
             if self.config.precision == "pure_bf16":
                 set_precision(self.model, "pure_bf16")
             models.save_model(self.model, tokenizer, out)
+
+    def _divide(self) -> None:
+        """Have the processes divide the model; of one with a new head on its body, the body alone."""
+        if self.adapter is not None:
+            raise ConfigError(
+                "params.yaml: lora: a model with an adapter cannot be divided; expected lora null, or in dvc.yaml "
+                "meta.resources.shard: optimizer"
+            )
+        head = getattr(self.model, "score", None)
+        sharding.divide(self.model if head is None else self.model.base_model, compute_dtype(self.config.precision))
 
     def _add_adapter(self) -> None:
         if self.adapter is not None:
@@ -114,7 +129,11 @@ def new_reference(path: Path, trained: TrainedModel[PretrainedCausalLM]) -> Caus
 
 def new_critic(trained: TrainedModel[PretrainedCausalLM]) -> Critic:
     """The critic of a policy, trained as the policy is; with an adapter of its own beside the same weights, where that has one."""
-    critic = Critic(trained.model)
+    if not distributed.divides_model():
+        critic = Critic(trained.model)
+    else:  # the policy's weights are elsewhere
+        critic = Critic(trained.loaded("bfloat16" if trained.config.precision == "pure_bf16" else "float32"))
+        sharding.divide(critic.body, compute_dtype(trained.config.precision))
     set_precision(critic, trained.config.precision)
     return critic
 

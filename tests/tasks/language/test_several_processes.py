@@ -56,9 +56,14 @@ def test_the_curve_and_the_model_are_those_of_one_process(with_dropout, tmp_path
     """With dropout, batches that no number of processes divides, a part of a batch of one row, and steps of fewer prompts than processes."""
     for count in (1, 2, 4):
         train(with_dropout, tmp_path / str(count), count, *(f"{name}/a" for name in IN_RANKS))
-    start = without_keys_biases(load_file(with_dropout / "pretrained/model.safetensors"))
+    compare(with_dropout, tmp_path / "1", [tmp_path / "2", tmp_path / "4"], "a")
+
+
+def compare(home, one, others, out):
+    """All trainings in the folder `one` against those of the `others`, in their folder `out`."""
+    start = without_keys_biases(load_file(home / "pretrained/model.safetensors"))
     for name in IN_RANKS:
-        alone, *several = (tmp_path / str(count) / name / "a" for count in (1, 2, 4))
+        alone, several = one / name / "a", [other / name / out for other in others]
         expected = pd.read_csv(alone / "curve.csv")
         weights = without_keys_biases(load_file(alone / "model/model.safetensors"))
         for found in several:
@@ -74,6 +79,14 @@ def test_the_curve_and_the_model_are_those_of_one_process(with_dropout, tmp_path
             other = without_keys_biases(load_file(found / "model/model.safetensors"))
             before = start if weights.keys() == start.keys() else {key: 0 * tensor for key, tensor in weights.items()}
             assert moved(weights, other) < MOVED * moved(before, weights), found
+
+
+@pytest.mark.slow
+def test_processes_that_divide_the_model_learn_the_same(with_dropout, tmp_path):
+    """Each has its rows of each weight; killed and resumed, the bytes are the same."""
+    train(with_dropout, tmp_path / "1", 1, *(f"{name}/a" for name in IN_RANKS))
+    train(with_dropout, tmp_path / "2", 2, *(f"{name}/sharded" for name in IN_RANKS))
+    compare(with_dropout, tmp_path / "1", [tmp_path / "2"], "sharded")
 
 
 @pytest.mark.slow

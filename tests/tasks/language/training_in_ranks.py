@@ -1,8 +1,8 @@
 """Trainings in several processes: `python -m tests.tasks.language.training_in_ranks MADE PROCESSES STAGE/NAME[=KILL] ...`.
 
 Each fills the folder STAGE/NAME. KILL is RANK:STEPS[:THEN]: the process of this rank kills itself after so many optimizer steps, at
-which the others end by themselves; then as many processes, or THEN, go on. In a folder named `divided` they divide the optimizer. All are
-forks of this process, since imports take longest.
+which the others end by themselves; then as many processes, or THEN, go on. In a folder named `divided` they divide the optimizer, in one whose
+name begins with `sharded` the model. All are forks of this process, since imports take longest.
 """
 
 import os
@@ -21,7 +21,7 @@ from tests.tasks.language.trainings import IN_RANKS
 def run(made, out, rank, count, folder, kill):
     """One rank."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), processes.FOLDER: folder}
-    os.environ[processes.SHARD] = "optimizer" if out.name == "divided" else ""
+    os.environ[processes.SHARD] = {"divided": "optimizer", "sharded": "model"}.get(out.name.partition("-")[0], "")
     processes.join(torch)
     if kill is not None:
         arrange(kill[1] if rank == kill[0] else None)

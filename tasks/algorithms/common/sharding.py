@@ -1,0 +1,121 @@
+"""A model that ranks divide: weights, gradients and moments, by torch's FSDP2; stage 3 of ZeRO (arXiv:1910.02054, section 5.3).
+
+Each rank keeps some rows of each weight. A layer's weights are gathered when a pass reaches it and given back behind it; its
+gradients are summed over ranks, and each keeps the sums of its rows. So all ranks have to call a divided model equally often, with
+gradients or without: a rank that has no rows of a batch passes one that counts nothing. In a block of `whole` the model is whole on each rank, and each
+calls it as often as it likes: to sample and to evaluate.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from tasks.algorithms.common import distributed
+
+
+class Named(Protocol):
+    """A module, as far as its parts are concerned."""
+
+    def modules(self) -> Iterator[nn.Module]:
+        """All parts, itself included."""
+        ...
+
+
+def divide(body: nn.Module, dtype: torch.dtype) -> None:
+    """Have ranks divide the module in place; it computes with `dtype`, and gradients are summed in fp32.
+
+    All are called with the same module, and have rank 0's weights then. Each weight gets an attribute `master` for the optimizer: this rank's rows
+    of it (precision.py), unrounded.
+    """
+    # torch warns of models whose output is a view: one must not write to it. Nothing here does.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
+    distributed.broadcast(body.parameters())
+    device = next(body.parameters()).device.type
+    mesh = init_device_mesh(device, (distributed.size(),))
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    layers = [part for part in body.modules() if isinstance(part, GradientCheckpointingLayer)]
+    for part in (*layers, body):
+        fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=part is not body)
+    for part in _parts(body):
+        part.set_gradient_divide_factor(1.0)  # a sum over ranks, not a mean
+        part.set_force_sum_reduction_for_comms(True)
+    for p in body.parameters():
+        assert isinstance(p, DTensor)
+        setattr(p, "master", nn.Parameter(p.to_local().detach()))  # noqa: B010 - torch knows no such attribute
+
+
+def is_divided(model: object) -> bool:
+    """Whether ranks divide this model, or a part of it."""
+    return distributed.divides_model() and isinstance(model, nn.Module) and bool(_parts(model))
+
+
+@contextmanager
+def whole(model: object) -> Iterator[None]:
+    """In the block each rank has the model's weights, and may call it as often as it likes. No gradients are summed."""
+    parts = _parts(model) if is_divided(model) else []
+    for part in parts:
+        part.set_reshard_after_forward(False, recurse=False)
+        part.set_reshard_after_backward(False, recurse=False)
+        part.set_requires_gradient_sync(False, recurse=False)
+        part.unshard()
+    try:
+        yield
+    finally:
+        for number, part in enumerate(parts):
+            part.set_reshard_after_forward(number > 0, recurse=False)  # the first has the others in it
+            part.set_reshard_after_backward(True, recurse=False)
+            part.set_requires_gradient_sync(True, recurse=False)
+            part.reshard()
+
+
+def take_gradient(p: Tensor, own: Tensor) -> None:
+    """Move the gradient of a divided weight to this rank's rows of it."""
+    gradient = p.grad
+    own.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
+    p.grad = None
+
+
+def divided(p: Tensor) -> bool:
+    """Whether this is a weight of which each rank has its rows only."""
+    return isinstance(p, DTensor)
+
+
+def on_main(own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The whole tensors in rank 0's main memory, gathered one after another; others get nothing. One that has two names is one tensor."""
+    found: dict[str, Tensor] = {}
+    seen: dict[int, Tensor] = {}
+    for name, rows in own.items():
+        if id(rows) not in seen:
+            all_rows = distributed.gathered(rows.detach())
+            seen[id(rows)] = all_rows.cpu() if distributed.is_main() else all_rows[:0]
+        if distributed.is_main():
+            found[name] = seen[id(rows)]
+    return found
+
+
+def from_main(values: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:
+    """Rank 0's `values` of this shape on all ranks, of the type and on the device of `like`; others need to give none."""
+    room = torch.empty(shape, dtype=like.dtype, device=like.device)
+    if distributed.is_main():
+        assert values is not None
+        room.copy_(values)
+    distributed.broadcast([room])
+    return room
+
+
+def own_rows(everything: Tensor) -> Tensor:
+    """This rank's rows, as `divide` divides them: as torch.chunk does, so that the last ranks may have fewer or none."""
+    each = -(-len(everything) // distributed.size())
+    return everything[distributed.rank() * each :][:each]
+
+
+def _parts(model: object) -> list[FSDPModule]:
+    return [part for part in model.modules() if isinstance(part, FSDPModule)] if isinstance(model, nn.Module) else []
