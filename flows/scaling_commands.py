@@ -37,7 +37,10 @@ def plan_memory(
         bool | None, typer.Option("--checkpointing/--no-checkpointing", help="Layers are computed again.")
     ] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that divide the batch.")] = None,
-    sharded: Annotated[bool, typer.Option("--sharded", help="They divide the optimizer's moments as well.")] = False,
+    shard: Annotated[
+        Literal["optimizer", "model"] | None,
+        typer.Option(help="What they divide as well: the optimizer's moments, or those with weights and gradients."),
+    ] = None,
     device_memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Of a GPU, such as 80GB; this machine's otherwise.")
     ] = None,
@@ -50,9 +53,9 @@ def plan_memory(
     names = [*(stages or []), *([algorithm] if algorithm else [])]
     values = {
         "model": model, "precision": precision, "lora-rank": lora_rank, "sequence": sequence, "batch": batch,
-        "micro-batch": micro_batch, "devices": devices, "device-memory": device_memory,
+        "micro-batch": micro_batch, "devices": devices, "device-memory": device_memory, "shard": shard,
     }  # fmt: skip
     given = [f"--{name}={value}" for name, value in values.items() if value is not None]
     given += [] if checkpointing is None else ["--checkpointing" if checkpointing else "--no-checkpointing"]
-    given += [f"--{name}" for name, asked in (("sharded", sharded), ("lectures", lectures), ("json", json_)) if asked]
+    given += [f"--{name}" for name, asked in (("lectures", lectures), ("json", json_)) if asked]
     return child(find_root(), "tasks.memory", *given, "--", *names)

@@ -78,7 +78,7 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
         processes.become_several(count, spec.name)
     metrics_path: Path = arguments.pop("metrics")
     take_resources(arguments.pop("threads"), resources["gpu"])
-    keep_freed_memory()
+    keep_freed_memory(of_a_divided_model=count > 1 and os.environ[processes.SHARD] == "model")
     gc.freeze()  # searching all that is imported for garbage, now and at the end, costs a stage two seconds
     own = own_params(config, metrics_path.stem.partition("@")[2])
     with tracking.run(flow, metrics_path.stem, own, metrics_path) if processes.is_main() else nullcontext():
@@ -175,12 +175,15 @@ def own_params(config: Config, branch: str) -> dict[str, object]:
     return own
 
 
-def keep_freed_memory() -> None:
-    """Have glibc keep large freed blocks for reuse; otherwise every gradient step would ask the system for new pages."""
+def keep_freed_memory(*, of_a_divided_model: bool = False) -> None:
+    """Have glibc keep large freed blocks for reuse; otherwise every gradient step would ask the system for new pages.
+
+    Of a divided model they are given back: layers come and go, and the holes between them would be as large as what is saved.
+    """
     with suppress(AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         for option in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-            mallopt(option, 2**30)
+            mallopt(option, 2**18 if of_a_divided_model else 2**30)
 
 
 def take_resources(threads: int, gpus: int) -> None:

@@ -18,7 +18,6 @@ from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
 from flows.engine.state import PlannedStage
 from flows.machine.resources import cores, gpus
-from tasks.common.processes import SHARDS
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
@@ -122,8 +121,8 @@ def _resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
         value = resources.get(key, least)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             _bad_resource(stage, key, f"expected a number of at least {least}, got {value!r}")
-    if resources.get("shard", "") not in ("", *SHARDS):
-        _bad_resource(stage, "shard", f"expected {' or '.join(SHARDS)}, got {resources['shard']!r}")
+    if resources.get("shard", "") not in ("", "optimizer", "model"):
+        _bad_resource(stage, "shard", f"expected optimizer or model, got {resources['shard']!r}")
     gpu = resources.get("gpu", 0)
     named = resources.get("pool", pool if gpu else "")
     if not isinstance(named, str):

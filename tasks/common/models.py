@@ -70,5 +70,5 @@ def save_model(
         return
     model.save_pretrained(path, state_dict=weights)
     tokenizer.save_pretrained(path)
-    for weights in path.glob("*.safetensors"):  # written for their owner alone, whatever the umask says of the others
-        weights.chmod((path / "config.json").stat().st_mode)
+    for written in path.glob("*.safetensors"):  # for their owner alone, whatever the umask says of the others
+        written.chmod((path / "config.json").stat().st_mode)

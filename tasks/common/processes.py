@@ -65,9 +65,7 @@ def shard(stage: str, resources: Mapping[str, object]) -> str:
     """What the stage's processes divide among them: the optimizer, the model, or nothing; ConfigError for anything else."""
     value = resources.get("shard", "")
     if value not in ("", *SHARDS):
-        raise ConfigError(
-            f"dvc.yaml: {stage}: meta.resources.shard: expected {' or '.join(SHARDS)}, got {value!r}"
-        )
+        raise ConfigError(f"dvc.yaml: {stage}: meta.resources.shard: expected {' or '.join(SHARDS)}, got {value!r}")
     return str(value)
 
 

@@ -19,7 +19,7 @@ from tasks.memory.workloads import PRECISIONS, STAGES, Options, Workload, on, wo
 
 LEAST = {"lora_rank": 0, "sequence": 2, "batch": 1, "micro_batch": 1, "devices": 1}
 WIDEST = max(map(len, STAGES))
-WHEN = {"always": "", "training": "in a pass", "sampling": "while sampling"}
+WHEN = {"always": "", "training": "in a pass", "sampling": "while sampling", "loading": "as it is read"}
 
 
 class Plan:
@@ -77,7 +77,7 @@ def plan(stage: str, given: Mapping[str, Any], asked: argparse.Namespace) -> Pla
         work = replace(work, scorer=sources.scorer(given, stage, shape))
     devices, gpu, shard = sources.resources(stage)
     known = sources.memory(asked.device_memory) if asked.device_memory else sources.gpu_memory() if gpu else None
-    work = on(work, "cpu" if known is None else "cuda", asked.devices or devices, asked.sharded or shard)
+    work = on(work, "cpu" if known is None else "cuda", asked.devices or devices, asked.shard or shard)
     if known is not None:
         return Plan(work, known, 0)
     if not asked.check:
@@ -91,7 +91,7 @@ def table(found: Plan, lectures: bool) -> Iterator[str]:
     """The lines of one stage's table."""
     work = found.work
     over = (
-        f"{work.devices} devices{', which divide the optimizer' if work.sharded else ''}"
+        f"{work.devices} devices{f', which divide the {work.shard}' if work.shard else ''}"
         if work.devices > 1
         else "one device"
     )
@@ -144,7 +144,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int)
     parser.add_argument("--checkpointing", action=argparse.BooleanOptionalAction)
     parser.add_argument("--device-memory")
-    for name in ("sharded", "lectures", "json", "check"):
+    parser.add_argument("--shard", choices=("optimizer", "model"), default="")
+    for name in ("lectures", "json", "check"):
         parser.add_argument(f"--{name}", action="store_true")
     return parser.parse_args(given)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tasks.memory import terms
-from tasks.memory.workloads import PAIRWISE, TRAINED_BY_REWARD, Workload
+from tasks.memory.workloads import PAIRWISE, TRAINED_BY_REWARD, Shard, Workload
 
 FULL = 0.9  # share of a device that may be planned for; the rest is for its driver, and for pieces that fit nothing
 RANK, DEVICES = 16, (2, 4, 8)
@@ -139,12 +139,13 @@ def _shorter(work: Workload) -> Iterator[Change]:
 
 
 def _more_devices(work: Workload) -> Iterator[Change]:
-    """They divide the batch; then the optimizer's moments as well."""
-    for sharded in sorted({work.sharded, work.trained}):
+    """They divide the batch; then the optimizer's moments as well; then the whole model."""
+    possible: tuple[Shard, ...] = ("", "optimizer", "model") if not work.rank else ("", "optimizer")
+    for shard in possible[possible.index(work.shard) :] if work.trained else possible[:1]:
         for devices in DEVICES:
             if devices > work.devices:
-                note = f"on {devices} devices{' that divide the optimizer (shard: optimizer)' if sharded else ''}"
-                yield Change((), replace(work, devices=devices, sharded=sharded), note)
+                note = f"on {devices} devices{f' that divide the {shard} (shard: {shard})' if shard else ''}"
+                yield Change((), replace(work, devices=devices, shard=shard), note)
 
 
 KINDS: tuple[Kind, ...] = (

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from tasks.common.errors import ConfigError, DataError
 from tasks.memory import shapes
 from tasks.memory.shapes import Shape
+from tasks.memory.workloads import Shard
 
 BYTES = re.compile(r"^(\d+(?:\.\d+)?) ?(GB|GiB|MB|MiB)$", re.IGNORECASE)
 SECONDS = 10.0  # for an answer of the hub
@@ -71,13 +72,13 @@ def _of_hub(name: str, revision: str) -> Shape:
         raise DataError(f"{name}: neither cached nor reachable ({type(error).__name__}: {said})") from None
 
 
-def resources(stage: str) -> tuple[int, bool, bool]:
-    """Devices that dvc.yaml gives a stage, `gpu` or `processes` on a CPU; whether they are GPUs, and divide the optimizer."""
+def resources(stage: str) -> tuple[int, bool, Shard]:
+    """Devices that dvc.yaml gives a stage, `gpu` or `processes` on a CPU; whether they are GPUs; what they divide besides the batch."""
     stages = (YAML(typ="safe").load(Path("dvc.yaml")) or {}).get("stages") or {}
     own = stages.get(stage) or {}
     asked = (own.get("do", own).get("meta") or {}).get("resources") or {}
     gpus = int(asked.get("gpu", 0))
-    return max(1, gpus, int(asked.get("processes", 1))), gpus > 0, asked.get("shard") == "optimizer"
+    return max(1, gpus, int(asked.get("processes", 1))), gpus > 0, asked.get("shard", "")
 
 
 def memory(text: str) -> int:

@@ -1,7 +1,7 @@
 """Bytes of a stage, term by term, as they follow from its shapes; what stands in memory together, and the sum.
 
 Two things are never there at once: what sampling holds (keys and values, its logits), and what a pass with its gradients does. So
-the peak is what is always there, and the larger of the two. Of a pass activations, logits and gradients are counted in whole, as
+the peak is what is always there, and the larger of the two. Devices that divide a model first read the whole of it, before all else. Of a pass activations, logits and gradients are counted in whole, as
 they stand together where a batch is passed in parts. Activations are those that torch keeps for the backward pass of a layer of
 transformers: arXiv:2205.05198 counts them for another layer; here a test compares them with torch's own saved tensors.
 """
@@ -11,10 +11,11 @@ from typing import Literal, NamedTuple
 from tasks.memory.shapes import Shape
 from tasks.memory.workloads import Workload
 
-When = Literal["always", "training", "sampling"]
+When = Literal["always", "training", "sampling", "loading"]
 # bytes of: a weight in the model, its gradient, its master in fp32, one of the optimizer's moments
 TRAINED = {"fp32": (4, 4, 0, 4), "bf16": (2, 4, 4, 4), "pure_bf16": (2, 2, 0, 2), "fp16": (2, 2, 0, 2)}
 LARGE, CHUNK = 2**26, 2**24  # logits that are kept whole, and in memory at once (tasks/algorithms/language/lm_head.py)
+BASE = "interpreter and libraries"
 BUCKET = 2**25  # numbers that processes sum in one exchange (tasks/algorithms/common/distributed.py)
 FLOAT, DOUBLE = 4, 8
 # What glibc's heap held beyond what lived in it, as a share of activations, logits and gradients: a block that was freed is not
@@ -35,7 +36,7 @@ class Term(NamedTuple):
 def terms(work: Workload, base: int = 0) -> list[Term]:
     """All terms above zero. `base` is what the process needs without a model, on a CPU."""
     found = [
-        *([Term("interpreter and libraries", base, "always", "measured as this was asked")] if base else []),
+        *([Term(BASE, base, "always", "measured as this was asked")] if base else []),
         *_states(work),
         *_frozen(work),
         *_pass(work),
@@ -45,10 +46,11 @@ def terms(work: Workload, base: int = 0) -> list[Term]:
 
 
 def peak(found: list[Term]) -> tuple[int, When]:
-    """The sum at the peak, and which of the two phases it is in."""
-    phases: tuple[When, When] = ("training", "sampling")
+    """The sum at the peak, and which of the phases it is in."""
+    phases: tuple[When, ...] = ("training", "sampling")
     sums = {phase: sum(term.bytes for term in found if term.when in ("always", phase)) for phase in phases}
-    largest = max(phases, key=lambda phase: sums[phase])
+    sums["loading"] = sum(term.bytes for term in found if term.when == "loading" or term.name == BASE)
+    largest = max(sums, key=lambda phase: sums[phase])
     return sums[largest], largest
 
 
@@ -68,9 +70,11 @@ def trained_weights(work: Workload) -> int:
 
 def _states(work: Workload) -> list[Term]:
     """Weights, masters, optimizer and gradients of the policy and its critic."""
-    shape, split = work.shape, work.devices if work.sharded else 1  # of the moments; weights and gradients are whole
+    shape, split = work.shape, work.devices if work.shard else 1  # of the moments; weights and gradients are whole
     if not work.trained:
         return [Term("weights", shape.weights * _size(work), "always", f"{shape.weights:,} x {_size(work)} bytes")]
+    if work.shard == "model" and work.devices > 1:
+        return _divided(work)
     weight, gradient, master, moment = TRAINED[work.precision]
     trained, shard = trained_weights(work), f" / {split} devices" if split > 1 else ""
     largest = max(BUCKET, shape.vocabulary * shape.width)  # a weight is in one bucket
@@ -95,6 +99,31 @@ def _states(work: Workload) -> list[Term]:
     return found
 
 
+def _divided(work: Workload) -> list[Term]:
+    """The same where devices divide the model: rows of each weight, and what is gathered of it at a time."""
+    shape, rows = work.shape, f" / {work.devices} devices"
+    weight, _, master, moment = TRAINED[work.precision]
+    kept = master or weight
+    outside = shape.weights - shape.layers * shape.layer  # embeddings, head and last norm are gathered as one
+    near, found = 2 * shape.layer + outside, []
+    for whose, count in (("", shape.weights), *([("critic's ", shape.body)] if work.critic else [])):
+        single = shape.hidden() if work.optimizer == "muon" else 0
+        found += [
+            _product(f"{whose}weights", count, kept, work.devices, rows),
+            _product(f"{whose}optimizer", 2 * count - single, moment, work.devices, rows),
+            _product(f"{whose}gradients", count, kept, work.devices, rows, when="training"),
+            _product(f"{whose}gathered weights", near, weight, when="training"),
+            _product(f"{whose}gradients that are summed", outside + shape.layer, weight + 2 * FLOAT, when="training"),
+            _product(f"{whose}weights as they are read", count, max(kept, weight), when="loading"),
+        ]
+    if work.sampled_here:
+        found.append(_product("gathered policy", shape.weights, weight, when="sampling"))
+    if work.best and work.device == "cpu":
+        found.append(_product("best weights", shape.weights, kept))
+    found.append(_product("sums of gradients", work.variances * shape.weights, FLOAT, when="training"))
+    return found
+
+
 def _frozen(work: Workload) -> list[Term]:
     """Models that only read: the reference (with LoRA the policy without its adapter, for DPO known beforehand), the reward model."""
     found = []
@@ -115,7 +144,7 @@ def _pass(work: Workload) -> list[Term]:
         Term("activations", one * graphs, "training", how + (" x 2 models" if graphs == 2 else "")),
         Term("logits", *_logits(work)),
     ]
-    if work.device == "cpu":
+    if work.device == "cpu" and not (work.shard == "model" and work.devices > 1):  # which gives back what it frees
         share = HOLES["several" if work.parts > 1 or work.stage in ("ppo", "reinforce") else "one pass"]
         gradients = sum(term.bytes for term in _states(work) if term.name.endswith("gradients"))
         kept = sum(term.bytes for term in found) + gradients

@@ -8,6 +8,7 @@ from tasks.common.errors import ConfigError
 from tasks.memory.shapes import Shape
 
 Device = Literal["cpu", "cuda"]
+Shard = Literal["", "optimizer", "model"]
 TRAINED_BY_REWARD = ("reinforce", "ppo", "grpo")
 SUPERVISED = ("pretrained", "sft", "rejection_sft")
 PAIRWISE = ("reward_model", "dpo")
@@ -49,7 +50,7 @@ class Workload:
     samples: int  # answers to a prompt, which share its pass
     sampled: int  # answers that are sampled side by side, on all devices together; 0 for none
     devices: int = 1
-    sharded: bool = False
+    shard: Shard = ""  # what the devices divide besides the batch
     device: Device = "cuda"
     reference: bool = False
     critic: bool = False
@@ -176,6 +177,6 @@ def _prompted(stage: str, shape: Shape, section: Any, options: Options) -> tuple
     return prompt, answer, f"prompts of {prompt:,} tokens are assumed; --sequence sets prompt and answer together"
 
 
-def on(work: Workload, device: Device, devices: int, sharded: bool) -> Workload:
+def on(work: Workload, device: Device, devices: int, shard: Shard) -> Workload:
     """The same on so many devices."""
-    return replace(work, device=device, devices=devices, sharded=sharded)
+    return replace(work, device=device, devices=devices, shard=shard)

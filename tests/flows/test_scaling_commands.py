@@ -16,7 +16,7 @@ def test_options_arrive_as_they_were_given(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(scaling_commands, "find_root", lambda: tmp_path)
     monkeypatch.setattr(scaling_commands, "child", lambda root, *arguments: started.append(arguments) or 0)
     asked = "sft --model 8B --algorithm ppo --precision fp16 --lora-rank 16 --sequence 2048 --batch 8 --micro-batch 2 --devices 2"
-    more = "--checkpointing --device-memory 80GB --sharded --lectures --json"
+    more = "--checkpointing --device-memory 80GB --shard model --lectures --json"
     assert cli.command(["plan-memory", *asked.split(), *more.split()]) == 0
     [(module, *given)] = started
     assert module == "tasks.memory"
@@ -24,7 +24,7 @@ def test_options_arrive_as_they_were_given(tmp_path: Path, monkeypatch: pytest.M
     assert found.stages == ["sft", "ppo"]
     assert vars(found) == {
         "stages": ["sft", "ppo"], "model": "8B", "precision": "fp16", "lora_rank": 16, "sequence": 2048, "batch": 8,
-        "micro_batch": 2, "devices": 2, "checkpointing": True, "device_memory": "80GB", "sharded": True, "lectures": True,
+        "micro_batch": 2, "devices": 2, "checkpointing": True, "device_memory": "80GB", "shard": "model", "lectures": True,
         "json": True, "check": False,
     }  # fmt: skip
     assert cli.command(["plan-memory"]) == 0

@@ -300,7 +300,8 @@ class ToyConfig(Config):
     seed: int
 
 def run(config: ToyConfig, raw_text: Path, more: list[Path], out: Path) -> Metrics:
-    out.with_name(f"{distributed.rank()}.txt").write_text(str(distributed.divides_optimizer()))
+    divides = [name for name in ("optimizer", "model") if getattr(distributed, f"divides_{name}")()]
+    out.with_name(f"{distributed.rank()}.txt").write_text(" ".join(divides))
     return {}
 
 if __name__ == "__main__":
@@ -308,20 +309,22 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("resources", "divided"), [("", False), (", shard: optimizer", True)])
-def test_dvc_yaml_says_whether_processes_divide_the_optimizer(house, resources, divided):
+@pytest.mark.parametrize(
+    ("resources", "divided"), [("", ""), (", shard: optimizer", "optimizer"), (", shard: model", "model")]
+)
+def test_dvc_yaml_says_what_processes_divide(house, resources, divided):
     """Whatever the environment said before."""
     (house / "stages/toys/toy.py").write_text(DIVIDING)
     (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: 0, processes: 2{resources}}}}}}}}}\n")
     done = start(house, *ARGUMENTS, POSTTRAIN_SHARD="" if divided else "optimizer")
     assert done.returncode == 0, done.stderr
-    assert [(house / f"{rank}.txt").read_text() for rank in (0, 1)] == [str(divided)] * 2
+    assert [(house / f"{rank}.txt").read_text() for rank in (0, 1)] == [divided] * 2
 
 
 def test_a_stage_that_is_to_divide_something_else_says_what_it_can(house):
-    (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, shard: model}}}}\n")
+    (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, shard: weights}}}}\n")
     done = start(house, *ARGUMENTS)
     assert (done.returncode, done.stderr) == (
         1,
-        "dvc.yaml: toy: meta.resources.shard: expected optimizer, got 'model'\n",
+        "dvc.yaml: toy: meta.resources.shard: expected optimizer or model, got 'weights'\n",
     )

@@ -37,6 +37,11 @@ def enable(model: Checkpointable) -> None:
         raise ValueError(f"{type(model).__name__} has no layers that transformers can recompute")
 
 
+def all_layers(model: nn.Module) -> list[nn.Module]:
+    """The model's layers, as transformers names those that can be recomputed."""
+    return [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
+
+
 def layers(model: object) -> list[nn.Module]:
     """The layers that are to be recomputed in a pass with gradients; none outside of one, or where it was not asked for."""
     if not torch.is_grad_enabled() or not isinstance(model, nn.Module):

@@ -109,8 +109,8 @@ class Optimizer:
 
         TrainingError where that is not finite, before any weight moves: one nan in a gradient would make all weights nan.
         """
-        for p, own in self.divided:
-            sharding.take_gradient(p, own)
+        for weight, own in self.divided:
+            sharding.take_gradient(weight, own)
         distributed.sum_gradients(self.apart)
         norm = self._norm()
         check_finite("gradient's norm", norm.item())

@@ -7,49 +7,43 @@ calls it as often as it likes: to sample and to evaluate.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tasks.algorithms.common import distributed
 
+if TYPE_CHECKING:  # its import costs half a second, which no training needs that divides nothing
+    from torch.distributed.fsdp import FSDPModule
 
-class Named(Protocol):
-    """A module, as far as its parts are concerned."""
-
-    def modules(self) -> Iterator[nn.Module]:
-        """All parts, itself included."""
-        ...
+DIVIDED = "divided"  # attribute of a weight
 
 
-def divide(body: nn.Module, dtype: torch.dtype) -> None:
-    """Have ranks divide the module in place; it computes with `dtype`, and gradients are summed in fp32.
+def divide(body: nn.Module, layers: Iterable[nn.Module], dtype: torch.dtype) -> None:
+    """Have ranks divide the module in place, layer by layer; it computes with `dtype`, and gradients are summed in fp32.
 
-    All are called with the same module, and have rank 0's weights then. Each weight gets an attribute `master` for the optimizer: this rank's rows
-    of it (precision.py), unrounded.
+    All ranks have rank 0's weights then. Each weight gets an attribute `master` for the optimizer: this rank's rows of it (precision.py), unrounded.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     # torch warns of models whose output is a view: one must not write to it. Nothing here does.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
     distributed.broadcast(body.parameters())
     device = next(body.parameters()).device.type
     mesh = init_device_mesh(device, (distributed.size(),))
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-    layers = [part for part in body.modules() if isinstance(part, GradientCheckpointingLayer)]
     for part in (*layers, body):
         fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=part is not body)
-    for part in _parts(body):
-        part.set_gradient_divide_factor(1.0)  # a sum over ranks, not a mean
-        part.set_force_sum_reduction_for_comms(True)
+    for made in _parts(body):
+        made.set_gradient_divide_factor(1.0)  # a sum over ranks, not a mean
+        made.set_force_sum_reduction_for_comms(True)
     for p in body.parameters():
-        assert isinstance(p, DTensor)
-        setattr(p, "master", nn.Parameter(p.to_local().detach()))  # noqa: B010 - torch knows no such attribute
+        rows = cast("Any", p).to_local().detach()
+        vars(p).update({"master": nn.Parameter(rows), DIVIDED: True})
 
 
 def is_divided(model: object) -> bool:
@@ -78,14 +72,14 @@ def whole(model: object) -> Iterator[None]:
 
 def take_gradient(p: Tensor, own: Tensor) -> None:
     """Move the gradient of a divided weight to this rank's rows of it."""
-    gradient = p.grad
-    own.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
+    gradient: Any = p.grad
+    own.grad = None if gradient is None else gradient.to_local()
     p.grad = None
 
 
 def divided(p: Tensor) -> bool:
     """Whether this is a weight of which each rank has its rows only."""
-    return isinstance(p, DTensor)
+    return getattr(p, DIVIDED, False)
 
 
 def on_main(own: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -117,5 +111,7 @@ def own_rows(everything: Tensor) -> Tensor:
     return everything[distributed.rank() * each :][:each]
 
 
-def _parts(model: object) -> list[FSDPModule]:
+def _parts(model: object) -> "list[FSDPModule]":
+    from torch.distributed.fsdp import FSDPModule
+
     return [part for part in model.modules() if isinstance(part, FSDPModule)] if isinstance(model, nn.Module) else []

@@ -100,7 +100,9 @@ def _logits(model: CausalLM, responses: Completions) -> Tensor:
     cache = _continued(first.past_key_values, responses)
     logits = first.logits[:, -1:][responses.owner]
     behind = responses.tokens.shape[1] - 1
-    if behind or sharding.is_divided(model):  # ranks pass a divided model equally often, however long their responses are
+    if behind or sharding.is_divided(
+        model
+    ):  # ranks pass a divided model equally often, however long their responses are
         rest = model(**_after_prompts(responses, cache, responses.tokens[:, : max(1, behind)])).logits
         logits = torch.cat([logits, rest[:, :behind]], dim=1)
     return logits

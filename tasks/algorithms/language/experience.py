@@ -82,9 +82,7 @@ def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Te
     return min(like, together, key=tokens)
 
 
-def shares(
-    model: object, completions: Completions, parts: Iterable[Tensor]
-) -> Iterator[tuple[Tensor, Tensor, float]]:
+def shares(model: object, completions: Completions, parts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor, float]]:
     """Each part of a batch (responses, long), those of its responses that this rank passes through the model, and what they count: 1.
 
     A rank leaves out a part of which it has none. Where ranks divide the model it passes one response all the same, which counts 0.

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tasks.algorithms.common import sharding
 from tasks.algorithms.common.linear import Linear
 from tasks.algorithms.language.causal_lm import CausalLM
 
@@ -34,16 +33,17 @@ def deferred_head(model: CausalLM, positions: int) -> Iterator[nn.Linear | None]
     model does more than to apply a linear layer, as those do that scale or cap their logits (Gemma 2, Cohere, Granite).
     """
     head = _linear_head(model)
-    together = sharding.is_divided(model)  # then all ranks try at once whether the head is plain, whatever their positions
-    if head is None or not (together or _many(positions, head)) or not _is_plain(model, head) or not _many(positions, head):
+    if head is None or positions * head.out_features < LARGE or not _is_plain(model, head):
         yield None
         return
     with _replaced(head, lambda states: states):
         yield head
 
 
-def _many(positions: int, head: nn.Linear) -> bool:
-    return positions * head.out_features >= LARGE
+def try_head(model: CausalLM) -> None:
+    """Find out now what `deferred_head` will need to know of the model, for which it is called once."""
+    if head := _linear_head(model):
+        _is_plain(model, head)
 
 
 def chunked_logps(head: nn.Linear, states: Tensor, tokens: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,15 @@ from tasks.algorithms.language.completions import Completions, token_logps
 from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
-from tasks.algorithms.language.experience import Collect, Experience, check_rewards, micro_batches, share, shares, summary
+from tasks.algorithms.language.experience import (
+    Collect,
+    Experience,
+    check_rewards,
+    micro_batches,
+    share,
+    shares,
+    summary,
+)
 from tasks.algorithms.language.kl import AdaptiveKl, k1
 from tasks.algorithms.language.surrogate import policy_loss
 

@@ -11,6 +11,7 @@ from tasks.algorithms.common import checkpointing, distributed, sharding
 from tasks.algorithms.common.precision import TrainedWeights, compute_dtype, in_full, set_precision
 from tasks.algorithms.language.causal_lm import CausalLM, PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.critic import Critic
+from tasks.algorithms.language.lm_head import try_head
 from tasks.common import adapters, models
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
@@ -79,8 +80,8 @@ class TrainedModel(Generic[Model]):
                 "params.yaml: lora: a model with an adapter cannot be divided; expected lora null, or in dvc.yaml "
                 "meta.resources.shard: optimizer"
             )
-        head = getattr(self.model, "score", None)
-        sharding.divide(self.model if head is None else self.model.base_model, compute_dtype(self.config.precision))
+        try_head(self.model)  # not when one process alone has come to need it
+        _divide(self.model if getattr(self.model, "score", None) is None else self.model.base_model, self.config)
 
     def _add_adapter(self) -> None:
         if self.adapter is not None:
@@ -133,9 +134,14 @@ def new_critic(trained: TrainedModel[PretrainedCausalLM]) -> Critic:
         critic = Critic(trained.model)
     else:  # the policy's weights are elsewhere
         critic = Critic(trained.loaded("bfloat16" if trained.config.precision == "pure_bf16" else "float32"))
-        sharding.divide(critic.body, compute_dtype(trained.config.precision))
+        _divide(critic.body, trained.config)
     set_precision(critic, trained.config.precision)
     return critic
+
+
+def _divide(body: object, config: TrainingConfig) -> None:
+    assert isinstance(body, torch.nn.Module)
+    sharding.divide(body, checkpointing.all_layers(body), compute_dtype(config.precision))
 
 
 def frozen_dtype(config: TrainingConfig) -> str:

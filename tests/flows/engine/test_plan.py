@@ -114,8 +114,8 @@ BAD_PIPELINES = [
         "expected a number of at least 1",
     ),
     (
-        json.dumps({"stages": {"a": {**STAGE, "meta": {"resources": {"shard": "model"}}}}}),
-        "meta.resources.shard: expected optimizer, got 'model'",
+        json.dumps({"stages": {"a": {**STAGE, "meta": {"resources": {"shard": "gradients"}}}}}),
+        "meta.resources.shard: expected optimizer or model, got 'gradients'",
     ),
     (
         json.dumps({"stages": {"a": {**STAGE, "meta": {"resources": {"processes": 0}}}}}),

@@ -148,6 +148,9 @@ def test_what_processes_may_divide():
     assert processes.SHARD == distributed.SHARD
     assert processes.shard("sft", {"cpu": 2}) == ""
     assert processes.shard("sft", {"shard": "optimizer"}) == "optimizer"
-    for value in ("model", 1, True, None):
-        with pytest.raises(ConfigError, match=r"^dvc.yaml: sft: meta.resources.shard: expected optimizer, got "):
+    assert processes.shard("sft", {"shard": "model"}) == "model"
+    for value in ("gradients", 1, True, None):
+        with pytest.raises(
+            ConfigError, match=r"^dvc.yaml: sft: meta.resources.shard: expected optimizer or model, got "
+        ):
             processes.shard("sft", {"shard": value})

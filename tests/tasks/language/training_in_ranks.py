@@ -15,7 +15,7 @@ import torch
 
 from tasks.common import processes
 from tests.tasks.language.training_to_kill import arrange
-from tests.tasks.language.trainings import IN_RANKS
+from tests.tasks.language.trainings import IN_RANKS, PRECISE, ROUNDED
 
 
 def run(made, out, rank, count, folder, kill):
@@ -26,7 +26,7 @@ def run(made, out, rank, count, folder, kill):
     if kill is not None:
         arrange(kill[1] if rank == kill[0] else None)
     try:
-        metrics = IN_RANKS[out.parts[0]](made, out)
+        metrics = {**IN_RANKS, **PRECISE, **ROUNDED}[out.parts[0]](made, out)
     except RuntimeError as error:
         os._exit(processes.LOST if processes.lost_another(error) else 1)
     if rank == 0:

@@ -21,6 +21,27 @@ FULL = {
     "grpo": {"beta": 0.1, "updates": 2},
     "ppo": {"epochs": 1, "minibatches": 2},
 }
+# Settings that meet what is particular to a divided model; PRECISE ones in fp32.
+PRECISE = {
+    "sft-muon": lambda home, out: test_sft.tune(home, out, training={"optimizer": "muon"}),
+    "dpo-checkpointing": lambda home, out: test_dpo.fit(
+        home, home / "preferences", out, epochs=1, training={"gradient_checkpointing": True, "accumulate": 2}
+    ),
+    "reward_model-head": lambda home, out: test_reward_model.fit(
+        home,
+        home / "preferences",
+        out,
+        epochs=1,
+        kind="head",
+        likelihood=0.0,
+        training={"gradient_checkpointing": True},
+    ),
+    "grpo-best": lambda home, out: policies.train("grpo", home, out, keep="best", evaluate_every=1, aggregation="bnpo"),
+}
+ROUNDED = {
+    f"{stage}-bf16": lambda home, out, stage=stage: TRAININGS[stage](home, out, training={"precision": "bf16"})
+    for stage in ("sft", "reward_model")
+}
 # Variants of the stages for tests with several processes: `IN_RANKS[name](home, out)`.
 IN_RANKS = {
     "pretrained": lambda home, out: test_pretrained.pretrain(home, out, batch_size=3),

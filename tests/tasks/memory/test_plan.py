@@ -104,10 +104,14 @@ def test_options_replace_what_params_say():
 def test_devices_are_those_of_dvc_yaml():
     file = Path("dvc.yaml")
     before, heading, after = file.read_text().partition("\n  sft:\n")
-    for asked, devices in (("gpu: 4", 4), ("gpu: 0, processes: 3, shard: optimizer", 3), ("gpu: 0", 1)):
+    for asked, devices, shard in (
+        ("gpu: 4", 4, ""),
+        ("gpu: 0, processes: 3, shard: model", 3, "model"),
+        ("gpu: 0", 1, ""),
+    ):
         changed = after.replace("meta: {resources: {cpu: 2, gpu: 1}}", f"meta: {{resources: {{cpu: 2, {asked}}}}}", 1)
         file.write_text(before + heading + changed)
-        assert sources.resources("sft") == (devices, asked == "gpu: 4", devices == 3)
+        assert sources.resources("sft") == (devices, asked == "gpu: 4", shard)
     assert sources.resources("evaluate")[1], "which stands under foreach"
 
 

@@ -160,7 +160,7 @@ def test_what_needs_less_never_counts_more(batch, precision, rank, stage, checkp
 
     assert total(accumulate=2) <= total()
     assert total(answer=16) < total()
-    assert total(devices=2, sharded=True) <= total(devices=2) <= total() + 4 * terms.BUCKET
+    assert total(devices=2, shard="optimizer") <= total(devices=2) <= total() + 4 * terms.BUCKET
     assert total(device="cpu") >= total(), "a heap has holes"
     assert total(reference=True) >= total()
 
@@ -170,9 +170,27 @@ def test_devices_divide_the_batch_and_the_moments_where_they_are_asked_to():
     one = workload("sft", own, batch=32)
     four = replace(one, devices=4)
     assert (one.rows, four.rows, four.parts, replace(four, accumulate=4).rows) == (32, 8, 1, 2)
-    alone, shared, sharded = (by_name(terms.terms(work)) for work in (one, four, replace(four, sharded=True)))
+    alone, shared, sharded = (by_name(terms.terms(work)) for work in (one, four, replace(four, shard="optimizer")))
     assert shared["activations"] * 4 == alone["activations"]
     assert shared["weights"] == alone["weights"]
     assert terms.BUCKET == distributed.BUCKET
     assert shared["bucket of gradients"] == 4 * distributed.BUCKET < alone["gradients"]
     assert sharded == shared | {"optimizer": shared["optimizer"] / 4}
+
+
+@pytest.mark.parametrize(("precision", "row"), [("fp32", 4), ("bf16", 4), ("pure_bf16", 2)])
+def test_devices_that_divide_the_model_have_rows_of_all_and_the_whole_of_little(precision, row):
+    own = shapes.of_size("8B")
+    work = workload("grpo", own, batch=32, samples=8, sampled=32, precision=precision, devices=8)
+    whole, divided = (by_name(terms.terms(replace(work, shard=shard))) for shard in ("", "model"))
+    assert divided["weights"] == divided["gradients"] == row * own.weights / 8
+    assert divided["optimizer"] == whole["optimizer"] / 8
+    assert divided["gathered policy"] == whole["weights"], "sampling needs all"
+    assert own.layer * 2 < divided["gathered weights"] / terms.TRAINED[precision][0] < own.weights / 4
+    assert not {"masters in fp32", "bucket of gradients"} & divided.keys()
+    assert divided["weights as they are read"] == row * own.weights
+    found = terms.terms(replace(work, shard="model"))
+    assert terms.peak(found)[0] < terms.peak(terms.terms(replace(work, shard="optimizer")))[0]
+    assert by_name(terms.terms(replace(work, shard="model", devices=1))) == by_name(
+        terms.terms(replace(work, devices=1))
+    )
