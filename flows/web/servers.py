@@ -24,17 +24,19 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
     They listen on `port` and the next one. Without `port` they use 4200 and 5000, and any free port in place of one in use.
     A server that MLFLOW_TRACKING_URI or Prefect's configuration names has pages of its own: only its address is printed.
     """
+    pages = [*_pages(root, console, port)]
+    if pages:
+        names = " and ".join(name for name, _, _ in pages)
+        console.print(f"Starting {names}; this takes up to half a minute.", markup=False)
     mlflow_store.open_store(root)  # the database is created if missing, and checked
     (root / mlflow_database.ARTIFACTS).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         running = {}
-        for name, place, environ in _pages(root, console, port):
+        for name, place, environ in pages:
             log = root / f"mlruns/logs/{name.lower()}-pages.log"
             log.unlink(missing_ok=True)
             running[name] = GuardedServer(name.lower(), root, place, {**QUIET, **environ}, log)
             stack.callback(running[name].stop)
-        if running:
-            console.print(f"Starting {' and '.join(running)}; this takes up to half a minute.", markup=False)
         for name, server in running.items():
             if not server.comes_up():
                 return _ended(console, name, server, root)

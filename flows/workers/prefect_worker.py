@@ -18,7 +18,7 @@ from flows.machine.resources import gpus
 from flows.workers import in_copy, prefect_servers
 from flows.workers.attempt import NAME, ROOT, WORKER
 from flows.workers.pool import plain_away
-from flows.workers.prefect_api import ENDED, Api
+from flows.workers.prefect_api import ENDED, Api, Worker
 from tasks.common import mlflow_address
 
 # Prefect's own: it asks for work every 10 s and says every 30 s that it lives.
@@ -72,12 +72,20 @@ def serve(root: Path, console: Console, pool: str, name: str | None, limit: int 
 
 
 def _forget_killed(api: Api) -> None:
-    """Withdraw what workers have announced that were killed: they said it long ago, and none of the name lives."""
+    """Withdraw what workers have announced that were killed: for long neither they nor the server's list have said that one lives."""
+    long_ago = time.time() - OLD_SECONDS
     for variable, facts in api.announced().items():
-        old = time.time() - float(facts.get("since", 0.0)) > OLD_SECONDS
-        living = [worker.name for worker in api.workers(str(facts.get("pool"))) or () if worker.online] if old else []
-        if old and facts.get("name") not in living:
+        if float(facts.get("since", 0.0)) > long_ago:
+            continue
+        known = {worker.name: worker for worker in api.workers(str(facts.get("pool"))) or ()}
+        worker = known.get(str(facts.get("name")))
+        if worker is None or not (worker.online or _heard(worker) > long_ago):
             api.withdraw(variable)
+
+
+def _heard(worker: Worker) -> float:
+    """When the server heard of the worker last, in seconds since 1970; 0 where it does not say."""
+    return datetime.fromisoformat(worker.last_heard).timestamp() if worker.last_heard else 0.0
 
 
 def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str], say: Callable[[str], None]) -> None:

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from flows.workers import attempt as attempt_module
 from flows.workers import dvc_transfer, in_copy, prefect_worker, reporter
 from flows.workers.attempt import Attempt
 from flows.workers.job import Job, Status
+from flows.workers.prefect_api import Worker
 from flows.workers.reporter import Reporter
 from tasks.common import mlflow_address
 from tests.flows.engine.toy import Toy
@@ -195,15 +197,19 @@ def test_a_worker_that_is_stopped_says_at_once_which_attempts_end_with_it() -> N
 
 
 def test_what_killed_workers_announced_is_forgotten_after_a_day() -> None:
-    """A live one of the same age stays, and so does a young one that nothing was heard of yet."""
+    """A live one of the same age stays, and so do a young one that nothing was heard of yet, and one that has been away for an hour."""
     server, now = FakeServer(), time.time()
-    server.online = ["lives"]
-    for name, age in (("lives", 10.0), ("killed", 1.1), ("young", 0.9)):
+    heard = {"lives": (True, 0.0), "away": (False, 3600.0), "killed": (False, 1.1 * prefect_worker.OLD_SECONDS)}
+    server.workers = lambda pool: [  # type: ignore[method-assign]
+        Worker(name, online, datetime.fromtimestamp(now - age, UTC).isoformat())
+        for name, (online, age) in heard.items()
+    ]
+    for name, age in (("lives", 10.0), ("away", 10.0), ("killed", 1.2), ("unlisted", 1.1), ("young", 0.9)):
         server.facts[name] = {"name": name, "pool": "gpu", "since": now - age * prefect_worker.OLD_SECONDS}
     withdrawn: list[str] = []
     server.withdraw = withdrawn.append  # type: ignore[attr-defined]
     prefect_worker._forget_killed(server)  # type: ignore[arg-type]
-    assert withdrawn == ["killed"]
+    assert withdrawn == ["killed", "unlisted"]
 
 
 @pytest.fixture
