@@ -17,9 +17,9 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, prompts
-from tasks.language.tables.preferences import STRENGTHS
+from tasks.language.tables.preferences import STRENGTHS, level
 
-STRONG = (STRENGTHS[0], STRENGTHS[-1])
+STRONG = tuple(strength for strength in STRENGTHS if level(strength) >= 2)
 Tokens = tuple[int, ...]
 
 

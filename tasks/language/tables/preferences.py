@@ -7,7 +7,8 @@ from pandera.typing import Series
 
 from tasks.common.tables import Table
 
-STRENGTHS = ("a better", "a slightly better", "b slightly better", "b better")
+LEVELS = ("negligibly", "slightly", "", "significantly")  # by how much one response is better, the least first
+STRENGTHS = tuple(f"{side} {f'{level} better'.strip()}" for side in "ab" for level in LEVELS)
 
 
 def _ids(tokens: object) -> bool:
@@ -33,6 +34,31 @@ class Annotations(Table):
     def total_adds_up(cls, frame: pd.DataFrame) -> pd.Series:
         """The total is the sum of the criteria."""
         return frame["total"] == frame["correctness"] + frame["reasoning"] + frame["clarity"]
+
+
+def level(strength: str) -> int:
+    """The place in LEVELS of a strength such as `a slightly better`."""
+    return LEVELS.index(strength[1:].removesuffix("better").strip())
+
+
+class Rankings(Table):
+    """Rankings of the responses to a prompt, ties and all: one row for each response in a ranking.
+
+    One prompt may have several rankings, by different people. Responses of one rank tie; rank 1 is best.
+    """
+
+    ranking_id: Series[str]
+    prompt_id: Series[str]
+    prompt: Series[str] = pa.Field(str_length={"min_value": 1})
+    history: Series[str] | None
+    held_out: Series[bool]
+    person: Series[str]  # who ranked; `annotator` for the simulated one
+    sample: Series[int] = pa.Field(ge=0)  # the response's number among those to the prompt
+    response: Series[str]
+    ended: Series[bool]
+    tokens: Series[object] | None
+    rank: Series[int] = pa.Field(ge=1)
+    score: Series[float] | None
 
 
 class Comparisons(Table):
