@@ -15,11 +15,11 @@ from tasks.common import tables, tracking
 from tasks.common.errors import DataError, WaitingError
 from tasks.common.tables import Record
 from tasks.language.configs.preferences import PreferencesConfig, Source
-from tasks.language.data import annotated_pairs, given_pairs, judged_pairs
+from tasks.language.data import annotated_pairs, given_pairs
 from tasks.language.data.annotated_pairs import Perception
 from tasks.language.data.comparison_rows import alike
 from tasks.language.data.rows import Row, read_files, read_hub
-from tasks.language.judgements import record
+from tasks.language.judgements import judged_pairs, record
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings, level
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses

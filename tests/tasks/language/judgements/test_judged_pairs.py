@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.language.data import judged_pairs
+from tasks.language.judgements import judged_pairs
 from tasks.language.judgements.lines import PairwiseValue, Scores
 from tasks.language.judgements.record import Record
 from tests.tasks.language import judged
