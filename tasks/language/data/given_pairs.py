@@ -85,7 +85,7 @@ def _comparison(row: Record) -> Record:
         "rejected_ended": True,
         "chosen_score": chosen,
         "rejected_score": rejected,
-        "strength": "a better" if pair.strong else "a slightly better",
+        "strength": f"a {pair.level} better".replace("  ", " "),
     }
 
 
