@@ -46,13 +46,13 @@ METRICS = {
 Known = Mapping[str, Record]  # the problems by their ids
 
 
-def run(
-    config: SolutionsConfig, policy: Path, responses: Path, problems: Path, judgements: Path, out: Path
-) -> Metrics:
+def run(config: SolutionsConfig, policy: Path, responses: Path, problems: Path, judgements: Path, out: Path) -> Metrics:
     """Write train.parquet and test.parquet (schema Solutions)."""
     tokenizer = models.load_tokenizer(policy)
     known = {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
-    given = judged(config, judgements, tokenizer) if config.source == "people" else sampled(config, responses, tokenizer)
+    given = (
+        judged(config, judgements, tokenizer) if config.source == "people" else sampled(config, responses, tokenizer)
+    )
     found = [row for row in given if 0 < len(row["ends"]) == len(steps_of(row["response"]))]
     completions = 0
     with Verifier() as verifier:
@@ -65,26 +65,20 @@ def run(
             completions = estimate(config, policy, tokenizer, found, known, verifier)
     for row in found:
         row["right"] = BAD not in row["labels"] if math.isnan(row["right"]) else row["right"] == 1
-    write(config, found, out)
-    return metrics(config, found, len(given) - len(found), completions)
+    in_test = write(config, found, out)
+    return metrics(config, found, in_test, len(given) - len(found), completions)
 
 
 def sampled(config: SolutionsConfig, responses: Path, tokenizer: Tokenizer) -> list[Record]:
     """The responses cut into steps; for roll-outs those to the first prompts only."""
     if not (responses / "responses.parquet").is_file():
         raise DataError(f"{responses}: no responses.parquet; expected data/responses as solutions.path")
-    table = tables.read(Responses, responses / "responses.parquet")
+    table = tables.read(Responses, responses / "responses.parquet").drop(columns="logps")
     if config.source == "rollouts":
         table = table[table["prompt_id"].isin(table["prompt_id"].unique()[: config.prompts])]
-    return [
-        {
-            "solution_id": f"{row['prompt_id']}/{row['sample']}",
-            **{name: row[name] for name in ("prompt_id", "prompt", "history", "response", "ended") if name in row},
-            "tokens": [int(token) for token in row["tokens"]],
-            "ends": cut(tokenizer, row["tokens"], row["ended"]),
-        }
-        for row in tables.records(table)
-    ]
+    table["tokens"] = [[int(token) for token in tokens] for tokens in table["tokens"]]
+    table.insert(0, "solution_id", table["prompt_id"] + "/" + table.pop("sample").astype(str))
+    return tables.records(table.assign(ends=cut(tokenizer, table["tokens"].tolist())))
 
 
 def judged(config: SolutionsConfig, judgements: Path, tokenizer: Tokenizer) -> list[Record]:
@@ -92,14 +86,19 @@ def judged(config: SolutionsConfig, judgements: Path, tokenizer: Tokenizer) -> l
     found = people.judged(record.read(judgements))
     if (missing := config.minimum - len(found)) > 0:
         raise WaitingError(f"waiting for {missing} more: posttrain label --mode steps")
-    rows = []
-    for item, labels in found:
-        [answer] = item.answers
-        tokens = people.tokens(tokenizer, answer)
-        row = {"solution_id": f"{item.prompt_id}/{item.item}", "prompt_id": item.prompt_id, "prompt": item.prompt}
-        row |= {"history": item.history, "response": answer.text, "ended": answer.ended, "tokens": tokens}
-        rows.append({**row, "ends": cut(tokenizer, tokens, answer.ended), "labels": labels})
-    return rows
+    tokens = [people.tokens(tokenizer, item.answers[0]) for item, _ in found]
+    return [
+        {
+            "solution_id": f"{item.prompt_id}/{item.item}",
+            **{name: getattr(item, name) for name in ("prompt_id", "prompt", "history")},
+            "response": item.answers[0].text,
+            "ended": item.answers[0].ended,
+            "tokens": own,
+            "ends": ends,
+            "labels": labels,
+        }
+        for (item, labels), own, ends in zip(found, tokens, cut(tokenizer, tokens), strict=True)
+    ]
 
 
 def add_references(rows: list[Record], known: Known, verifier: Verifier) -> None:
@@ -137,8 +136,8 @@ def estimate(
     return len(lengths) * config.samples
 
 
-def write(config: SolutionsConfig, rows: list[Record], out: Path) -> None:
-    """Write the rows, split by prompt; a column that some rows lack is left out."""
+def write(config: SolutionsConfig, rows: list[Record], out: Path) -> int:
+    """Write the rows, split by prompt; a column that some rows lack is left out. Returns how many are held out."""
     table = pd.DataFrame(rows).dropna(axis="columns")
     if not len(table) or table["prompt_id"].nunique() < 2:
         raise DataError(
@@ -152,6 +151,28 @@ def write(config: SolutionsConfig, rows: list[Record], out: Path) -> None:
     tables.write(Solutions, table[~in_test], out / "train.parquet")
     tables.write(Solutions, table[in_test], out / "test.parquet")
     tracking.log_table(table.drop(columns=["tokens", "ends"]).head(SAMPLE_ROWS), "solutions.json")
+    return int(in_test.sum())
 
 
-def metrics(rows: list[Record], ...)
+def metrics(config: SolutionsConfig, rows: list[Record], in_test: int, left_out: int, completions: int) -> Metrics:
+    """METRICS of the rows, of which `in_test` are held out."""
+    labels = [row["labels"] for row in rows]
+    every = np.concatenate(labels)
+    compared = config.source != "worked_steps" and all("truth" in row for row in rows)
+    shares = [row["good"] for row in rows] if config.source == "rollouts" else None
+    return {
+        "solutions": {"train": len(rows) - in_test, "test": in_test},
+        "steps": len(every) / len(rows),
+        "right": float(np.mean([row["right"] for row in rows])),
+        "labels": {
+            name: float((every == label).mean()) for name, label in (("bad", BAD), ("neutral", NEUTRAL), ("good", GOOD))
+        },
+        "first_wrong": float(np.mean([BAD in own for own in labels])),
+        "left_out": left_out,
+        **({"completions": completions} if config.source == "rollouts" else {}),
+        **({"against_truth": agreement.agreement(labels, [row["truth"] for row in rows], shares)} if compared else {}),
+    }
+
+
+if __name__ == "__main__":
+    main(run)

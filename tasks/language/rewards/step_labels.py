@@ -11,13 +11,9 @@ from tasks.language.rewards.answers import final_answer, marked
 from tasks.language.rewards.equations import Equation, equations, parse_number
 from tasks.language.rewards.verifier import quick_verdict
 from tasks.language.rewards.worked_steps import leading, reference, sound
+from tasks.language.tables.solutions import steps_of
 
 BAD, NEUTRAL, GOOD = -1, 0, 1
-
-
-def lines(response: str) -> list[str]:
-    """The steps as text: the lines that are not blank."""
-    return [line for line in response.split("\n") if line.strip()]
 
 
 def step_labels(question: str, solution: str, answer: str, response: str) -> list[int]:
@@ -29,7 +25,7 @@ def step_labels(question: str, solution: str, answer: str, response: str) -> lis
     claimed. A line that marks an answer (`#### N`, a box) is bad if that is wrong, or was reached by a wrong equation alone. A line
     with several of these is as bad as its worst one, else as good as its best; a line without any is neutral, as is a repetition.
     """
-    written = [(line, equations(line)) for line in lines(response)]
+    written = [(line, equations(line)) for line in steps_of(response)]
     known, steps = reference(solution), [step for _, found in written for step in found]
     good = sound(question, known, steps)
     leads = {step.key for step in leading(known, [step for step, holds in zip(steps, good, strict=True) if holds])}

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from tasks.language.judgements.lines import Item, StepsValue
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.data import chat
+from tasks.language.judgements.lines import Answer, Item, StepsValue
 from tasks.language.judgements.record import Record
 
 
@@ -28,3 +30,10 @@ def majority(labels: Sequence[Sequence[int | None]]) -> list[int]:
         most = max(counts.values(), default=0)
         found.append(min((label for label in counts if counts[label] == most), default=-1))
     return found
+
+
+def tokens(tokenizer: Tokenizer, answer: Answer) -> list[int]:
+    """The answer's own tokens where they are this tokenizer's, else those of its text."""
+    own = [*(answer.tokens or ())]
+    ours = own and max(own) < len(tokenizer) and chat.decode(tokenizer, own, answer.ended) == answer.text
+    return own if ours else chat.encode_response(tokenizer, answer.text, answer.ended)

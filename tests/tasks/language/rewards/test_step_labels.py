@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.language.rewards.step_labels import lines, step_labels
+from tasks.language.rewards.step_labels import step_labels
+from tasks.language.tables.solutions import steps_of
 
 QUESTION = "There are 20 pens in 5 boxes. 3 boxes are sold, and a pen costs 7. How much was paid?"
 SOLUTION = "20 / 5 = 4\n4 * 3 = 12\n12 * 7 = 84\n#### 84"
@@ -68,7 +69,7 @@ LINES = st.one_of(
 def test_each_line_has_a_label_that_no_later_line_makes_worse(written):
     """What comes later may show that a step leads on."""
     found = labels("\n".join(written))
-    assert len(found) == len(lines("\n".join(written)))
+    assert len(found) == len(steps_of("\n".join(written)))
     assert set(found) <= {-1, 0, 1}
     for count in range(len(written)):
         before = labels("\n".join(written[:count]))
