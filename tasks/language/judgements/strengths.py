@@ -87,8 +87,8 @@ def _unbounded(count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]
         beats[second, first] |= score < 1
     for middle in range(count):
         beats |= beats[:, middle, None] & beats[None, middle, :]
-    never_beaten_by_some, never_beat_some = ~beats.all(axis=0), ~beats.all(axis=1)
-    return never_beaten_by_some.tolist(), never_beat_some.tolist()
+    sides = range(count)
+    return [not beats[:, side].all() for side in sides], [not beats[side].all() for side in sides]
 
 
 def _fit(count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64], prior: float) -> NDArray[np.float64]:
