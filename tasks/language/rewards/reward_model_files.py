@@ -51,10 +51,10 @@ def mark(model: PretrainedModel, objective: str, step_score: str, tokenizer: Tok
     unmark(model)
     if objective in OUTPUTS:
         setattr(model.config, OBJECTIVE, objective)
-        setattr(model.config, BREAKS, [number for number, text in _texts(tokenizer) if "\n" in text])
+        setattr(model.config, BREAKS, breaks(tokenizer))
     if objective == "process":
         setattr(model.config, STEP_SCORE, step_score)
-        setattr(model.config, BLANKS, [number for number, text in _texts(tokenizer) if not text.strip()])
+        setattr(model.config, BLANKS, blanks(tokenizer))
         names = dict(enumerate(CLASSES))
         vars(model.config).update(id2label=names, label2id={name: number for number, name in names.items()})
 
@@ -63,6 +63,16 @@ def unmark(model: PretrainedModel) -> None:
     """Take from the model's config all that says how a reward model scores: a policy may be a reward model of another kind."""
     for name in (BETA, OBJECTIVE, STEP_SCORE, BREAKS, BLANKS):
         vars(model.config).pop(name, None)
+
+
+def breaks(tokenizer: Tokenizer) -> list[int]:
+    """The tokens whose text holds a line break."""
+    return [number for number, text in _texts(tokenizer) if "\n" in text]
+
+
+def blanks(tokenizer: Tokenizer) -> list[int]:
+    """The tokens that show nothing: white space, and special ones."""
+    return [number for number, text in _texts(tokenizer) if not text.strip()]
 
 
 def _texts(tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
