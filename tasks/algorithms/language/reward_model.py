@@ -3,7 +3,8 @@
 A response is scored in one of two ways. A model with a head `score` reads the score from the state of the last real token,
 which is found from lengths. A language model whose config has `reward_beta` scores by beta times the mean log-probability of
 the response's tokens (SimPO's reward, arXiv:2405.14734). That compares each token with what the model expected; a head on the
-policy's last states has no layer left for such a comparison.
+policy's last states has no layer left for such a comparison. A head that was trained on right and wrong answers, or on steps,
+(`reward_objective`, labelled.py) scores by a probability.
 
 All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
 no more than one with few.
@@ -20,12 +21,14 @@ from torch.nn.functional import logsigmoid
 from tasks.algorithms.common import distributed, sharding, shared_draws
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import step_rewards
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
 from tasks.algorithms.language.completions import Completions, in_fp32, states, token_logps
 from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.language.pairs import Pairs
 
 BETA = "reward_beta"  # in the config of a language model that is a reward model
+OBJECTIVE = "reward_objective"  # in the config of a model that was trained on solutions: outcome | process
 METRICS = {
     "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering and likelihood add.",
     "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5.",
@@ -47,14 +50,26 @@ def initialise_head(model: SequenceClassifier, generator: torch.Generator) -> No
 
 
 def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
-    """The scalar score of each response: (N,). A head reads it at the last real token, the end token where there is one."""
-    length = responses.mask.sum(dim=1)
+    """The scalar score of each response: (N,). A head reads it at the last real token, the end token where there is one.
+
+    An outcome reward model's is the probability that the response is right; a process reward model's is that of its steps not
+    being bad, combined as its config says.
+    """
     if _has_head(model):
-        hidden = states(model.base_model, responses)
-        ends = length.to(hidden.device)
-        return in_fp32(model.score, hidden[torch.arange(len(ends), device=ends.device), ends]).squeeze(-1)
+        objective = getattr(model.config, OBJECTIVE, None)
+        if objective == "process":
+            at, how = step_rewards.ends(model, responses), getattr(model.config, step_rewards.STEP_SCORE)
+            return step_rewards.combined(step_rewards.step_scores(model, responses), at, how)
+        found = _at_the_end(model, responses)
+        return found.sigmoid() if objective == "outcome" else found
     logps = token_logps(model, responses)
-    return _beta(model) * logps.sum(dim=1) / length.to(logps.device)
+    return _beta(model) * logps.sum(dim=1) / responses.mask.sum(dim=1).to(logps.device)
+
+
+def _at_the_end(model: SequenceClassifier, responses: Completions) -> Tensor:
+    hidden = states(model.base_model, responses)
+    ends = responses.mask.sum(dim=1).to(hidden.device)
+    return in_fp32(model.score, hidden[torch.arange(len(ends), device=ends.device), ends]).squeeze(-1)
 
 
 def _has_head(model: CausalLMWithBody) -> TypeGuard[SequenceClassifier]:
