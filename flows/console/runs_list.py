@@ -22,7 +22,11 @@ def show(console: Console, runs: Sequence[PipelineRun]) -> None:
         waits = "paused" in run.states.values()
         state = "" if run.status == "FINISHED" else "  waits for people" if waits else f"  {run.status.lower()}"
         console.print(
-            Text.assemble((run.id[:8], "bold"), f"  {run.started:%Y-%m-%d %H:%M}  {run.flow}{took}", (state, STYLES["paused"] if waits else "red")),
+            Text.assemble(
+                (run.id[:8], "bold"),
+                f"  {run.started:%Y-%m-%d %H:%M}  {run.flow}{took}",
+                (state, STYLES["paused"] if waits else "red"),
+            ),
             Text("  ") + Text(run.changes or run.name, overflow="fold"),
             Text("  ") + _done(run),
             *(Text("  ") + line for line in _headline(run)),

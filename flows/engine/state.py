@@ -60,7 +60,9 @@ class StageResult:
     pipeline_run_id: str | None = None  # of the MLflow run of the whole flow
     log: Path | None = None
     outs: dict[str, str] = field(default_factory=dict)  # path -> DVC hash
-    awaits: tuple[str, ...] = ()  # of a stage that waits for people: the data that it reads, where their judgements are to come
+    awaits: tuple[
+        str, ...
+    ] = ()  # of a stage that waits for people: the data that it reads, where their judgements are to come
     unrecorded: str = ""  # why the stage's record in MLflow failed; the state does not depend on it
 
 

@@ -18,7 +18,16 @@ from tests.conftest import PARAMS
 from tests.tasks.language import judged, test_dpo
 
 CHANGES = {"seed": 3, "temperature": 2.0, "tie_margin": 0.5, "test_share": 0.25, "minimum": 1}
-READ = ["prompt_id", "prompt", "chosen", "rejected", "chosen_ended", "rejected_ended", "chosen_tokens", "rejected_tokens"]
+READ = [
+    "prompt_id",
+    "prompt",
+    "chosen",
+    "rejected",
+    "chosen_ended",
+    "rejected_ended",
+    "chosen_tokens",
+    "rejected_tokens",
+]
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +156,11 @@ def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
     judged.write(record, [line for one in names for line in judged.pair(rows_of(home, one)[:2], "b better")])
     held = tables.read(Comparisons, home / "annotator/test.parquet")
     (home / "mine").mkdir()
-    asked = [row["prompt"] for row in tables.records(held) if row["prompt_id"] not in names][:1] + ["Why?", "How?", "Who?"]
+    asked = [row["prompt"] for row in tables.records(held) if row["prompt_id"] not in names][:1] + [
+        "Why?",
+        "How?",
+        "Who?",
+    ]
     given = [{"prompt": text, "chosen": "so", "rejected": "no"} for text in asked]
     (home / "mine/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
     (home / "mine/test.jsonl").write_text(json.dumps({**given[3], "prompt": "What?"}) + "\n")
@@ -159,7 +172,9 @@ def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
     assert not set(names) & set(table[table["person"] == ""]["prompt_id"])
     assert metrics["sources"] == {"annotator": len(table) - 10 - 4, "people": 10, "files": 5}
     assert metrics["leaked"] == 1, "the prompt that the annotator holds out"
-    train, test = (set(tables.read(Comparisons, tmp_path / f"out/{name}.parquet")["prompt"]) for name in ("train", "test"))
+    train, test = (
+        set(tables.read(Comparisons, tmp_path / f"out/{name}.parquet")["prompt"]) for name in ("train", "test")
+    )
     assert not train & test
     assert table["chosen_tokens"].isna().sum() == 4, "of files"
     ranked = tables.read(Rankings, tmp_path / "out/rankings.parquet")
