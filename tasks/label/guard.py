@@ -55,6 +55,14 @@ def hosts(host: str) -> frozenset[str]:
     return LOOPBACK | named | addresses
 
 
+def addresses(host: str) -> list[str]:
+    """The names to print for a server that binds to `host`: of a server for everybody, those of this machine in its networks."""
+    if host not in EVERYWHERE:
+        return [f"[{host}]" if ":" in host else host]
+    found = [one.address for many in psutil.net_if_addrs().values() for one in many if one.family == socket.AF_INET]
+    return sorted(found, key=is_loopback)
+
+
 class Guard:
     """An ASGI application that passes to `app` only requests with the token, to one of `hosts`, from its own pages."""
 

@@ -12,14 +12,14 @@ from xml.etree.ElementTree import Element
 from latex2mathml import converter
 
 MOST = 2_000  # characters of a formula
-ELEMENTS = frozenset(
-    "math mrow mi mn mo mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd "
-    "mstyle mpadded mphantom menclose".split()
+ELEMENTS = re.compile(
+    "math|mrow|mi|mn|mo|mtext|mspace|mfrac|msqrt|mroot|msub|msup|msubsup|munder|mover|munderover|mtable|mtr|mtd|"
+    "mstyle|mpadded|mphantom|menclose"
 )
-ATTRIBUTES = frozenset(
-    "display displaystyle scriptlevel mathvariant stretchy fence form separator accent largeop movablelimits linethickness "
-    "columnalign columnlines rowlines columnspacing rowspacing width height depth lspace rspace voffset minsize maxsize "
-    "mathsize notation".split()
+ATTRIBUTES = re.compile(
+    "display|displaystyle|scriptlevel|mathvariant|stretchy|fence|form|separator|accent|largeop|movablelimits|linethickness|"
+    "columnalign|columnlines|rowlines|columnspacing|rowspacing|width|height|depth|lspace|rspace|voffset|minsize|maxsize|"
+    "mathsize|notation"
 )
 VALUE = re.compile(r"[\w.+\- ]{1,64}")
 LENGTH = re.compile(r"\d{3,}")  # a space of hundreds of ems would push the answers off the page
@@ -32,18 +32,20 @@ def mathml(latex: str, block: bool) -> str | None:
         return None
     try:
         return _written(converter.convert_to_element(latex, display="block" if block else "inline"))
-    except Exception:  # the converter raises many kinds, KeyError and RecursionError among them, for what it cannot read
+    except (
+        Exception
+    ):  # the converter raises many kinds, KeyError and RecursionError among them, for what it cannot read
         return None
 
 
 def _written(element: Element) -> str:
     inner = _text(element.text) + "".join(_written(child) + _text(child.tail) for child in element)
-    if element.tag not in ELEMENTS:
+    if not ELEMENTS.fullmatch(element.tag):
         return inner
     kept = {
         name: value
         for name, value in element.attrib.items()
-        if name in ATTRIBUTES and VALUE.fullmatch(value) and not LENGTH.search(value)
+        if ATTRIBUTES.fullmatch(name) and VALUE.fullmatch(value) and not LENGTH.search(value)
     }
     attributes = "".join(f' {name}="{html.escape(value)}"' for name, value in kept.items())
     return f"<{element.tag}{attributes}>{inner}</{element.tag}>"

@@ -1,6 +1,6 @@
 """The label page's server: one page for the person, five calls from it, and the statistics. The guard stands before all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,7 @@ def application(session: Session, token: str, hosts: frozenset[str], statistics:
     return Guard(app, token, hosts)
 
 
-def _pages(
-    app: FastAPI, environment: Environment, session: Session, statistics: Callable[[], dict[str, Any]]
-) -> None:
+def _pages(app: FastAPI, environment: Environment, session: Session, statistics: Callable[[], dict[str, Any]]) -> None:
     app.mount("/static", StaticFiles(directory=HERE / "static"))
 
     @app.get("/", response_class=HTMLResponse)
@@ -128,10 +126,10 @@ def _pages(
         return environment.get_template("statistics.html.j2").render(statistics())
 
 
-def title(modes: set[str]) -> str:
+def title(modes: Collection[str]) -> str:
     """What people do here."""
     words = {"pairwise": "Compare", "ranking": "Rank", "steps": "Judge the steps of", "edit": "Improve"}
-    return f"{words[modes.pop()]} answers" if len(modes) == 1 else "Judge answers"
+    return f"{words[next(iter(modes))]} answers" if len(modes) == 1 else "Judge answers"
 
 
 def _shown(environment: Environment, turn: Turn) -> dict[str, Any]:

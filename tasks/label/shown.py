@@ -14,13 +14,13 @@ from tasks.label.rendering import render
 from tasks.language.judgements import rankings
 from tasks.language.judgements.assignment import Shown
 from tasks.language.judgements.lines import CRITERIA, EditValue, PairwiseValue, RankingValue, Value
-from tasks.language.tables.preferences import LEVELS
 
+WORDS = ("significantly better", "better", "slightly better", "negligibly better")
 VERDICTS = (  # of a pair as it was shown, the key of each, and its words
-    *((f"a {level} better".replace("  ", " "), key, f"A {level} better") for key, level in enumerate(LEVELS[::-1], 1)),
-    ("tie", 5, "Tie"),
-    *((f"b {level} better".replace("  ", " "), key, f"B {level} better") for key, level in enumerate(LEVELS, 6)),
-    ("both bad", 0, "Both bad"),
+    *((f"a {words}", str(key), f"A {words}") for key, words in enumerate(WORDS, 1)),
+    ("tie", "5", "Tie"),
+    *((f"b {words}", str(key), f"B {words}") for key, words in enumerate(WORDS[::-1], 6)),
+    ("both bad", "0", "Both bad"),
 )
 LABELS = ((1, "good"), (0, "neutral"), (-1, "bad"))
 OTHER = {"a": "b", "b": "a"}
@@ -35,7 +35,7 @@ def in_item(value: Value, order: Sequence[int]) -> Value:
             scores = value.scores and tuple(value.scores[order.index(place)] for place in range(len(order)))
             return RankingValue(ranks=rankings.of_item(value.ranks, order), scores=scores)
         case EditValue(start=int(start)):
-            return EditValue(text=value.text, start=order[start])
+            return value.model_copy(update={"start": order[start]})
     return value
 
 
