@@ -20,7 +20,7 @@ RECORDS = Path("data/raw/judgements")
 TOKEN = Path("mlruns/label-token")  # its own: who judges need not read the pages of `posttrain ui`
 VARIABLE = "POSTTRAIN_LABEL_TOKEN"
 Mode = Literal["pairwise", "ranking", "steps", "edit"]
-Format = Literal["trl", "argilla", "potato"]
+FORMATS = ("trl", "argilla", "potato")
 
 
 def label(
@@ -55,13 +55,13 @@ def label(
         int | None, typer.Option(min=1, max=65535, help=f"{PORT}, or a free one in place of one in use.")
     ] = None,
     import_: Annotated[
-        tuple[Format, Path] | None,
+        tuple[str, Path] | None,
         typer.Option(
             "--import", metavar="FORMAT FILE", help="Take in another tool's judgements: trl, argilla or potato."
         ),
     ] = None,
     export: Annotated[
-        tuple[Format, Path] | None,
+        tuple[str, Path] | None,
         typer.Option(metavar="FORMAT FILE", help="Write the record for another tool: trl, argilla or potato."),
     ] = None,
     statistics: Annotated[bool, typer.Option("--statistics", help="Print what the record says, and end.")] = False,
@@ -77,6 +77,8 @@ def label(
         _become(root, "statistics", f"--record={record}")
     for what, given in (("import", import_), ("export", export)):
         if given is not None:
+            if given[0] not in FORMATS:
+                raise WrongUseError(f"--{what} {given[0]}: expected {', '.join(FORMATS)}, then a file")
             _become(root, what, f"--record={record}", f"--format={given[0]}", f"--file={given[1].absolute()}")
     with one_line():
         source = _answers(root, arena, file)
