@@ -20,7 +20,7 @@ RECORDS = Path("data/raw/judgements")
 TOKEN = Path("mlruns/label-token")  # its own: who judges need not read the pages of `posttrain ui`
 VARIABLE = "POSTTRAIN_LABEL_TOKEN"
 Mode = Literal["pairwise", "ranking", "steps", "edit"]
-FORMATS = ("trl", "argilla", "potato")
+TOOLS = ("trl", "trl-chat", "argilla", "potato")
 
 
 def label(
@@ -56,13 +56,11 @@ def label(
     ] = None,
     import_: Annotated[
         tuple[str, Path] | None,
-        typer.Option(
-            "--import", metavar="FORMAT FILE", help="Take in another tool's judgements: trl, argilla or potato."
-        ),
+        typer.Option("--import", metavar="TOOL FILE|FOLDER", help="Take in judgements of trl, argilla or potato."),
     ] = None,
     export: Annotated[
         tuple[str, Path] | None,
-        typer.Option(metavar="FORMAT FILE", help="Write the record for another tool: trl, argilla or potato."),
+        typer.Option(metavar="TOOL FOLDER", help="Write the record for trl, trl-chat, argilla or potato."),
     ] = None,
     statistics: Annotated[bool, typer.Option("--statistics", help="Print what the record says, and end.")] = False,
 ) -> None:
@@ -77,9 +75,9 @@ def label(
         _become(root, "statistics", f"--record={record}")
     for what, given in (("import", import_), ("export", export)):
         if given is not None:
-            if given[0] not in FORMATS:
-                raise WrongUseError(f"--{what} {given[0]}: expected {', '.join(FORMATS)}, then a file")
-            _become(root, what, f"--record={record}", f"--format={given[0]}", f"--file={given[1].absolute()}")
+            if given[0] not in TOOLS:
+                raise WrongUseError(f"--{what} {given[0]}: expected {', '.join(TOOLS)}, then a file or folder")
+            _become(root, what, f"--record={record}", f"--tool={given[0]}", f"--path={given[1].absolute()}")
     with one_line():
         source = _answers(root, arena, file)
         token = guard.token(root, TOKEN)

@@ -26,9 +26,13 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tasks.label", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    serve, statistics = commands.add_parser("serve"), commands.add_parser("statistics")
-    for command in (serve, statistics):
+    found = {name: commands.add_parser(name) for name in ("serve", "statistics", "import", "export")}
+    for command in found.values():
         command.add_argument("--record", type=Path, required=True)
+    for name in ("import", "export"):
+        found[name].add_argument("--tool", choices=("trl", "trl-chat", "argilla", "potato"), required=True)
+        found[name].add_argument("--path", type=Path, required=True)
+    serve = found["serve"]
     serve.add_argument("--mode", choices=("pairwise", "ranking", "steps", "edit"), required=True)
     source = serve.add_mutually_exclusive_group(required=True)
     source.add_argument("--responses", type=Path)
@@ -50,24 +54,54 @@ def main(arguments: Sequence[str]) -> int:
 
     given = parser().parse_args(arguments)
     try:
-        if given.command == "statistics":
-            from tasks.label.numbers import lines
-            from tasks.language.judgements.record import read
-
-            print("\n".join(lines(read(given.record))))
-        else:
-            serve(given, os.environ.pop(VARIABLE, ""))
+        COMMANDS[given.command](given)
     except StageError as error:
         print(f"posttrain: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def serve(given: argparse.Namespace, token: str) -> None:
+def statistics(given: argparse.Namespace) -> None:
+    """Print what the record says."""
+    from tasks.label.numbers import lines
+    from tasks.language.judgements.record import read
+
+    print("\n".join(lines(read(given.record))))
+
+
+def export(given: argparse.Namespace) -> None:
+    """Write the record for another tool."""
+    from tasks.language.judgements import exchange
+    from tasks.language.judgements.record import read
+
+    for file in exchange.export(read(given.record), given.tool, given.path):
+        print(file)
+
+
+def take_in(given: argparse.Namespace) -> None:
+    """Add another tool's judgements to the record; those that it has already are left out, so that it can be done again."""
+    from tasks.label.session import now
+    from tasks.language.judgements import exchange
+    from tasks.language.judgements.lines import Item, Judgement
+    from tasks.language.judgements.record import Writer
+
+    lines, taken = exchange.imported(given.path, given.tool, given.tool, now()), 0
+    with Writer(given.record) as writer:
+        for line in lines:
+            if isinstance(line, Item) and line.item not in writer.record.items:
+                writer.append(line)
+            elif isinstance(line, Judgement) and writer.record.known(line.judgement) is None:
+                writer.append(line)
+                taken += 1
+    print(f"{taken} judgements are new in {given.record}")
+
+
+def serve(given: argparse.Namespace) -> None:
     """Open the record and answer the page until Ctrl-C."""
     from tasks.common.errors import ConfigError
     from tasks.language.judgements.record import Writer
 
+    token = os.environ.pop(VARIABLE, "")
     if not token:
         raise ConfigError(f"{VARIABLE} is not set; `posttrain label` sets it")
     items = asked(given)
@@ -135,6 +169,8 @@ def answer(
         uvicorn.Server(config).run(sockets=[place])
     print(f"stopped; {len(writer.record.judgements)} judgements are in {writer.path}")
 
+
+COMMANDS = {"serve": serve, "statistics": statistics, "export": export, "import": take_in}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

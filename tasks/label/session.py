@@ -67,7 +67,7 @@ class Session:
                 value=in_item(value, shown.order),
                 seconds=round(seconds, 2),
                 repeat=repeat,
-                at=_now(),
+                at=now(),
             )
             self.writer.append(line)
 
@@ -78,7 +78,7 @@ class Session:
             if line is None or line.person != person or line.item not in self.assignment.items:
                 raise ConflictError("there is no such judgement of yours to take back")
             if line in self.record.judgements:
-                self.writer.append(Undo(judgement=judgement, person=person, at=_now()))
+                self.writer.append(Undo(judgement=judgement, person=person, at=now()))
             return self._turn(person, self.assignment.shown(line.item, person, line.repeat), line.value)
 
     def skip(self, item: str, person: str, again: bool) -> None:
@@ -88,7 +88,7 @@ class Session:
             last = next((line.item for line in reversed(self.record.skips) if line.person == person), None)
             if not (again and last == item):
                 self._note(found)
-                self.writer.append(Skip(item=item, person=person, at=_now()))
+                self.writer.append(Skip(item=item, person=person, at=now()))
 
     def flag(self, item: str, person: str, reason: str) -> None:
         """Note that something is wrong with an item; the same reason is noted once."""
@@ -96,7 +96,7 @@ class Session:
             found = self._item(item)
             if not any((line.item, line.person, line.reason) == (item, person, reason) for line in self.record.flags):
                 self._note(found)
-                self.writer.append(Flag(item=item, person=person, reason=reason, at=_now()))
+                self.writer.append(Flag(item=item, person=person, reason=reason, at=now()))
 
     def _turn(self, person: str, shown: Shown | None, value: Value | None) -> Turn:
         ticket = ""
@@ -127,5 +127,6 @@ class Session:
             self.writer.append(item)
 
 
-def _now() -> str:
+def now() -> str:
+    """The time as the record has it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
