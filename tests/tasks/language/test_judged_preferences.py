@@ -156,16 +156,8 @@ def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
     judged.write(record, [line for one in names for line in judged.pair(rows_of(home, one)[:2], "b better")])
     held = tables.read(Comparisons, home / "annotator/test.parquet")
     (home / "mine").mkdir()
-<<<<<<< HEAD
     first = next(row["prompt"] for row in tables.records(held) if row["prompt_id"] not in names)
     asked = [first, "Why?", "How?", "Who?"]
-=======
-    asked = [row["prompt"] for row in tables.records(held) if row["prompt_id"] not in names][:1] + [
-        "Why?",
-        "How?",
-        "Who?",
-    ]
->>>>>>> b6d0b95178d233301e6159a5b6c34911691408ee
     given = [{"prompt": text, "chosen": "so", "rejected": "no"} for text in asked]
     (home / "mine/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
     (home / "mine/test.jsonl").write_text(json.dumps({**given[3], "prompt": "What?"}) + "\n")
