@@ -77,7 +77,13 @@ def quarter(shuffled: bool) -> Callable[[Path], None]:
     return write
 
 
-SOLUTIONS = ("reward_model.data=data/solutions", "reward_model.kind=head", "reward_model.likelihood=0.0")
+SOLUTIONS = (  # rate and epochs by solutions to other training prompts of seed 0
+    "reward_model.data=data/solutions",
+    "reward_model.kind=head",
+    "reward_model.likelihood=0.0",
+    "reward_model.learning_rate=0.001",
+    "reward_model.epochs=2",
+)
 QUARTER = ("reward_model.epochs=8", "reward_model.data=data/quarter")
 PEOPLE = (
     "preferences.source=people",
