@@ -234,6 +234,35 @@ def test_a_line_that_is_too_long_is_not_written(tmp_path, monkeypatch):
     assert read(tmp_path).flags == []
 
 
+def test_git_keeps_the_judgements_of_both_sides_of_a_merge(tmp_path):
+    """The repository's own .gitignore and .gitattributes; on both sides lines were appended to one file."""
+    path = tmp_path / "data/raw/judgements/anna.jsonl"
+    path.parent.mkdir(parents=True)
+    for name in (".gitignore", ".gitattributes"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+
+    def git(*arguments):
+        options = ("-c", "user.name=anna", "-c", "user.email=anna@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *options, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def commit(lines):
+        with Writer(path) as writer:
+            for line in lines:
+                writer.append(line)
+        git("add", ".")
+        git("commit", "-m", "labels")
+
+    git("init", "-b", "main")
+    commit([PAIR, FIRST])
+    git("checkout", "-b", "side")
+    commit([FOUR, SECOND, undo(FIRST)])
+    git("checkout", "main")
+    third = judgement(FOUR, (1, 1, 1, 1), "carl")
+    commit([FOUR, third])
+    git("merge", "side")
+    assert read(path).judgements in ([SECOND, third], [third, SECOND])
+
+
 def kills(path, count):
     done = subprocess.run(
         [sys.executable, "-m", "tests.tasks.language.judgements.writing_to_kill", path, str(count), "0"],
