@@ -22,6 +22,7 @@ from flows.params.files import ParameterError, read_text, write
 from flows.web import run_page
 
 if TYPE_CHECKING:
+    from flows.lineage.new_judgements import Before
     from flows.workers.dispatch import Dispatch
 
 # Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
@@ -206,6 +207,7 @@ def _bring_up_to_date(
         params = read_text(root / "params.yaml")  # as the run begins
         for line in device_memory.remarks(root, planned):
             console.print(line, markup=False)
+        known = _before(root, planned)
         display = watcher(console, planned, root)
         workers = _workers(root, planned, with_patch)
         with ExitStack() as stack:
@@ -215,6 +217,8 @@ def _bring_up_to_date(
             stack.enter_context(one_line())
             results = _module(flow).run(root, planned, jobs=jobs, watch=display, workers=workers, wait=wait)
         show_results(console, results, root, time.monotonic() - began)
+        if known is not None:
+            _show_new_judgements(root, console, known, planned, results)
     if not dry_run and not shown:
         pages = run_page.write_pages(root, planned, results)
         for page in pages:
@@ -222,6 +226,25 @@ def _bring_up_to_date(
         if not unchanged:
             _record(root, console, flow, params, planned, results, pages)
     return results
+
+
+def _before(root: Path, planned: Sequence[PlannedStage]) -> "Before | None":
+    """What there is before new judgements of people are learned from, if the run may do that."""
+    from flows.lineage import new_judgements
+
+    return new_judgements.before(root, planned)
+
+
+def _show_new_judgements(
+    root: Path, console: Console, known: "Before", planned: Sequence[PlannedStage], results: Sequence[StageResult]
+) -> None:
+    from flows.console import new_judgements as shown
+    from flows.lineage import new_judgements
+
+    with one_line():
+        changed = new_judgements.changed(root, known, planned, results)
+    if changed is not None:
+        shown.show(console, changed)
 
 
 def _record(

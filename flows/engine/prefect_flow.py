@@ -159,7 +159,7 @@ class _Waiting:
         if waits == self.shown or self.flow_run is None:
             return
         self.shown = waits
-        state = Paused(name=FOR_PEOPLE, message=f"{self.stage}: {waits}") if waits else Running()
+        state: State[object] = Paused(name=FOR_PEOPLE, message=f"{self.stage}: {waits}") if waits else Running()
         with get_client(sync_client=True) as client:
             client.set_flow_run_state(self.flow_run, state, force=True)
 

@@ -95,8 +95,13 @@ def run(
         tables.write(Rankings, pd.DataFrame(whole.rankings), out / "rankings.parquet")
     tables.write(Comparisons, compared[~in_test], out / "train.parquet")
     tables.write(Comparisons, compared[in_test], out / "test.parquet")
-    counts = {"pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())}, "strong": _strong(compared)}
-    return {**counts, **_of_rankings(whole.rankings), **_of_scores(compared, set(parts)), **whole.metrics}
+    return {
+        "pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())},
+        "strong": _strong(compared),
+        **_of_rankings(whole.rankings),
+        **_of_scores(compared, set(parts)),
+        **whole.metrics,
+    }
 
 
 def annotated(config: PreferencesConfig, given: Inputs) -> Part:
@@ -193,7 +198,7 @@ def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
     metrics: dict[str, Metrics | float] = {}
     for part in taken.values():
         metrics |= part.metrics
-    counts = {name: sum(1 for row in part.pairs) for name, part in taken.items()}
+    counts: Metrics = {name: len(part.pairs) for name, part in taken.items()}
     return Part(
         alike(kept),
         held_out,

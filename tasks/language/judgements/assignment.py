@@ -69,11 +69,11 @@ class Assignment:
         draw = self._hash(person, str(len(own))) / 2**64
         settings = self.settings
         if draw < settings.repeats and (again := self._repeat(record, own, person)) is not None:
-            return self._shown(again, person, 1)
+            return self.shown(again, person, 1)
         if settings.repeats <= draw < settings.repeats + settings.gold and not self._everybody_all:
             unseen = self._unseen(record, own, person, self._gold)
             if unseen:
-                return self._shown(min(unseen, key=self._order(person).__getitem__), person, 0)
+                return self.shown(min(unseen, key=self._order(person).__getitem__), person, 0)
         counts = self._counts(record)
         for other, item in (before_others or {}).items():
             if other != person and other not in counts.get(item, ()):
@@ -84,7 +84,7 @@ class Assignment:
         skipped = self._skips(record, person)
         keys = self._order(person)
         first = min(candidates, key=lambda item: (skipped[item], -len(counts.get(item, ())), keys[item]))
-        return self._shown(first, person, 0)
+        return self.shown(first, person, 0)
 
     def progress(self, record: Record, person: str) -> Progress:
         """The person's: what is left shrinks too when others judge."""
@@ -137,7 +137,8 @@ class Assignment:
         again = [item for item in old if judged[item] == 1 and not skipped[item] and self.items[item].gold is None]
         return min(again, key=self._order(person).__getitem__) if again else None
 
-    def _shown(self, item: str, person: str, repeat: int) -> Shown:
+    def shown(self, item: str, person: str, repeat: int) -> Shown:
+        """The item as the person gets it for the first time, or again: the drawn order is the same whenever it is asked for."""
         places = range(len(self.items[item].answers))
         order = sorted(places, key=lambda place: self._hash(person, item, str(repeat), str(place)))
         return Shown(self.items[item], tuple(order), repeat)

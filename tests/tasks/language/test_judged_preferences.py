@@ -117,7 +117,7 @@ def test_the_stage_waits_until_there_is_enough(home, record, tmp_path):
     assert not (tmp_path / "out").exists()
     preferences(home, tmp_path / "out", record, source="people", minimum=30)
     (tmp_path / "record").mkdir()
-    with pytest.raises(WaitingError, match="^waiting for 30 more: posttrain label$"):
+    with pytest.raises(WaitingError, match=r"^waiting for 30 more: posttrain label$"):
         preferences(home, tmp_path / "none", tmp_path / "record", source="people", minimum=30)
 
 
@@ -156,11 +156,8 @@ def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
     judged.write(record, [line for one in names for line in judged.pair(rows_of(home, one)[:2], "b better")])
     held = tables.read(Comparisons, home / "annotator/test.parquet")
     (home / "mine").mkdir()
-    asked = [row["prompt"] for row in tables.records(held) if row["prompt_id"] not in names][:1] + [
-        "Why?",
-        "How?",
-        "Who?",
-    ]
+    first = next(row["prompt"] for row in tables.records(held) if row["prompt_id"] not in names)
+    asked = [first, "Why?", "How?", "Who?"]
     given = [{"prompt": text, "chosen": "so", "rejected": "no"} for text in asked]
     (home / "mine/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
     (home / "mine/test.jsonl").write_text(json.dumps({**given[3], "prompt": "What?"}) + "\n")
