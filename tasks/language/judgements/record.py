@@ -1,7 +1,7 @@
 """The record of people's judgements: JSON lines that are only ever appended, in one file or in the files of a folder.
 
-Two files, or the two sides of a git merge, together are one record: the same line twice is one, and which judgement was taken back
-does not depend on the order of the files. Lines are the types of lines.py.
+Two files, or the two sides of a git merge, together are one record: the same judgement twice is one, by its id, and which was taken
+back does not depend on the order of the files. Lines are the types of lines.py.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ class Record:
         match line:
             case Item():
                 self.items[line.item] = line
-            case Judgement() if line.judgement not in self._undone:
+            case Judgement() if self.known(line.judgement) is None:
                 self._judgements[line.judgement] = line
             case Undo() if line.judgement in self._judgements:
                 self._undone[line.judgement] = self._judgements.pop(line.judgement)
@@ -79,7 +79,8 @@ class Record:
             raise ValueError(f"order: expected 0 to {len(item.answers) - 1} in some order, got {list(line.order)}")
         if wrong := misfit(line.value, item):
             raise ValueError(f"value: {wrong}")
-        if self.known(line.judgement) not in (None, line):
+        before = self.known(line.judgement)
+        if before is not None and (before.item, before.person, before.value) != (line.item, line.person, line.value):
             raise ValueError(
                 f"judgement: id {line.judgement} stands before another judgement; expected an id of its own"
             )

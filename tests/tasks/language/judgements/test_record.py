@@ -92,7 +92,10 @@ def test_an_item_that_stands_twice_is_as_it_stands_last(tmp_path):
         (judgement(PAIR, "tie", order=(0,)), "order: expected 0 to 1 in some order, got [0]"),
         (judgement(PAIR, (1, 2)), "value: expected a value of mode pairwise, got one of mode ranking"),
         (FIRST.model_copy(update={"mode": "ranking"}), "mode: expected 'pairwise', the item's, got 'ranking'"),
-        (FIRST.model_copy(update={"seconds": 9.0}), "stands before another judgement; expected an id of its own"),
+        (
+            FIRST.model_copy(update={"value": LINES[-1].value}),
+            "stands before another judgement; expected an id of its own",
+        ),
     ],
 )
 def test_a_line_that_does_not_fit_is_refused_by_reader_and_writer(tmp_path, line, words):
@@ -104,6 +107,13 @@ def test_a_line_that_does_not_fit_is_refused_by_reader_and_writer(tmp_path, line
     with Writer(path) as writer, pytest.raises(DataError, match="not written: "):
         writer.append(line)
     assert path.read_bytes() == before
+
+
+def test_a_judgement_that_was_read_in_twice_counts_once_as_it_was_first(tmp_path):
+    """Another tool's file, taken in on two branches at two times: the id follows from what was said."""
+    later = FIRST.model_copy(update={"at": "2026-02-01T12:00:00Z"})
+    assert read(write(tmp_path / "a.jsonl", [PAIR, FIRST, later])).judgements == [FIRST]
+    assert read(write(tmp_path / "a.jsonl", [PAIR, FIRST, undo(FIRST), later])).judgements == []
 
 
 @pytest.mark.parametrize(
