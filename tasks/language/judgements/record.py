@@ -6,6 +6,7 @@ back does not depend on the order of the files. Lines are the types of lines.py.
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -131,7 +132,11 @@ def _lines(path: Path) -> Iterator[tuple[str, Line]]:
         raise DataError(
             f"{path}: expected at most {LARGEST} bytes; divide the file, a folder of files is one record too"
         )
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with file:
         number = 0
         while text := file.readline(LONGEST):
             number += 1
@@ -154,8 +159,7 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        self._file = _opened(path)
         try:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,6 +215,18 @@ class Writer:
             raise DataError(f"{self.path}: not written: the file is gone; start again") from None
         if (there.st_dev, there.st_ino, there.st_size) != (ours.st_dev, ours.st_ino, self._size):
             raise DataError(f"{self.path}: not written: another program has changed the file; start again")
+
+
+def _opened(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise DataError(f"{path}: cannot be written: expected a file")
+    return file
 
 
 def _cut_torn_line(file: int) -> int:

@@ -187,6 +187,27 @@ def test_the_writer_writes_what_it_is_given_and_knows_the_folder(tmp_path):
     assert len(read(path.parent).judgements) == 3
 
 
+def test_what_cannot_be_written_or_read_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "folder").mkdir()
+    for name, words in (
+        ("file/a.jsonl", "cannot be written"),
+        ("pipe.jsonl", "expected a file"),
+        ("folder", "cannot be written"),
+    ):
+        with pytest.raises(DataError, match=words):
+            Writer(tmp_path / name)
+    assert told(tmp_path / "pipe.jsonl").endswith("pipe.jsonl: expected a file of JSON lines")
+    path = write(tmp_path / "folder/a.jsonl", LINES)
+
+    def refused(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "open", refused)
+    assert told(path) == f"{path}: cannot be read: Permission denied"
+
+
 def test_one_process_at_a_time_writes_a_file(tmp_path):
     path = tmp_path / "anna.jsonl"
     with Writer(path), pytest.raises(DataError, match="another process is writing this file"):
