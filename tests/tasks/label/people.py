@@ -14,6 +14,7 @@ from tests.tasks.label.browser import Tab
 
 SHOWN = "[...document.querySelectorAll('.answers .raw, .steps .raw')].map(one => one.textContent)"
 NEW = "document.querySelector('.prompt:not([data-seen]), .done')"
+LABELS = "[...document.querySelectorAll('.steps > li')].map(one => Number(one.querySelector(':checked')?.value ?? NaN))"
 WORDS = ("negligibly better", "slightly better", "better", "significantly better")
 
 
@@ -85,6 +86,9 @@ class Person:
         worth = [_worth(text) * (1 if self._right() else -1) for text in texts]
         ranks = [1 + len({other for other in worth if other > one}) for one in worth]
         tiers = [[n for n, rank in enumerate(ranks) if rank == place] for place in sorted(set(ranks))]
+        for _ in texts:  # what was taken back stands there again
+            self.tab.press("Backspace")
+        self.tab.value("document.querySelectorAll('.scores :checked').forEach(one => one.click())")
         by = self.chance.choice(("typing", "numbers", "dragging"))
         if by == "typing":
             self.tab.press("/")
@@ -124,16 +128,15 @@ class Person:
         self.tab.value("document.activeElement.blur()")
 
     def _steps(self, texts: list[str]) -> dict:
-        labels: list[int | None] = []
-        for text in texts:
+        labels: list[int | None] = self.tab.value(LABELS)  # what was taken back stands there again
+        for place, text in enumerate(texts):
             good = text.endswith("right") == self._right()
-            label = (1 if self.chance.random() < 0.8 else 0) if good else -1
-            labels.append(label)
-            self.tab.press({1: "1", 0: "2", -1: "3"}[label])
-            if label == -1:
+            labels[place] = (1 if self.chance.random() < 0.8 else 0) if good else -1
+            self.tab.press({1: "1", 0: "2", -1: "3"}[labels[place]])
+            if not good:
                 break
         self.tab.value("document.activeElement.blur()")
-        return {"labels": labels + [None] * (len(texts) - len(labels))}
+        return {"labels": labels}
 
     def _edit(self, texts: list[str]) -> dict:
         start = self.chance.choice((None, 0, 1))
