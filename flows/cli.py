@@ -101,6 +101,9 @@ def run(
         bool, typer.Option("--with-patch", help="Send workers that have a clone of their own what is not committed.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and why.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay until people have judged enough, and go on by itself.")
+    ] = False,
     json_: Annotated[
         bool, typer.Option("--json", help="End with one JSON object; progress goes to standard error.")
     ] = False,
@@ -119,6 +122,7 @@ def run(
         began=STARTED,
         pool=pool,
         with_patch=with_patch,
+        wait=wait,
     )
     if json_:
         print(json.dumps({name: _facts(result) for name, result in results.items()}))

@@ -25,7 +25,7 @@ from tasks.algorithms.common.errors import TrainingError
 from tasks.common import processes, tracking
 from tasks.common.config import BRANCH, Config
 from tasks.common.config_faults import explain
-from tasks.common.errors import ConfigError, StageError
+from tasks.common.errors import WAITING, ConfigError, StageError, WaitingError
 
 PARAMS, PIPELINE = Path("params.yaml"), Path("dvc.yaml")
 Metrics = Mapping[str, "float | Metrics"]
@@ -92,9 +92,12 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
 
 
 def alone(run: Callable[[], Metrics]) -> Metrics:
-    """What a stage returns; a failure of its own ends the process with its line."""
+    """What a stage returns; a failure of its own ends the process with its line, and so does waiting for people."""
     try:
         return run()
+    except WaitingError as error:
+        print(error, file=sys.stderr, flush=True)
+        raise SystemExit(WAITING) from None
     except (StageError, TrainingError) as error:
         raise SystemExit(str(error)) from None
 

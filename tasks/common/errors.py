@@ -5,6 +5,8 @@ Only `main()` (tasks/stage.py) turns them into an exit status. What training rai
 
 from tasks.common.terminal import in_one_line
 
+WAITING = 75  # the exit status of a stage that waits for people (EX_TEMPFAIL of sysexits.h)
+
 
 class StageError(Exception):
     """A stage cannot do its work; the text is the one line to show.
@@ -22,3 +24,10 @@ class ConfigError(StageError):
 
 class DataError(StageError):
     """A table, a data set, a model or another file is not what was expected."""
+
+
+class WaitingError(StageError):
+    """The stage needs judgements that people have not given yet: nothing is wrong, and it can go on when they have.
+
+    The text says how many, and by which command they are given: `waiting for 40 more: posttrain label`.
+    """

@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.common import mlflow_database, source_code
+from tasks.common.errors import WAITING
 from tasks.common.mlflow_database import DatabaseError
 
 if TYPE_CHECKING:
@@ -68,15 +69,21 @@ class StageRun:
         """Keep a table with the run."""
         self.client.log_table(self.run_id, frame, name)
 
-    def end(self, metrics: bytes | None) -> None:
-        """Write what is left, and end the run if it is our own; `metrics` is the metrics file of a stage that succeeded."""
+    def end(self, metrics: bytes | None, waiting: bool = False) -> None:
+        """Write what is left, and end the run if it is our own; `metrics` is the metrics file of a stage that succeeded.
+
+        A stage that is `waiting` for people has not failed.
+        """
         self.flush()
         if "MLFLOW_RUN_ID" in os.environ:
             return
         if metrics is not None:
             # by this hash, which dvc.lock has too, the next `posttrain run` knows that this run made the outs
             self.client.set_tag(self.run_id, "posttrain.metrics_md5", hashlib.md5(metrics).hexdigest())
-        self.client.set_terminated(self.run_id, "FAILED" if metrics is None else "FINISHED")
+        if waiting:
+            self.client.set_tag(self.run_id, "posttrain.waiting", "for people")
+        missing = "KILLED" if waiting else "FAILED"
+        self.client.set_terminated(self.run_id, missing if metrics is None else "FINISHED")
 
 
 class RecordsFile:
@@ -102,7 +109,7 @@ class RecordsFile:
         table = frame.to_json(orient="split", index=False, date_format="iso")
         self._write(f'{{"table": {table}, "name": {json.dumps(name)}}}')
 
-    def end(self, metrics: bytes | None) -> None:
+    def end(self, metrics: bytes | None, waiting: bool = False) -> None:
         """Write what found no room before; the run is ended by whoever reads the file."""
         with self.file:
             self._flush()
@@ -148,14 +155,18 @@ def run(flow: str, stage: str, params: Mapping[str, object], metrics_path: Path)
         recorder = _opened(flow, stage, params)
     token = _recorder.set(recorder)
     metrics: bytes | None = None
+    waiting = False
     try:
         yield
         metrics = metrics_path.read_bytes()
+    except SystemExit as ended:
+        waiting = ended.code == WAITING
+        raise
     finally:
         _recorder.reset(token)
         if recorder is not None:
             with _said():
-                _ended(recorder, metrics)
+                _ended(recorder, metrics, waiting)
 
 
 def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
@@ -174,11 +185,11 @@ def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
     return StageRun(client, run_id)
 
 
-def _ended(recorder: Recorder, metrics: bytes | None) -> None:
+def _ended(recorder: Recorder, metrics: bytes | None, waiting: bool) -> None:
     """Write the results and end the record; `metrics` is the metrics file of a stage that succeeded."""
     if metrics is not None:
         recorder.add(dict(_flatten(json.loads(metrics))), step=0)
-    recorder.end(metrics)
+    recorder.end(metrics, waiting)
 
 
 @contextmanager

@@ -22,8 +22,13 @@ DEMONSTRATIONS = (
 )
 PAIRS = "prompt, chosen and rejected, as text or messages; or chosen and rejected alone, as messages"
 SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen-rating", "rejected-rating"))
-LEVELS = {"better": True, "much better": True, "significantly better": True, "strong": True}
-LEVELS |= {"slightly better": False, "negligibly better": False, "weak": False}
+LEVELS = {
+    "negligibly better": "negligibly",
+    "slightly better": "slightly",
+    "better": "",
+    "significantly better": "significantly",
+}
+LEVELS |= {"much better": "significantly", "strong": "", "weak": "slightly"}
 
 
 class Demonstration(NamedTuple):
@@ -40,7 +45,7 @@ class Pair(NamedTuple):
     chosen: str
     rejected: str
     scores: tuple[float, float] | None  # of chosen and rejected, where somebody gave them
-    strong: bool  # better, and not only slightly better; True where no level is given
+    level: str  # by how much, a word of tables/preferences.py's LEVELS; that of "better" where nobody said it
 
 
 def demonstration(row: Mapping[str, Any]) -> Demonstration:
@@ -93,7 +98,7 @@ def pair(row: Mapping[str, Any]) -> Pair:
     if prompt[-1]["role"] == "assistant":
         raise ValueError("field 'prompt' ends with a turn of the assistant; expected the turn that is answered")
     chosen, rejected = (str(sides[name][-1]["content"]) for name in ("chosen", "rejected"))
-    return Pair(prompt, chosen, rejected, _scores(row), _strong(row))
+    return Pair(prompt, chosen, rejected, _scores(row), _level(row))
 
 
 def conversation(value: object, field: str) -> Conversation:
@@ -213,11 +218,11 @@ def _number(value: object, field: str) -> float:
     return float(value)
 
 
-def _strong(row: Mapping[str, Any]) -> bool:
+def _level(row: Mapping[str, Any]) -> str:
     level = row.get("strength")
     if level is None:
-        return True
-    known = {**LEVELS, **{f"{side} {name}": strong for side in "ab" for name, strong in LEVELS.items()}}
+        return ""
+    known = {**LEVELS, **{f"{side} {name}": word for side in "ab" for name, word in LEVELS.items()}}
     if not isinstance(level, str) or level.strip().lower() not in known:
         raise ValueError(f"field 'strength' is {_kind(level)}; expected {' or '.join(LEVELS)}")
     return known[level.strip().lower()]

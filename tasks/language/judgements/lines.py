@@ -23,7 +23,7 @@ from pydantic import (
 
 from tasks.common.config_faults import shown
 from tasks.language.tables.preferences import STRENGTHS
-from tasks.language.tables.solutions import LABELS
+from tasks.language.tables.solutions import LABELS, steps_of
 
 MODES = ("pairwise", "ranking", "steps", "edit")
 MOST_ANSWERS = 26  # as many as there are letters
@@ -226,11 +226,6 @@ class Flag(_Said):
 
 Line = Item | Judgement | Undo | Skip | Flag
 KINDS: dict[str, type[Line]] = {"item": Item, "judgement": Judgement, "undo": Undo, "skip": Skip, "flag": Flag}
-
-
-def steps_of(text: str) -> tuple[str, ...]:
-    """An answer's steps: its lines that are not blank."""
-    return tuple(line for line in text.split("\n") if line.strip())
 
 
 def item_id(mode: str, prompt: str, history: str, texts: Sequence[str]) -> str:

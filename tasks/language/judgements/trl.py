@@ -15,7 +15,6 @@ from tasks.language.judgements.given import Given, person
 from tasks.language.judgements.lines import EditValue, Item, Judgement, PairwiseValue, StepsValue
 from tasks.language.judgements.outcomes import outcomes
 from tasks.language.judgements.record import Record
-from tasks.language.tables.preferences import LEVELS
 
 FILES = ("preferences", "stepwise", "completions")
 
@@ -75,7 +74,8 @@ def given(row: Mapping[str, Any], name: str, who: str) -> Given:
         first, second = sorted((pair.chosen, pair.rejected))
         if first == second:
             raise ValueError("fields 'chosen' and 'rejected' are one text; expected two answers")
-        value = PairwiseValue(strength=f"{'a' if pair.chosen == first else 'b'} {_strength(row.get('strength'))}")
+        better = f"{'a' if pair.chosen == first else 'b'} {pair.level}".strip()
+        value = PairwiseValue(strength=f"{better} better")
         return Given(name, *forms.split_prompt(pair.prompt), (first, second), "pairwise", value, judged_by, 0.0)
     prompt = forms.split_prompt(forms.as_turns(row.get("prompt"), "prompt", "user"))
     if "completions" in row:
@@ -98,12 +98,3 @@ def given(row: Mapping[str, Any], name: str, who: str) -> Given:
     raise ValueError(
         f"expected prompt with chosen and rejected, completions and labels, or completion; got {forms.columns(row)}"
     )
-
-
-def _strength(text: object) -> str:
-    known = [f"{level} better".strip() for level in LEVELS]
-    if text is None:
-        return "better"
-    if text not in known:
-        raise ValueError(f"field 'strength' is {str(text)[:40]!r}; expected {', '.join(known)}")
-    return str(text)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.language.tables.preferences import LEVELS, STRENGTHS
+
 
 def noisy_utilities(scores: Sequence[float], temperature: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """Scores as the annotator perceives them, in the scores' unit (K,); temperature 0 is a perfect annotator."""
@@ -43,7 +45,7 @@ def ranking_text(groups: Sequence[Sequence[int]]) -> str:
     return " > ".join(" = ".join(string.ascii_uppercase[index] for index in group) for group in groups)
 
 
-def strength(difference: float, strong_margin: float) -> str:
-    """One of four strengths from utility of a minus utility of b; from `strong_margin` on it is more than slight."""
-    better = "a" if difference > 0 else "b"
-    return f"{better} better" if abs(difference) >= strong_margin else f"{better} slightly better"
+def strength(difference: float, bounds: Sequence[float]) -> str:
+    """One of STRENGTHS from utility of a minus utility of b: each of the three bounds that it reaches is one level more."""
+    level = sum(abs(difference) >= bound for bound in bounds)
+    return STRENGTHS[level if difference > 0 else len(LEVELS) + level]

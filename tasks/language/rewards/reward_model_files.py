@@ -1,17 +1,21 @@
 """Reward models as files: language models that score by their log-probabilities, and classifiers with a linear head."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_MAPPING
 
 from tasks.algorithms.language.causal_lm import PretrainedClassifier, PretrainedModel
-from tasks.algorithms.language.reward_model import BETA
+from tasks.algorithms.language.reward_model import BETA, OBJECTIVE
+from tasks.algorithms.language.step_rewards import BLANKS, BREAKS, CLASSES, STEP_SCORE, STEP_SCORES
 from tasks.common import model_files, models
 from tasks.common.errors import DataError
+from tasks.common.tokenizers import Tokenizer
+
+OUTPUTS = {"outcome": 1, "process": len(CLASSES)}  # of the head, by the objective that config.json names
 
 
 def load(path: Path, dtype: str = "float32") -> PretrainedModel:
@@ -19,25 +23,85 @@ def load(path: Path, dtype: str = "float32") -> PretrainedModel:
     config = model_files.load_config(path)
     beta = getattr(config, BETA, None)
     if beta is None:
-        return load_classifier(path, dtype=dtype)
+        return load_classifier(path, dtype=dtype, outputs=_outputs(path, config))
     if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
         raise DataError(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
     model: PretrainedModel = model_files.load(AutoModelForCausalLM, path, dtype=dtype)
     return models.placed(model)
 
 
-def load_classifier(path: Path, new: Collection[str] = (), dtype: str = "float32") -> PretrainedClassifier:
-    """A sequence classifier with one output, in evaluation mode; DataError with one line if it has no head `score`.
+def load_classifier(
+    path: Path, new: Collection[str] = (), dtype: str = "float32", outputs: int = 1
+) -> PretrainedClassifier:
+    """A sequence classifier with so many outputs, in evaluation mode; DataError with one line if it has no head `score`.
 
     `new` are weights that the folder's model may lack.
     """
-    model: PretrainedClassifier = model_files.load(_classifier(path), path, new, num_labels=1, dtype=dtype)
+    model: PretrainedClassifier = model_files.load(_classifier(path), path, new, num_labels=outputs, dtype=dtype)
     if not hasattr(model, "score"):
         raise DataError(
             f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head `score` on its last "
             "token's state, which a reward model is read by"
         )
     return models.placed(model)
+
+
+def mark(model: PretrainedModel, objective: str, step_score: str, tokenizer: Tokenizer) -> None:
+    """Write to the model's config by what objective it is trained, and what `score` needs to know for it."""
+    unmark(model)
+    if objective in OUTPUTS:
+        setattr(model.config, OBJECTIVE, objective)
+        setattr(model.config, BREAKS, breaks(tokenizer))
+    if objective == "process":
+        setattr(model.config, STEP_SCORE, step_score)
+        setattr(model.config, BLANKS, blanks(tokenizer))
+        names = dict(enumerate(CLASSES))
+        vars(model.config).update(id2label=names, label2id={name: number for number, name in names.items()})
+
+
+def unmark(model: PretrainedModel) -> None:
+    """Take from the model's config all that says how a reward model scores: a policy may be a reward model of another kind."""
+    for name in (BETA, OBJECTIVE, STEP_SCORE, BREAKS, BLANKS):
+        vars(model.config).pop(name, None)
+
+
+def breaks(tokenizer: Tokenizer) -> list[int]:
+    """The tokens whose text holds a line break."""
+    return [number for number, text in _texts(tokenizer) if "\n" in text]
+
+
+def blanks(tokenizer: Tokenizer) -> list[int]:
+    """The tokens that show nothing: white space, and special ones."""
+    return [number for number, text in _texts(tokenizer) if not text.strip()]
+
+
+def _texts(tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
+    """Each token with its text; special ones have none."""
+    for number in range(len(tokenizer)):
+        yield number, tokenizer.decode([number], skip_special_tokens=True)
+
+
+def _outputs(path: Path, config: Any) -> int:
+    """How many outputs the head has; DataError with one line where config.json is not that of a reward model."""
+
+    def refuse(name: str, expected: str) -> NoReturn:
+        raise DataError(f"{path}: config.json: {name}: expected {expected}, got {getattr(config, name, None)!r}")
+
+    objective = getattr(config, OBJECTIVE, None)
+    if objective is None:
+        return 1
+    if objective not in [*OUTPUTS]:
+        refuse(OBJECTIVE, " or ".join(OUTPUTS))
+    if config.num_labels != OUTPUTS[objective]:
+        refuse("num_labels", f"{OUTPUTS[objective]} with {OBJECTIVE} {objective}")
+    if objective == "process":
+        if getattr(config, STEP_SCORE, None) not in [*STEP_SCORES]:
+            refuse(STEP_SCORE, " or ".join(STEP_SCORES))
+        for name in (BREAKS, BLANKS):
+            tokens = getattr(config, name, None)
+            if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < 2**31 for token in tokens):
+                raise DataError(f"{path}: config.json: {name}: expected a list of token ids")
+    return OUTPUTS[objective]
 
 
 def _classifier(path: Path) -> Any:

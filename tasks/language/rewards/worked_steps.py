@@ -73,20 +73,30 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> W
     return Work(len(steps), Fraction(found, longest), credit / longest, reached)
 
 
-def _right_steps(question: str, known: Reference, steps: list[Equation]) -> list[Equation]:
-    """Steps that hold, from known numbers, and end in a result of the reference or lead to a step that does."""
+def sound(question: str, known: Reference, steps: list[Equation]) -> list[bool]:
+    """Whether each step holds and uses numbers that are known where it stands: see `judge`."""
     numbers_known = {parse_number(text.rstrip("%")) for text in numbers(question)} | known.leaves
-    sound = []
+    found = []
     for step in steps:
-        if step.holds and numbers_known.issuperset(step.operands):
-            sound.append(step)
+        found.append(step.holds and numbers_known.issuperset(step.operands))
+        if found[-1]:
             numbers_known.add(step.result)
+    return found
+
+
+def leading(known: Reference, steps: list[Equation]) -> list[Equation]:
+    """Those of sound steps that end in a result of the reference or lead to one that does; each once, the last first."""
     wanted, right = {step.result for step in known.steps}, []
-    for step in reversed(distinct(sound)):
+    for step in reversed(distinct(steps)):
         if step.result in wanted:
             right.append(step)
             wanted.update(step.operands)
     return right
+
+
+def _right_steps(question: str, known: Reference, steps: list[Equation]) -> list[Equation]:
+    """Steps that hold, from known numbers, and end in a result of the reference or lead to a step that does."""
+    return leading(known, [step for step, good in zip(steps, sound(question, known, steps), strict=True) if good])
 
 
 def _set_up(known: Reference, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]) -> int:

@@ -10,6 +10,11 @@ from tasks.common.tables import Table
 LABELS = (-1, 0, 1)  # bad, neutral, good
 
 
+def steps_of(text: str) -> tuple[str, ...]:
+    """A response's steps: its lines that are not blank."""
+    return tuple(line for line in text.split("\n") if line.strip())
+
+
 def _list(values: object) -> bool:
     return isinstance(values, list | np.ndarray) and len(values) > 0
 
@@ -23,7 +28,7 @@ class Solutions(Table):
     the source of the labels. `good` has, for soft estimates by roll-outs, the share of a step's roll-outs that reach the right answer.
     """
 
-    solution_id: Series[str] = pa.Field(unique=True)  # PROMPT_ID/SAMPLE
+    solution_id: Series[str] = pa.Field(unique=True)  # PROMPT_ID/SAMPLE; of what people judged PROMPT_ID/ITEM
     prompt_id: Series[str]
     prompt: Series[str] = pa.Field(str_length={"min_value": 1})
     history: Series[str] | None

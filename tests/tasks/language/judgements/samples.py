@@ -15,21 +15,22 @@ from tasks.language.judgements.lines import (
     item_id,
     steps_of,
 )
+from tasks.language.judgements.record import Record
 
 AT = "2026-01-31T12:00:00Z"
 
 
-def item(*texts, mode="pairwise", prompt="Why?", gold=None, sources=("sft", "dpo"), tokens=None):
+def item(*texts, mode="pairwise", prompt="Why?", history="", gold=None, sources=("sft", "dpo"), tokens=None):
     answers = [
         Answer(sample=n, source=sources[n % len(sources)], text=text, ended=True, tokens=tokens)
         for n, text in enumerate(texts)
     ]
     return Item(
-        item=item_id(mode, prompt, "", texts),
+        item=item_id(mode, prompt, history, texts),
         mode=mode,
         prompt_id=f"id of {prompt}",
         prompt=prompt,
-        history="",
+        history=history,
         answers=answers,
         steps=steps_of(texts[0]) if mode == "steps" else (),
         gold=gold,
@@ -68,3 +69,20 @@ def skip(item, person="anna", at=AT):
 
 def flag(item, person="anna", reason="it is not a question"):
     return Flag(item=item.item, person=person, reason=reason, at=AT)
+
+
+def record_of(*lines):
+    record = Record()
+    for line in lines:
+        record.add(line)
+    return record
+
+
+def said(lines):
+    """Who said what of which answers, in the order of the record."""
+    items = {line.item: line for line in lines if isinstance(line, Item)}
+    return {
+        (line.person, items[line.item].prompt, tuple(answer.text for answer in items[line.item].answers), line.value)
+        for line in lines
+        if isinstance(line, Judgement)
+    }

@@ -1,0 +1,178 @@
+"""Solutions: sampled responses cut into steps with a label for each, for outcome and process reward models.
+
+The labels come from the worked steps of the problems, from people, or from roll-outs of the policy. What the worked steps say is written
+as `truth` besides, wherever all problems have them. Train and test are split by prompt.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tasks.common import models, tables, tracking
+from tasks.common.config import settings_of
+from tasks.common.errors import DataError, WaitingError
+from tasks.common.tables import Record
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.configs.solutions import SolutionsConfig
+from tasks.language.data import chat, prompts, splits
+from tasks.language.judgements import record
+from tasks.language.rewards.step_labels import BAD, GOOD, NEUTRAL, step_labels
+from tasks.language.rewards.verifier import Verifier
+from tasks.language.rewards.worked_steps import reference
+from tasks.language.steps import agreement, people, rollout_estimates
+from tasks.language.steps.cutting import cut
+from tasks.language.tables.problems import Problems
+from tasks.language.tables.responses import Responses
+from tasks.language.tables.solutions import Solutions, steps_of
+from tasks.stage import Metrics, main
+
+SAMPLE_ROWS = 40  # of the solutions shown in MLflow
+METRICS = {
+    "solutions/train": "The number of solutions that are trained on.",
+    "solutions/test": "The number of solutions whose prompts are held out.",
+    "steps": "The mean number of steps of a solution.",
+    "right": "The share of the solutions whose final answer is right, from 0 to 1.",
+    "labels/bad": "The share of the steps that are labelled bad, from 0 to 1.",
+    "labels/neutral": "The share of the steps that are labelled neutral, from 0 to 1.",
+    "labels/good": "The share of the steps that are labelled good, from 0 to 1.",
+    "first_wrong": "The share of the solutions with a step that is labelled bad, from 0 to 1.",
+    "left_out": "The number of responses left out: they have no line, their tokens do not end where their lines do, or their problem lacks what the labels come from.",
+    "completions": "The number of roll-outs: completions of a step's beginning.",
+    **agreement.METRICS,
+}
+Known = Mapping[str, Record]  # the problems by their ids
+
+
+def run(config: SolutionsConfig, policy: Path, responses: Path, problems: Path, judgements: Path, out: Path) -> Metrics:
+    """Write train.parquet and test.parquet (schema Solutions)."""
+    tokenizer = models.load_tokenizer(policy)
+    known = {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
+    given = (
+        judged(config, judgements, tokenizer) if config.source == "people" else sampled(config, responses, tokenizer)
+    )
+    found = [row for row in given if 0 < len(row["ends"]) == len(steps_of(row["response"]))]
+    completions = 0
+    with Verifier() as verifier:
+        add_references(found, known, verifier)
+        if config.source != "people":
+            found = [row for row in found if not math.isnan(row["right"])]
+        if config.source == "worked_steps":
+            found = [{**row, "labels": row["truth"]} for row in found if "truth" in row]
+        if config.source == "rollouts":
+            completions = estimate(config, policy, tokenizer, found, known, verifier)
+    for row in found:
+        row["right"] = BAD not in row["labels"] if math.isnan(row["right"]) else row["right"] == 1
+    in_test = write(config, found, out)
+    return metrics(config, found, in_test, len(given) - len(found), completions)
+
+
+def sampled(config: SolutionsConfig, responses: Path, tokenizer: Tokenizer) -> list[Record]:
+    """The responses cut into steps; for roll-outs those to the first prompts only."""
+    if not (responses / "responses.parquet").is_file():
+        raise DataError(f"{responses}: no responses.parquet; expected data/responses as solutions.path")
+    table = tables.read(Responses, responses / "responses.parquet").drop(columns="logps")
+    if config.source == "rollouts":
+        table = table[table["prompt_id"].isin(table["prompt_id"].unique()[: config.prompts])]
+    table["tokens"] = [[int(token) for token in tokens] for tokens in table["tokens"]]
+    table.insert(0, "solution_id", table["prompt_id"] + "/" + table.pop("sample").astype(str))
+    return tables.records(table.assign(ends=cut(tokenizer, table["tokens"].tolist())))
+
+
+def judged(config: SolutionsConfig, judgements: Path, tokenizer: Tokenizer) -> list[Record]:
+    """The solutions that people judged, with their labels; WaitingError where they are too few."""
+    found = people.judged(record.read(judgements))
+    if (missing := config.minimum - len(found)) > 0:
+        raise WaitingError(f"waiting for {missing} more: posttrain label --mode steps")
+    tokens = [people.tokens(tokenizer, item.answers[0]) for item, _ in found]
+    return [
+        {
+            "solution_id": f"{item.prompt_id}/{item.item}",
+            **{name: getattr(item, name) for name in ("prompt_id", "prompt", "history")},
+            "response": item.answers[0].text,
+            "ended": item.answers[0].ended,
+            "tokens": own,
+            "ends": ends,
+            "labels": labels,
+        }
+        for (item, labels), own, ends in zip(found, tokens, cut(tokenizer, tokens), strict=True)
+    ]
+
+
+def add_references(rows: list[Record], known: Known, verifier: Verifier) -> None:
+    """Say of each row whether its answer is `right`, nan where that cannot be known, and its `truth` where there are worked steps."""
+    answers = [known[row["prompt_id"]]["answer"] if row["prompt_id"] in known else "" for row in rows]
+    for row, right in zip(rows, verifier(answers, [row["response"] for row in rows]), strict=True):
+        row["right"] = right
+        problem = known.get(row["prompt_id"])
+        if problem is not None and reference(problem["solution"]).steps:
+            row["truth"] = step_labels(problem["question"], problem["solution"], problem["answer"], row["response"])
+
+
+def estimate(
+    config: SolutionsConfig, policy: Path, tokenizer: Tokenizer, rows: list[Record], known: Known, verifier: Verifier
+) -> int:
+    """Give each row its hard estimates as `labels` and its soft ones as `good`; returns the number of completions."""
+    model = models.load_model(policy)
+    prompt_ids = list(dict.fromkeys(row["prompt_id"] for row in rows))
+    asked = dict(zip(prompt_ids, prompts.encode_rows(tokenizer, [known[name] for name in prompt_ids]), strict=True))
+    lengths = [len(asked[prompt_id]) + len(tokens) for prompt_id, tokens in rollout_estimates.prefixes(rows)]
+    what = "the prompts with the beginnings of their solutions"
+    chat.check_positions(model, lengths, what, config.max_new_tokens, "solutions.max_new_tokens")
+    shares = rollout_estimates.soft_estimates(
+        model,
+        tokenizer,
+        chat.end_tokens(model, tokenizer),
+        rows,
+        asked,
+        {name: known[name]["answer"] for name in prompt_ids},
+        settings_of(config, rollout_estimates.RolloutSettings),
+        verifier,
+    )
+    for row, own in zip(rows, shares, strict=True):
+        row |= {"good": own, "labels": rollout_estimates.hard_estimates(own)}
+    return len(lengths) * config.samples
+
+
+def write(config: SolutionsConfig, rows: list[Record], out: Path) -> int:
+    """Write the rows, split by prompt; a column that some rows lack is left out. Returns how many are held out."""
+    table = pd.DataFrame(rows).dropna(axis="columns")
+    if not len(table) or table["prompt_id"].nunique() < 2:
+        raise DataError(
+            f"solutions: {len(table)} solutions with labels, to fewer than 2 prompts; expected at least 2 prompts, one to train on and "
+            f"one to test, with source {config.source}"
+        )
+    if "history" in table and not table["history"].any():
+        table = table.drop(columns="history")
+    rng = np.random.default_rng(config.seed)
+    in_test = table["prompt_id"].isin(splits.held_out(table["prompt_id"], config.test_share, rng))
+    tables.write(Solutions, table[~in_test], out / "train.parquet")
+    tables.write(Solutions, table[in_test], out / "test.parquet")
+    tracking.log_table(table.drop(columns=["tokens", "ends"]).head(SAMPLE_ROWS), "solutions.json")
+    return int(in_test.sum())
+
+
+def metrics(config: SolutionsConfig, rows: list[Record], in_test: int, left_out: int, completions: int) -> Metrics:
+    """METRICS of the rows, of which `in_test` are held out."""
+    labels = [row["labels"] for row in rows]
+    every = np.concatenate(labels)
+    compared = config.source != "worked_steps" and all("truth" in row for row in rows)
+    shares = [row["good"] for row in rows] if config.source == "rollouts" else None
+    return {
+        "solutions": {"train": len(rows) - in_test, "test": in_test},
+        "steps": len(every) / len(rows),
+        "right": float(np.mean([row["right"] for row in rows])),
+        "labels": {
+            name: float((every == label).mean()) for name, label in (("bad", BAD), ("neutral", NEUTRAL), ("good", GOOD))
+        },
+        "first_wrong": float(np.mean([BAD in own for own in labels])),
+        "left_out": left_out,
+        **({"completions": completions} if config.source == "rollouts" else {}),
+        **({"against_truth": agreement.agreement(labels, [row["truth"] for row in rows], shares)} if compared else {}),
+    }
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,158 @@
+"""The stage solutions: responses whose steps are known, from each of its sources."""
+
+import pandas as pd
+import pytest
+
+from tasks.common import models, tables
+from tasks.common.errors import DataError, WaitingError
+from tasks.language.configs.solutions import SolutionsConfig
+from tasks.language.data import chat
+from tasks.language.judgements.lines import as_text
+from tasks.language.solutions import run
+from tasks.language.steps import rollout_estimates
+from tasks.language.tables.problems import Problems
+from tasks.language.tables.responses import Responses
+from tasks.language.tables.solutions import Solutions
+from tests.conftest import PARAMS
+from tests.tasks.language.steps.test_people import judgement, solution
+
+RIGHT, SLIP, CUT, SILENT = "3 + {n} = {s}\n#### {s}", "3 + {n} = 99\n#### 99", "So:\n3 + {n}", ""
+LABELS = {RIGHT: [1, 1], SLIP: [-1, -1], CUT: [0, 0]}
+
+
+@pytest.fixture
+def words(made):
+    return models.load_tokenizer(made / "pretrained")
+
+
+def inputs(home, words, worked=True, texts=(RIGHT, SLIP, CUT, SILENT), prompts=10):
+    """Problems and an answer of each kind to each of them, of which SILENT shows nothing."""
+    problems, responses = [], []
+    for n in range(1, prompts + 1):
+        filled = {"n": n, "s": n + 3}
+        asked = f"Ada has 3 pens and buys {n}. How many has she?"
+        reference = RIGHT.format(**filled) if worked else ""
+        problems.append({"problem_id": f"train-{n}", "question": asked, "solution": reference, "steps": 1})
+        problems[-1]["answer"] = str(n + 3)
+        for sample, text in enumerate(texts):
+            tokens = chat.encode_response(words, text.format(**filled), text != CUT)
+            row = {"prompt_id": f"train-{n}", "sample": sample, "prompt": asked, "response": text.format(**filled)}
+            responses.append({**row, "tokens": tokens, "logps": [-0.1] * len(tokens), "ended": text != CUT})
+    tables.write(Problems, pd.DataFrame(problems), home / "problems/train.parquet")
+    tables.write(Responses, pd.DataFrame(responses), home / "responses/responses.parquet")
+
+
+@pytest.fixture
+def stage(made, words, tmp_path):
+    def go(name="out", worked=True, texts=(RIGHT, SLIP, CUT, SILENT), **changes):
+        inputs(tmp_path, words, worked, texts)
+        config = SolutionsConfig.model_validate({**PARAMS["solutions"], **changes})
+        folders = (tmp_path / name for name in ("responses", "problems", "judgements"))
+        metrics = run(config, made / "pretrained", *folders, tmp_path / name)
+        return metrics, *(tables.read(Solutions, tmp_path / name / f"{part}.parquet") for part in ("train", "test"))
+
+    return go
+
+
+def test_labels_by_the_worked_steps(stage, words):
+    metrics, train, test = stage()
+    assert metrics == {
+        "solutions": {"train": 24, "test": 6},
+        "steps": 2.0,
+        "right": pytest.approx(1 / 3),
+        "labels": {"bad": pytest.approx(1 / 3), "neutral": pytest.approx(1 / 3), "good": pytest.approx(1 / 3)},
+        "first_wrong": pytest.approx(1 / 3),
+        "left_out": 10,
+    }
+    assert not {*train["prompt_id"]} & {*test["prompt_id"]}
+    for row in pd.concat([train, test]).itertuples():
+        n = int(row.prompt_id.removeprefix("train-"))
+        [kind] = [kind for kind in LABELS if kind.format(n=n, s=n + 3) == row.response]
+        assert list(row.labels) == list(row.truth) == LABELS[kind]
+        assert (row.right, row.ended) == (kind == RIGHT, kind != CUT)
+        assert "\n" in words.decode([row.tokens[row.ends[0]]])
+        assert row.ends[1] == len(row.tokens) - 1
+    assert "good" not in train
+    assert "history" not in train
+
+
+def test_the_seed_draws_the_split(stage):
+    first, again, other = (stage(f"out-{n}", seed=seed)[2]["prompt_id"] for n, seed in enumerate((0, 0, 1)))
+    assert first.tolist() == again.tolist() != other.tolist()
+    assert {*stage("more", test_share=0.5)[2]["prompt_id"]} > {*first}
+
+
+def scripted(monkeypatch):
+    """Every completion of a right step is right, and one in two of all others."""
+
+    def soft(_policy, _words, _ends, solutions, *_):
+        return [[1.0 if one["right"] else 0.5 - place / 2 for place in range(2)] for one in solutions]
+
+    monkeypatch.setattr(rollout_estimates, "soft_estimates", soft)
+
+
+def test_labels_by_roll_outs(stage, monkeypatch):
+    scripted(monkeypatch)
+    metrics, train, test = stage(source="rollouts", prompts=6, samples=4)
+    assert metrics["solutions"] == {"train": 15, "test": 3}
+    assert metrics["completions"] == 4 * (6 * 4), "the ends of solutions that closed themselves need none"
+    assert metrics["against_truth"] == {
+        "labels": pytest.approx((2 + 1 + 1) / 6),
+        "first_wrong": pytest.approx(1 / 3),
+        "half_right": pytest.approx((2 + 1 + 1) / 6),
+        "auc": pytest.approx((4 + 1 + 0.5 + 0.5) / 8),
+    }
+    for row in pd.concat([train, test]).itertuples():
+        assert list(row.good) == ([1.0, 1.0] if row.right else [0.5, 0.0])
+        assert list(row.labels) == ([1, 1] if row.right else [1, -1])
+
+
+def test_a_policy_finishes_solutions_the_same_way_again(stage):
+    settings = {"source": "rollouts", "prompts": 3, "samples": 2, "max_new_tokens": 5, "batch_size": 4}
+    first, again = (stage(f"out-{n}", **settings)[1] for n in range(2))
+    pd.testing.assert_frame_equal(first, again)
+
+
+def record(home, *lines):
+    (home / "judgements").mkdir(exist_ok=True)
+    (home / "judgements/anna.jsonl").write_text("".join(as_text(line) + "\n" for line in lines))
+
+
+def test_labels_by_people(stage, tmp_path):
+    """A problem that nobody knows the answer of is right where people say that no step is wrong."""
+    items = [solution(f"3 + {n} = 99\n#### 99") for n in range(4)]
+    known = items[0].model_copy(update={"prompt_id": "train-1"})
+    lines = [known, judgement(0, known, "anna", 1, 1), judgement(1, known, "ben", -1, None)]
+    lines += [items[1], judgement(2, items[1], "ben", 1, 1), items[2], judgement(3, items[2], "ben", 0, -1), items[3]]
+    record(tmp_path, *lines)
+    with pytest.raises(WaitingError, match=r"^waiting for 1 more: posttrain label --mode steps$"):
+        stage(source="people", judgements="data/raw/judgements", minimum=4)
+    metrics, train, test = stage(source="people", judgements="data/raw/judgements", minimum=3)
+    found = {row.solution_id: (list(row.labels), row.right) for row in pd.concat([train, test]).itertuples()}
+    assert found == {
+        f"train-1/{known.item}": ([-1, 1], False),
+        f"p/{items[1].item}": ([1, 1], True),
+        f"p/{items[2].item}": ([0, -1], False),
+    }
+    assert "against_truth" not in metrics, "worked steps of one problem of two"
+
+
+def test_people_are_compared_with_the_worked_steps(stage, tmp_path):
+    items = [
+        solution(f"3 + {n} = {n + 3}\n#### 99").model_copy(update={"prompt_id": f"train-{n}"}) for n in range(1, 5)
+    ]
+    said = [judgement(n, item, "anna", *((1, -1) if n else (-1, None))) for n, item in enumerate(items)]
+    record(tmp_path, *items, *said)
+    metrics = stage(source="people", judgements="data/raw/judgements", minimum=4)[0]
+    assert metrics["against_truth"] == {"labels": 7 / 8, "first_wrong": 3 / 4}
+
+
+def test_what_cannot_be_labelled_is_said(stage, made, tmp_path):
+    with pytest.raises(DataError, match=r"solutions: 0 solutions with labels, .* with source worked_steps$"):
+        stage(worked=False)
+    with pytest.raises(DataError, match="fewer than 2 prompts"):
+        stage(texts=(SILENT,))
+    (tmp_path / "responses/responses.parquet").unlink()
+    config, folder = SolutionsConfig.model_validate(PARAMS["solutions"]), tmp_path / "responses"
+    with pytest.raises(DataError, match=r"expected data/responses as solutions\.path$"):
+        run(config, made / "pretrained", folder, tmp_path / "problems", tmp_path, tmp_path / "out")
