@@ -58,7 +58,7 @@ def file_of(folder, mode, count):
 @pytest.mark.parametrize("mode", COUNTS)
 def test_no_judgement_is_lost(mode, tmp_path, people):
     chance, kills = random.Random(f"kills {mode}"), 0
-    with Server(tmp_path, file_of(tmp_path, mode, 40), mode, free_port(), "--overlap=3") as server:
+    with Server(tmp_path, file_of(tmp_path, mode, 30), mode, free_port(), "--overlap=3") as server:
         for person in people:
             person.open(server.address)
         while kills < KILLS:
@@ -86,13 +86,13 @@ def test_no_judgement_is_lost(mode, tmp_path, people):
         while open_ := [person for person in people if not person.finished()]:
             open_[0].judge(mode)
             open_[0].wait()
-        assert "stopped; 120 judgements" in server.interrupt()
+        assert "stopped; 90 judgements" in server.interrupt()
     record = read(server.record)
     for person in people:
         own = [line for line in record.judgements if line.person == person.name]
         assert [in_page(record, line) for line in own] == person.said
         assert all(line.seconds >= person.pace for line in own)
-    assert len({line.judgement for line in record.judgements}) == len(record.judgements) == 120
+    assert len({line.judgement for line in record.judgements}) == len(record.judgements) == 90
 
 
 def in_page(record, line):
