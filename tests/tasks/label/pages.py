@@ -28,7 +28,13 @@ def item(mode, number, texts=None, gold=None, prompt="", history=""):
     texts = texts or [f"answer {number}.{place}\nit is {place}" for place in range(COUNTS[mode])]
     prompt = prompt or f"question {number}"
     answers = [
-        {"sample": 700 + place, "source": f"secret-{'ab'[place % 2]}", "text": text, "ended": True, "tokens": [9001]}
+        {
+            "sample": 70000077 + place,
+            "source": f"secret-{'ab'[place % 2]}",
+            "text": text,
+            "ended": True,
+            "tokens": [90000019],
+        }
         for place, text in enumerate(texts)
     ]
     given = {"kind": "item", "mode": mode, "prompt_id": f"hidden-{number}", "prompt": prompt, "history": history}
