@@ -143,6 +143,12 @@ def test_agreement_by_question():
     assert (found["steps"].level, found["better of a pair"].level) == ("ordinal", "nominal")
 
 
+def test_a_time_that_is_not_known_counts_for_nothing():
+    record = record_of(SHORT, judgement(SHORT, "tie", seconds=0), judgement(SHORT, "tie", "bert", seconds=5))
+    found = statistics(record)
+    assert (found.seconds, [one.seconds for one in found.people]) == (5.0, [None, 5.0])
+
+
 def test_an_empty_record_has_statistics_too():
     found = statistics(Record())
     assert (found.judgements, found.seconds, found.hours, found.measured.gold) == (0, None, 0.0, None)
