@@ -165,6 +165,8 @@ def answer(
     )
     for name in guard.addresses(given.host):
         print(f"http://{name}:{place.getsockname()[1]}/?token={token}")
+    if not guard.is_loopback(given.host):
+        print("Every machine that reaches this one can open it, and what is sent is not encrypted.")
     print("The address has the token: pass it on to those who judge, and to nobody else. Ctrl-C stops.", flush=True)
     # No log of calls: the first one has the token in its address.
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)

@@ -82,9 +82,9 @@ class Server:
         self._command += options
         self.start()
 
-    def start(self) -> None:
+    def start(self, token: str = TOKEN) -> None:
         """Start it, and wait until it can be called."""
-        environ = {**os.environ, "POSTTRAIN_LABEL_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, "POSTTRAIN_LABEL_TOKEN": token, "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
         told = ""
         while "Ctrl-C" not in told:

@@ -46,7 +46,8 @@ def people(browser):
     yield found
     faults = [event for event in browser.events if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
     browser.events.clear()
-    unexpected = [fault for fault in faults if "net::ERR" not in json.dumps(fault)]
+    away = ("net::ERR", "the server responded with a status of 403")
+    unexpected = [fault for fault in faults if not any(words in json.dumps(fault) for words in away)]
     assert not unexpected, "the page has no errors but that the server was away"
 
 
@@ -150,6 +151,22 @@ def test_what_the_page_does_beside(tmp_path, people):
     record = read(server.record)
     assert [line.value.strength for line in record.judgements] == ["both bad"]
     assert ([line.reason for line in record.flags], len(record.skips)) == (["odd"], 1)
+
+
+def test_a_server_with_another_token_gets_nothing_and_the_judgement_stays(tmp_path, people):
+    anna = people[0]
+    with Server(tmp_path, file_of(tmp_path, "pairwise", 3), "pairwise", free_port()) as server:
+        anna.open(server.address)
+        right = server.address
+        server.kill()
+        server.start(token="another")
+        anna.judge("pairwise")
+        anna.tab.wait("document.querySelector('#fault').textContent.includes('open the address')")
+        server.kill()
+        server.start()
+        anna.open(right)
+        anna.tab.wait("document.querySelector('#progress').textContent.startsWith('1 of 3')")
+    assert len(read(server.record).judgements) == 1
 
 
 def test_a_better_answer_that_is_being_written_outlives_a_reload(tmp_path, people):
