@@ -287,6 +287,7 @@ def test_the_statistics_page_shows_what_the_record_says(tmp_path):
         page = client.get("/statistics").text
     assert "12 judgements of 6 items" in page
     assert "12 of 12" in page
+    assert "2 s each (median)" in page
     assert re.search(r"better of a pair</th><td>1.00|better of a pair</th><td>\N{EN DASH}", page)
     assert "secret-a" in page
     assert "<svg" in page
