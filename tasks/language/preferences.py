@@ -128,7 +128,10 @@ def judged(config: PreferencesConfig, given: Inputs) -> Part:
     held: set[str] = set()
     if sampled is not None:
         turns = sampled["history"] if "history" in sampled else [""] * len(sampled)
-        ids = {(text, before): name for text, before, name in zip(sampled["prompt"], turns, sampled["prompt_id"], strict=True)}
+        ids = {
+            (text, before): name
+            for text, before, name in zip(sampled["prompt"], turns, sampled["prompt_id"], strict=True)
+        }
         rng = np.random.default_rng(config.seed)
         held = annotated_pairs.held_out(sampled["prompt_id"].unique(), config.test_share, rng)
     said = judged_pairs.read(found, _known(given.problems), ids, config.disagreement)

@@ -98,7 +98,13 @@ def test_strength_follows_the_presented_order(stage):
     assert 0.3 < a_preferred.mean() < 0.7  # the order shown is random
     gap = pairs["chosen_score"] - pairs["rejected_score"]
     levels = pairs["strength"].str[2:].map(lambda text: text.removesuffix("better").strip())
-    assert {*zip(gap, levels, strict=True)} == {(2, "negligibly"), (3, "slightly"), (5, ""), (7, ""), (8, "significantly")}
+    assert {*zip(gap, levels, strict=True)} == {
+        (2, "negligibly"),
+        (3, "slightly"),
+        (5, ""),
+        (7, ""),
+        (8, "significantly"),
+    }
 
 
 def test_no_prompt_is_in_both_splits(stage):
@@ -220,7 +226,11 @@ def test_a_hub_set_of_pairs_is_read(tmp_path, monkeypatch):
         (row["prompt"], row["chosen"], row["rejected"]) for row in PAIRS
     }
     with pytest.raises(StageError, match=r"^some/pairs: pairs with 0 different prompts; expected at least 2"):
-        run(CONFIG.model_copy(update={**hub, "hub_split": "train_prefs"}), *inputs(tmp_path, tmp_path), tmp_path / "none")
+        run(
+            CONFIG.model_copy(update={**hub, "hub_split": "train_prefs"}),
+            *inputs(tmp_path, tmp_path),
+            tmp_path / "none",
+        )
 
 
 def test_what_is_no_pair_or_no_folder_of_responses_is_one_line(tmp_path, stage):

@@ -244,7 +244,10 @@ PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
             {"prompt": [ASK, REPLY], "chosen": "So.", "rejected": "No."},
             "field 'prompt' ends with a turn of the assistant",
         ),
-        ({**PAIR, "strength": "worse"}, "field 'strength' is 'worse'; expected negligibly better or slightly better or better or"),
+        (
+            {**PAIR, "strength": "worse"},
+            "field 'strength' is 'worse'; expected negligibly better or slightly better or better or",
+        ),
         ({**PAIR, "strength": 3}, "field 'strength' is int 3"),
         ({**PAIR, "score_chosen": "8", "score_rejected": 2}, "field 'score_chosen' is '8'; expected a number"),
         (
