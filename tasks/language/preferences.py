@@ -15,11 +15,11 @@ from tasks.common import tables, tracking
 from tasks.common.errors import DataError, WaitingError
 from tasks.common.tables import Record
 from tasks.language.configs.preferences import PreferencesConfig, Source
-from tasks.language.data import annotated_pairs, given_pairs, judged_pairs
+from tasks.language.data import annotated_pairs, given_pairs
 from tasks.language.data.annotated_pairs import Perception
 from tasks.language.data.comparison_rows import alike
 from tasks.language.data.rows import Row, read_files, read_hub
-from tasks.language.judgements import record
+from tasks.language.judgements import judged_pairs, record
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings, level
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
@@ -95,8 +95,13 @@ def run(
         tables.write(Rankings, pd.DataFrame(whole.rankings), out / "rankings.parquet")
     tables.write(Comparisons, compared[~in_test], out / "train.parquet")
     tables.write(Comparisons, compared[in_test], out / "test.parquet")
-    counts = {"pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())}, "strong": _strong(compared)}
-    return {**counts, **_of_rankings(whole.rankings), **_of_scores(compared, set(parts)), **whole.metrics}
+    return {
+        "pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())},
+        "strong": _strong(compared),
+        **_of_rankings(whole.rankings),
+        **_of_scores(compared, set(parts)),
+        **whole.metrics,
+    }
 
 
 def annotated(config: PreferencesConfig, given: Inputs) -> Part:
@@ -193,7 +198,7 @@ def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
     metrics: dict[str, Metrics | float] = {}
     for part in taken.values():
         metrics |= part.metrics
-    counts = {name: sum(1 for row in part.pairs) for name, part in taken.items()}
+    counts: Metrics = {name: len(part.pairs) for name, part in taken.items()}
     return Part(
         alike(kept),
         held_out,
