@@ -20,6 +20,7 @@ def run(
     jobs: int | None,
     watch: Watcher,
     workers: Elsewhere | None = None,
+    wait: bool = False,
 ) -> list[StageResult]:
     """Execute a plan; returns every stage's result, in the plan's order."""
-    return run_flow(root, planned, flow_name="offline", jobs=jobs, watch=watch, workers=workers)
+    return run_flow(root, planned, flow_name="offline", jobs=jobs, watch=watch, workers=workers, wait=wait)

@@ -15,13 +15,14 @@ from rich.console import Console
 
 from flows import device_memory
 from flows.console.display import watcher
-from flows.console.summary import relative, show_plan, show_results
+from flows.console.summary import relative, show_plan, show_results, waiting_for_people
 from flows.engine.state import PlannedStage, StageResult
 from flows.params import approval
 from flows.params.files import ParameterError, read_text, write
 from flows.web import run_page
 
 if TYPE_CHECKING:
+    from flows.lineage.new_judgements import Before
     from flows.workers.dispatch import Dispatch
 
 # Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
@@ -46,12 +47,14 @@ def run(
     began: float | None = None,
     pool: str = "",
     with_patch: bool = False,
+    wait: bool = False,
 ) -> dict[str, StageResult]:
     """Bring flows or stages up to date; the result of each stage by its name, none for a flow in which nothing has changed.
 
     `settings` change params.yaml first, as `--set` does. With `dry_run` nothing is changed or run. `with_runs` asks for every
     stage's result, with the run that made it. Stages of a work pool run on its workers, those with a GPU on `pool`'s unless
-    dvc.yaml names another; `with_patch` sends workers that have a clone what is not committed. WrongUseError or ParameterError where it cannot be done as asked.
+    dvc.yaml names another; `with_patch` sends workers that have a clone what is not committed. Where a stage needs more judgements of people than there
+    are, what does not depend on it is done and the run ends, or with `wait` goes on when they have come. WrongUseError or ParameterError where it cannot be done as asked.
     """
     began = time.monotonic() if began is None else began
     results: dict[str, StageResult] = {}
@@ -62,8 +65,10 @@ def run(
         for change in changes:
             console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
         for flow, planned in with_headings(console, parts):
-            ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, with_runs, began, with_patch)
+            ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, with_runs, began, with_patch, wait)
             results = {**{result.stage: result for result in ended}, **results}
+    for line in waiting_for_people([*results.values()]):
+        console.print(line, markup=False)
     return results
 
 
@@ -182,6 +187,7 @@ def _bring_up_to_date(
     with_runs: bool,
     began: float,
     with_patch: bool,
+    wait: bool,
 ) -> list[StageResult]:
     """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
     unchanged = all(stage.reason is None for stage in planned)
@@ -201,6 +207,7 @@ def _bring_up_to_date(
         params = read_text(root / "params.yaml")  # as the run begins
         for line in device_memory.remarks(root, planned):
             console.print(line, markup=False)
+        known = _before(root, planned)
         display = watcher(console, planned, root)
         workers = _workers(root, planned, with_patch)
         with ExitStack() as stack:
@@ -208,8 +215,10 @@ def _bring_up_to_date(
                 stack.callback(workers.close)
             stack.enter_context(display)
             stack.enter_context(one_line())
-            results = _module(flow).run(root, planned, jobs=jobs, watch=display, workers=workers)
+            results = _module(flow).run(root, planned, jobs=jobs, watch=display, workers=workers, wait=wait)
         show_results(console, results, root, time.monotonic() - began)
+        if known is not None:
+            _show_new_judgements(root, console, known, planned, results)
     if not dry_run and not shown:
         pages = run_page.write_pages(root, planned, results)
         for page in pages:
@@ -217,6 +226,25 @@ def _bring_up_to_date(
         if not unchanged:
             _record(root, console, flow, params, planned, results, pages)
     return results
+
+
+def _before(root: Path, planned: Sequence[PlannedStage]) -> "Before | None":
+    """What there is before new judgements of people are learned from, if the run may do that."""
+    from flows.lineage import new_judgements
+
+    return new_judgements.before(root, planned)
+
+
+def _show_new_judgements(
+    root: Path, console: Console, known: "Before", planned: Sequence[PlannedStage], results: Sequence[StageResult]
+) -> None:
+    from flows.console import new_judgements as shown
+    from flows.lineage import new_judgements
+
+    with one_line():
+        changed = new_judgements.changed(root, known, planned, results)
+    if changed is not None:
+        shown.show(console, changed)
 
 
 def _record(

@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
-from tasks.language.tables.preferences import Annotations, Comparisons
+from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
 from tasks.offline.datasets import episodes
@@ -47,6 +47,7 @@ TABLES: dict[str, type[Table]] = {
     "selected.parquet": Demonstrations,
     "responses.parquet": Responses,
     "annotations.parquet": Annotations,
+    "rankings.parquet": Rankings,
     "asked.parquet": Problems,
     "generations.parquet": Generations,
     "measures.parquet": Measures,

@@ -38,7 +38,11 @@ BASE: dict[str, dict[str, Any]] = {
     "pretrained": {"width": 16, "layers": 1, "heads": 2, "context": 256, "batch_size": 4, "steps": 6},
     "sft": {"demonstrations": 40, "batch_size": 8},
     "responses": {"skip": 40, "prompts": 16, "samples": 3, "max_new_tokens": 8, "batch_size": 8},
-    "preferences": {"temperature": 2.0, "tie_margin": 0.1, "strong_margin": 2.0},
+    "preferences": {
+        "temperature": 2.0,
+        "tie_margin": 0.1,
+        "strengths": {"slightly": 0.5, "better": 2.0, "significantly": 4.0},
+    },
     "reward_model": {"prompts_per_batch": 4},
     "dpo": {"prompts_per_batch": 4, "learning_rate": 0.001},
     "mixture": {"prompts": 12, "skip": 40, "path": "data/raw/problems"},

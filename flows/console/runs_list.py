@@ -19,9 +19,14 @@ def show(console: Console, runs: Sequence[PipelineRun]) -> None:
         console.print("no pipeline run is on record; `posttrain run` makes the first")
     for run in runs:
         took = f", {duration((run.ended - run.started).total_seconds())}" if run.ended else ""
-        state = "" if run.status == "FINISHED" else f"  {run.status.lower()}"
+        waits = "paused" in run.states.values()
+        state = "" if run.status == "FINISHED" else "  waits for people" if waits else f"  {run.status.lower()}"
         console.print(
-            Text.assemble((run.id[:8], "bold"), f"  {run.started:%Y-%m-%d %H:%M}  {run.flow}{took}", (state, "red")),
+            Text.assemble(
+                (run.id[:8], "bold"),
+                f"  {run.started:%Y-%m-%d %H:%M}  {run.flow}{took}",
+                (state, STYLES["paused"] if waits else "red"),
+            ),
             Text("  ") + Text(run.changes or run.name, overflow="fold"),
             Text("  ") + _done(run),
             *(Text("  ") + line for line in _headline(run)),
@@ -32,7 +37,7 @@ def show(console: Console, runs: Sequence[PipelineRun]) -> None:
 def _done(run: PipelineRun) -> Text:
     """Which stages ran, were restored or failed, and how many were up to date."""
     counts, parts = Counter(run.states.values()), list[Text]()
-    for state in ("failed", "skipped", "ran", "restored", "up-to-date"):
+    for state in ("failed", "skipped", "paused", "ran", "restored", "up-to-date"):
         if counts[state]:
             names = [stage for stage, of in run.states.items() if of == state]
             few = ", ".join(names) if state != "up-to-date" and len(names) <= 6 else str(len(names))

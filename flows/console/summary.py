@@ -23,6 +23,7 @@ WORDS: dict[State, str] = {
     "ran": "ran",
     "failed": "failed",
     "skipped": "skipped",
+    "paused": "paused",
 }
 STYLES: dict[State, str] = {
     "waiting": "dim",
@@ -32,6 +33,7 @@ STYLES: dict[State, str] = {
     "ran": "bold green",
     "failed": "bold red",
     "skipped": "yellow",
+    "paused": "bold yellow",
 }
 LOG_LINES, LINE = 12, 500  # lines of a failed stage's log that are shown at the end, and characters of each
 
@@ -64,7 +66,7 @@ def duration(seconds: float) -> str:
 def tally(states: Iterable[State]) -> str:
     """How many stages are in which state: `2 ran, 1 restored, 11 up to date`."""
     counts = Counter(states)
-    order: tuple[State, ...] = ("failed", "skipped", "ran", "restored", "up-to-date", "running", "waiting")
+    order: tuple[State, ...] = ("failed", "skipped", "paused", "ran", "restored", "up-to-date", "running", "waiting")
     return ", ".join(f"{counts[state]} {WORDS[state]}" for state in order if counts[state])
 
 
@@ -108,6 +110,18 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
     if failed:
         console.print("What succeeded is kept; mend the cause and run it again to go on.")
+
+
+def waiting_for_people(results: Sequence[StageResult]) -> list[str]:
+    """What waits for people, and last what they are to do; nothing where nothing waits."""
+    waiting = [result for result in results if result.awaits and result.state == "paused"]
+    others = [result.stage for result in results if result.state == "paused" and result not in waiting]
+    if not waiting:
+        return []
+    names = ", ".join(result.stage for result in waiting)
+    verb = "wait" if len(waiting) > 1 else "waits"
+    after = f"; {', '.join(others)} {'wait' if len(others) > 1 else 'waits'} for it" if others else ""
+    return [f"{names} {verb} for people{after}", *dict.fromkeys(result.reason for result in waiting)]
 
 
 def cut_off(root: Path, stages: Sequence[str]) -> Iterator[str]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from flows.engine import attempts
-from flows.engine.dvc_command import Progress, Runner, StageFailed, WorkerLost
-from flows.engine.dvc_lock import Entry, hashes, read_entries
+from flows.engine.dvc_command import Progress, Runner, StageFailed, StageWaiting, WorkerLost
+from flows.engine.dvc_lock import Entry, data, hashes, read_entries
 from flows.engine.dvc_repository import PlanError, plain_errors, release
 from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
 from flows.engine.previous import recover
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flows.engine.mlflow_recording import FlowRun
 
 ATTEMPTS = 3  # at a stage whose workers are lost
+TURNS = 10  # of a stage whose raw data grows while it runs, as people's judgements do
 
 
 class Elsewhere(Protocol):
@@ -121,7 +122,9 @@ class Coordinator:
         result = StageResult(name, "failed")
         try:
             with plain_errors():
-                self._execute(Turn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force)
+                self._take_turns(Turn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force)
+        except StageWaiting as waiting:
+            result.state, result.reason = "paused", str(waiting)
         except Exception as error:
             known = isinstance(error, StageFailed | DepChanged | PlanError)
             result.state = "failed"
@@ -142,6 +145,16 @@ class Coordinator:
             with _unrecorded(result):
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
+    def _take_turns(self, turn: Turn, force: bool) -> None:
+        """Execute the stage, and anew while raw data changes under it: people go on judging while it reads what they have judged."""
+        for left in reversed(range(TURNS)):
+            try:
+                return self._execute(turn, force)
+            except DepChanged as changed:
+                if not left or not changed.path.startswith("data/raw/") or self._runner.stopped:
+                    raise
+                turn.say(f"{changed.path} changed while it ran; runs again")
+
     def _execute(self, turn: Turn, force: bool) -> None:
         result = turn.result
         with closing(StageRecords(self.root, result.stage, self._gate, self._home / "previous")) as records:
@@ -157,6 +170,7 @@ class Coordinator:
                     records.make_way()
                     run = True
             if run:
+                result.awaits = tuple(data(records.entry()))
                 self._run(records, turn)
                 result.state = "ran"
             else:
@@ -239,6 +253,11 @@ class Coordinator:
             status = "FINISHED"
         except WorkerLost:
             status = "KILLED"
+            raise
+        except StageWaiting as waiting:
+            status = "KILLED"
+            with _unrecorded(result):
+                self.recorder.waits(run_id, str(waiting))
             raise
         finally:
             killed = status == "FAILED" and self._runner.stopped

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from flows.engine.checker import Checker, declared
 from flows.engine.state import Grant
 from flows.machine.supervisor import Command
+from tasks.common.errors import WAITING
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
@@ -24,6 +25,10 @@ Progress = Callable[[int, int, float], None]  # step, total, seconds since the s
 
 class StageFailed(Exception):
     """A stage failed; the message is one line for a person."""
+
+
+class StageWaiting(Exception):
+    """A stage cannot go on until people have judged more; the message is one line that says how much."""
 
 
 class WorkerLost(Exception):
@@ -56,7 +61,7 @@ class Runner:
         return self._stopping
 
     def run(self, stage: "PipelineStage", log: Path, grant: Grant, tell: Progress) -> None:
-        """Run the stage's command with its output in `log`; StageFailed unless it ends well with valid outs."""
+        """Run the stage's command with its output in `log`; StageFailed unless it ends well with valid outs, StageWaiting if it waits for people."""
         from dvc.stage.run import prepare_kwargs
 
         variables = {**prepare_kwargs(stage)["env"], **grant.environ}
@@ -121,6 +126,8 @@ class Runner:
                 self._commands.discard(command)
         if self._stopping:
             raise StageFailed("stopped")
+        if status == WAITING:
+            raise StageWaiting(_last_line(log) or "waiting for people")
         if status:
             raise StageFailed(f"{_last_line(log) or 'the command failed'} (exit status {status})")
 

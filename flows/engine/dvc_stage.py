@@ -23,7 +23,11 @@ COMMAND = "posttrain run"  # this and the stage's name reserve paths against `dv
 
 
 class DepChanged(Exception):
-    """A dep of the stage changed while it ran, so its outs belong to neither version."""
+    """The dep at `path` changed while the stage ran, so its outs belong to neither version."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} changed while the stage ran, so its result was not recorded; run it again")
+        self.path = path
 
 
 class StageRecords:
@@ -104,7 +108,7 @@ class StageRecords:
         """Raise DepChanged if a dep is no longer what it was before the command ran."""
         changed = [path for dep in self.stage.deps for path in dep.status()]
         if changed:
-            raise DepChanged(f"{changed[0]} changed while the stage ran, so its result was not recorded; run it again")
+            raise DepChanged(str(changed[0]))
 
     def record(self) -> None:
         """Under the lock: write the run cache and dvc.lock, and delete the old outs."""

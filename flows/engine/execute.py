@@ -13,19 +13,29 @@ from contextlib import contextmanager
 
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
+from flows.engine.judged import Judged
 from flows.engine.plan import FORCED
-from flows.engine.state import Event, Grant, PlannedStage, StageResult, Watcher
+from flows.engine.state import Event, Grant, PlannedStage, StageResult, State, Watcher
 from flows.machine import devices
 from flows.machine.resources import Slots
 
 
 class Execution:
-    """The planned stages of one run. A stage may be submitted once all that it needs has succeeded."""
+    """The planned stages of one run. A stage may be submitted once all that it needs has succeeded.
+
+    With `wait` a stage that needs more judgements of people is tried again when they have come; `awaited` has such stages.
+    """
 
     def __init__(
-        self, coordinator: Coordinator, planned: Sequence[PlannedStage], jobs: int | None, watch: Watcher
+        self,
+        coordinator: Coordinator,
+        planned: Sequence[PlannedStage],
+        jobs: int | None,
+        watch: Watcher,
+        wait: bool = False,
     ) -> None:
         self.coordinator, self.planned = coordinator, {stage.name: stage for stage in planned}
+        self.wait, self.awaited = wait, dict[str, str]()  # stage -> what it waits for, in words
         self._slots = Slots(jobs, lambda: coordinator.stopped)
         self._watch, self._ranks = watch, ranks(planned)
         if any(stage.reason and stage.gpu and not (stage.pool or stage.launcher) for stage in planned):
@@ -67,6 +77,26 @@ class Execution:
         return self._skipped.get(stage.name, StageResult(stage.name, "skipped", "the run was stopped"))
 
     def _run(self, stage: PlannedStage) -> StageResult:
+        result, going_on = StageResult(stage.name, "paused"), True
+        while going_on:
+            seen = Judged(self.coordinator.root) if self.wait else None
+            result = self._execute(stage)
+            going_on = result.state == "paused" and seen is not None and self._more(seen, result)
+        if result.state == "failed":
+            self._leave_descendants(stage.name, "skipped", f"{stage.name} failed")
+        elif result.state == "paused":
+            self._leave_descendants(stage.name, "paused", f"{stage.name} waits for people")
+        return result
+
+    def _more(self, seen: Judged, result: StageResult) -> bool:
+        """Wait until people have judged as much as the stage asks for; False if the run is stopped before."""
+        self.awaited[result.stage] = result.reason
+        try:
+            return seen.await_more(result, lambda: self.coordinator.stopped)
+        finally:
+            del self.awaited[result.stage]
+
+    def _execute(self, stage: PlannedStage) -> StageResult:
         forced, on_worker = stage.reason == FORCED, stage if stage.pool else None
         try:
             with self._granted(stage) as grant:
@@ -74,8 +104,6 @@ class Execution:
         except devices.DeviceError as error:
             result = StageResult(stage.name, "failed", str(error))
         self._tell(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))
-        if result.state == "failed":
-            self._skip_descendants(stage.name)
         return result
 
     @contextmanager
@@ -92,13 +120,14 @@ class Execution:
         with self._slots.hold(stage.cpu, stage.gpu, self._ranks[stage.name], holder, tell) as lease:
             yield Grant(devices.variables(lease.names) if self._slots.gpus else {}, lease.files)
 
-    def _skip_descendants(self, failed: str) -> None:
-        lost = {failed}
+    def _leave_descendants(self, cause: str, state: State, reason: str) -> None:
+        """Give all that depends on a stage this state, unless another stage has kept it from running already."""
+        lost = {cause}
         for stage in self.planned.values():
             if stage.name not in self._skipped and lost.intersection(stage.upstream):
                 lost.add(stage.name)
-                self._skipped[stage.name] = StageResult(stage.name, "skipped", f"{failed} failed")
-                self._tell(Event(stage.name, "skipped", f"{failed} failed"))
+                self._skipped[stage.name] = StageResult(stage.name, state, reason)
+                self._tell(Event(stage.name, state, reason))
 
     def _tell(self, event: Event) -> None:
         with self._telling:

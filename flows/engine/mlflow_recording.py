@@ -77,6 +77,11 @@ class FlowRun:
         with mlflow_runs.one_line():
             mlflow_store.set_tags(self.client, run_id, {f"{PREFIX}env.{name}": value for name, value in facts.items()})
 
+    def waits(self, run_id: str, line: str) -> None:
+        """Note that a stage waits for people, so that its run, which is KILLED, is not taken for one that was stopped."""
+        with mlflow_runs.one_line():
+            mlflow_store.set_tags(self.client, run_id, {PREFIX + "waiting": line})
+
     def follow(self, run_id: str, log: Path) -> Path:
         """Begin the file for what the stage of this run records, beside its log; what comes is written to the run from now on."""
         file = log.with_suffix(".records")
@@ -135,14 +140,18 @@ class FlowRun:
     def close(self, results: Iterable[StageResult], complete: bool = True) -> None:
         """Record in the parent run how each stage ended and which run made its output.
 
-        `complete` is False where the flow was stopped before its end.
+        `complete` is False where the flow was stopped before its end. While stages wait for people it has not ended either: such a
+        run is KILLED too, and its tag `posttrain.waiting` says for what.
         """
         tags: dict[str, str] = {}
         for result in results:
             tags[PREFIX + mlflow_store.tag_name("state", result.stage)] = result.state
             if result.mlflow_run_id:
                 tags[PREFIX + mlflow_store.tag_name("run", result.stage)] = result.mlflow_run_id
-        status = "FAILED" if {"failed", "skipped"}.intersection(tags.values()) else "FINISHED"
+            if result.state == "paused" and result.awaits:
+                tags[PREFIX + "waiting"] = f"{result.stage}: {result.reason}"
+        states = {result.state for result in results}
+        status = "FAILED" if states & {"failed", "skipped"} else "KILLED" if "paused" in states else "FINISHED"
         with mlflow_runs.one_line():
             mlflow_store.set_tags(self.client, self.parent, tags)
             self.client.set_terminated(self.parent, status if complete else "KILLED")

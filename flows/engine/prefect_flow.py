@@ -5,7 +5,7 @@ The first stages start while Prefect's server is still starting; their tasks fol
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, contextmanager
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
 
 LOOK_SECONDS = 0.2  # between two looks at a running stage's log
+FOR_PEOPLE = "Waiting for people"  # the name of a state in Prefect
 
 
 def run_flow(
@@ -34,8 +35,12 @@ def run_flow(
     jobs: int | None,
     watch: Watcher,
     workers: Elsewhere | None = None,
+    wait: bool = False,
 ) -> list[StageResult]:
-    """Execute the plan and record it; after a failure only the failed stage's descendants are skipped. Ctrl-C stops all children."""
+    """Execute the plan and record it; after a failure only the failed stage's descendants are skipped. Ctrl-C stops all children.
+
+    A stage that needs more judgements of people leaves its descendants aside in the same way, or with `wait` is waited for.
+    """
     root = root.absolute()
     be_quiet()
     with ExitStack() as stack:
@@ -47,7 +52,7 @@ def run_flow(
         from flows.engine.mlflow_recording import FlowRun  # takes seconds, while the server starts
 
         coordinator.recorder = recorder = FlowRun(root, flow_name)
-        execution = Execution(coordinator, planned, jobs, watch)
+        execution = Execution(coordinator, planned, jobs, watch, wait)
         complete = False
         try:
             execution.start_ready()
@@ -86,15 +91,16 @@ def _reachable() -> Iterator[None]:
         ) from error
 
 
-def _flow(name: str, execution: Execution) -> "Flow[[], None]":
+def _flow(name: str, execution: Execution) -> "Flow[[], State[object] | None]":
     from prefect import flow
     from prefect.futures import PrefectFuture, wait
+    from prefect.states import Cancelled
     from prefect.task_runners import ThreadPoolTaskRunner
 
     runner: Any = ThreadPoolTaskRunner(max_workers=len(execution.planned))
 
     @flow(name=name, task_runner=runner, validate_parameters=False)
-    def pipeline() -> None:
+    def pipeline() -> "State[object] | None":
         tasks: dict[str, PrefectFuture[State[object]]] = {}
         with _stopped_by_signals(execution.coordinator):  # again, since Prefect's own handler would wait for the stages
             for stage in execution.planned.values():
@@ -102,9 +108,12 @@ def _flow(name: str, execution: Execution) -> "Flow[[], None]":
                     upstream = [tasks[name] for name in stage.upstream if name in tasks]
                     tasks[stage.name] = _task(stage.name, execution).submit(wait_for=upstream)
             wait(list(tasks.values()))
-        failed = [name for name, task in tasks.items() if not task.state.is_completed()]
-        if failed:
-            raise StageFailed(f"failed or skipped: {', '.join(failed)}")
+        left = {name: task.state for name, task in tasks.items() if not task.state.is_completed()}
+        if any(state.is_failed() or state.is_crashed() for state in left.values()):
+            raise StageFailed(f"failed or skipped: {', '.join(left)}")
+        if left:
+            return Cancelled(name=FOR_PEOPLE, message=f"{', '.join(left)} wait for people")
+        return None
 
     return pipeline
 
@@ -112,14 +121,17 @@ def _flow(name: str, execution: Execution) -> "Flow[[], None]":
 def _task(name: str, execution: Execution) -> "Task[..., State[object]]":
     from prefect import get_run_logger, task
     from prefect.cache_policies import NO_CACHE
-    from prefect.states import Completed
+    from prefect.states import Cancelled, Completed
 
     @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
     def stage() -> "State[object]":
         future, logger = execution.submit(name), get_run_logger()
-        for line in _follow(execution.coordinator.log_of(name), future):
+        shown = _Waiting(name, execution)
+        for line in _follow(execution.coordinator.log_of(name), future, shown.look):
             logger.info(line)
         result = future.result()
+        if result.state == "paused":
+            return Cancelled(name=FOR_PEOPLE, message=result.reason)
         if result.state in ("failed", "skipped"):
             raise StageFailed(result.reason)
         return Completed(name=result.state.capitalize(), message=result.reason)
@@ -127,13 +139,40 @@ def _task(name: str, execution: Execution) -> "Task[..., State[object]]":
     return stage
 
 
-def _follow(log: Path, result: "Future[StageResult]") -> Iterator[str]:
-    """The lines of a stage's log as they are written, until the stage is done."""
+class _Waiting:
+    """Shows in Prefect that the flow is paused while a stage of it waits for people, and runs again when it does not."""
+
+    def __init__(self, stage: str, execution: Execution) -> None:
+        from prefect.context import TaskRunContext
+
+        context = TaskRunContext.get()
+        self.stage, self.execution = stage, execution
+        self.flow_run = context.task_run.flow_run_id if context else None
+        self.shown = ""
+
+    def look(self) -> None:
+        """Tell Prefect if what is waited for has changed."""
+        from prefect import get_client
+        from prefect.states import Paused, Running
+
+        waits = self.execution.awaited.get(self.stage, "")
+        if waits == self.shown or self.flow_run is None:
+            return
+        self.shown = waits
+        state: State[object] = Paused(name=FOR_PEOPLE, message=f"{self.stage}: {waits}") if waits else Running()
+        with get_client(sync_client=True) as client:
+            client.set_flow_run_state(self.flow_run, state, force=True)
+
+
+def _follow(log: Path, result: "Future[StageResult]", look: Callable[[], None] = lambda: None) -> Iterator[str]:
+    """The lines of a stage's log as they are written, until the stage is done; `look` is called between two looks at it."""
     position = 0
     while True:
+        look()
         last = result.done()
         if log.exists():
             with log.open(errors="replace") as file:
+                position = position if position <= log.stat().st_size else 0  # the stage was begun anew
                 file.seek(position)
                 text = file.read()
                 position = file.tell()

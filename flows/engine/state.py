@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-State = Literal["waiting", "running", "up-to-date", "restored", "ran", "failed", "skipped"]
+# A paused stage waits for people, or for a stage that does.
+State = Literal["waiting", "running", "up-to-date", "restored", "ran", "failed", "skipped", "paused"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,9 @@ class StageResult:
     pipeline_run_id: str | None = None  # of the MLflow run of the whole flow
     log: Path | None = None
     outs: dict[str, str] = field(default_factory=dict)  # path -> DVC hash
+    awaits: tuple[
+        str, ...
+    ] = ()  # of a stage that waits for people: the data that it reads, where their judgements are to come
     unrecorded: str = ""  # why the stage's record in MLflow failed; the state does not depend on it
 
 

@@ -21,7 +21,14 @@ from flows.params.files import parse
 
 NAME, NOTE, VALUE = 250, 7500, 5000  # letters that MLflow takes of a name, a description and a parameter
 NAMED, CHANGES = 4, 3  # stages and changes that a name lists; of more it gives the number
-WORDS = {"ran": "ran", "restored": "restored", "failed": "failed", "skipped": "skipped", "up-to-date": "up to date"}
+WORDS = {
+    "ran": "ran",
+    "restored": "restored",
+    "failed": "failed",
+    "skipped": "skipped",
+    "paused": "paused",
+    "up-to-date": "up to date",
+}
 
 
 def complete(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tasks.language.configs.policies import SamplingConfig
     from tasks.language.configs.pretrained import PretrainedConfig
     from tasks.language.configs.responses import ResponsesConfig
+    from tasks.language.configs.reward_model import RewardModelConfig
     from tasks.offline.configs.behaviour import BehaviourConfig
     from tasks.offline.configs.offline_report import OfflineReportConfig
     from tasks.offline.configs.transitions import TransitionsConfig
@@ -114,6 +115,23 @@ def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
         why = "reward.reward_model counts" if counts else "a data set of the mixture asks for it"
         expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
         yield "reward_model_path", f"{expected}, got {shown(path)}"
+
+
+def examples(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
+    """A reward model learns from what its objective asks for: preferences, with rankings among them or not, or solutions."""
+    from tasks.language.configs.reward_model import SOLUTIONS
+
+    wanted, other = "data/preferences", "data/solutions"
+    if own.objective in SOLUTIONS:
+        wanted, other = other, wanted
+    made = {f"data/{name.partition('@')[0]}" for name in given.stages}
+    if own.data == other or (own.data not in made and not (given.root / own.data / "train.parquet").is_file()):
+        kind = "solutions" if own.objective in SOLUTIONS else "preferences"
+        expected = f"expected a folder with {kind} with objective {own.objective} (such as {wanted})"
+        yield "data", f"{expected}, got {shown(own.data)}"
+    source = given.configs["preferences"].source
+    if own.objective == "ranking" and own.data == "data/preferences" and source in ("files", "hub"):
+        yield "objective", f"expected pairs with preferences.source {source}, which holds no rankings, got 'ranking'"
 
 
 def python_rewards(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
@@ -242,6 +260,7 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
 RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
     ("responses", passed_over),
+    ("reward_model", examples),
     ("mixture", passed_over),
     ("mixture", mixed_files),
     ("mixture", mixed_functions),

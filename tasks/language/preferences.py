@@ -1,182 +1,284 @@
-"""Preferences: a noisy annotator ranks the responses of each prompt by the rubric; or pairs come from files or a hub.
+"""Preferences: a noisy annotator ranks the responses of each prompt by the rubric; or pairs are what people judged, or come from
+files or a hub; or a mixture of these.
 
-Pairs of the annotator's ranking are comparisons: ties give none, and neither do two equal texts. Train and test are split by
-prompt, so that a held-out pair never shares its prompt with a training pair.
+Train and test are split by prompt, so that a held-out pair never shares its prompt with a training pair.
 """
 
-from itertools import combinations
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
 
 from tasks.common import tables, tracking
-from tasks.common.errors import DataError
+from tasks.common.errors import DataError, WaitingError
 from tasks.common.tables import Record
-from tasks.language.configs.preferences import PreferencesConfig
-from tasks.language.data import given_pairs
-from tasks.language.data.rows import read_files, read_hub
-from tasks.language.rewards import annotator, rubric
-from tasks.language.tables.preferences import Annotations, Comparisons
+from tasks.language.configs.preferences import PreferencesConfig, Source
+from tasks.language.data import annotated_pairs, given_pairs
+from tasks.language.data.annotated_pairs import Perception
+from tasks.language.data.comparison_rows import alike
+from tasks.language.data.rows import Row, read_files, read_hub
+from tasks.language.judgements import judged_pairs, record
+from tasks.language.tables.preferences import Annotations, Comparisons, Rankings, level
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 from tasks.stage import Metrics, main
 
-SAMPLE_ROWS = 50  # of the rankings shown in MLflow
+SAMPLE_ROWS = 50  # of the rankings or pairs shown in MLflow
+STRONG = 2  # the level from which on one response is better and not only slightly better
 METRICS = {
     "pairs/train": "The number of comparisons that are trained on.",
     "pairs/test": "The number of comparisons whose prompts are held out.",
-    "ties": "The share of all pairs of a prompt's responses that tie in rank, from 0 to 1.",
-    "flipped": "The share of the comparisons with different rubric points whose chosen response has fewer: the annotator's noise.",
+    "ties": "The share of all pairs of a ranking's responses that tie in rank, from 0 to 1; a pairwise judgement ranks two.",
+    "flipped": "The share of the comparisons with different rubric points whose chosen response has fewer: the annotator's noise, or where people see it otherwise.",
     "equal_scores": "The share of the comparisons whose two responses have equal rubric points.",
     "strong": "The share of the comparisons where one response is better and not only slightly better.",
     "score/correctness": "The mean rubric points for the final answer, of 5.",
     "score/reasoning": "The mean rubric points for steps that hold and lead to the answer, of 3.",
     "score/clarity": "The mean rubric points for plain and concise answers, of 2.",
     "score/total": "The mean rubric points, of 10.",
-    "equal_texts": "The number of given rows left out, since both responses are one text.",
+    "equal_texts": "The number of given or judged pairs left out, since both responses are one text.",
     "duplicates": "The number of given rows left out, since they repeat another one.",
-    "leaked": "The number of given rows left out of training, since their prompt is held out.",
+    "leaked": "The number of pairs left out of training, since their prompt is held out.",
     "given_scores": "The share of the given pairs whose chosen response has the higher of the given scores; a tie counts half.",
+    "judgements/pairwise": "The number of people's judgements of two answers that count.",
+    "judgements/ranking": "The number of people's rankings that count.",
+    "judgements/edit": "The number of people's better answers that count.",
+    "people": "The number of people who judged.",
+    "both_bad": "The number of judgements that both answers are bad; they give no pair.",
+    "sources/SOURCE": "The number of comparisons of a mixture that come from this source.",
 }
 
 
-def run(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -> Metrics:
-    """Write train.parquet and test.parquet (schema Comparisons); `responses` is where the pairs, or what is ranked, come from."""
-    if config.source == "annotator":
-        return annotated_pairs(config, responses, problems, out)
-    rows = (
-        read_files(responses)
-        if config.source == "files"
-        else read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
-    )
-    source = config.path if config.source == "files" else config.hub_id
-    given = given_pairs.read(rows, config.test_share, config.seed, source)
-    train, test = pd.DataFrame(given.train), pd.DataFrame(given.test)
-    tables.write(Comparisons, train, out / "train.parquet")
-    tables.write(Comparisons, test, out / "test.parquet")
-    tracking.log_table(train.head(SAMPLE_ROWS), "pairs.json")
-    compared = pd.concat([train, test])
-    return {
-        "pairs": {"train": len(train), "test": len(test)},
-        "strong": _strong(compared),
-        "equal_texts": given.equal,
-        "duplicates": given.duplicates,
-        "leaked": given.leaked,
-        **({"given_scores": _agreement(compared)} if "chosen_score" in compared else {}),
-    }
+@dataclass
+class Part:
+    """What one source gives: rows of Comparisons and Rankings, the prompts that are held out, and metrics of its own."""
+
+    pairs: list[Record]
+    held_out: set[str]
+    rankings: list[Record] = field(default_factory=list)
+    annotations: list[Record] = field(default_factory=list)
+    prompts: set[str] = field(default_factory=set)  # that people judged
+    metrics: Metrics = field(default_factory=dict)
 
 
-def annotated_pairs(config: PreferencesConfig, responses: Path, problems: Path, out: Path) -> Metrics:
-    """Score, rank and pair the responses; write annotations, training comparisons and test comparisons."""
-    if not (responses / "responses.parquet").is_file():
-        raise DataError(
-            f"{responses}: no responses.parquet; expected data/responses as preferences.path with source annotator"
-        )
-    rng = np.random.default_rng(config.seed)
-    sampled = tables.read(Responses, responses / "responses.parquet").sort_values(["prompt_id", "sample"])
-    known = {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
-    held_out = _held_out(sampled["prompt_id"].unique(), config.test_share, rng)
-    annotations: list[Record] = []
-    pairs: list[Record] = []
-    shown: list[Record] = []
-    for prompt_id, group in sampled.groupby("prompt_id"):
-        rows = tables.records(group)
-        scores = [_score(known[prompt_id], row) for row in rows]
-        utilities = annotator.noisy_utilities([score.total for score in scores], config.temperature, rng)
-        ranking = annotator.tie_groups(utilities, config.tie_margin)
-        ranks = annotator.ranks(ranking)
-        for row, score, rank in zip(rows, scores, ranks, strict=True):
-            key = {"prompt_id": prompt_id, "sample": row["sample"]}
-            annotations.append({**key, **vars(score), "total": score.total, "rank": rank})
-            row |= {"score": score.total, "rank": rank}
-        pairs += _pairs(rows, utilities, config.strong_margin, rng)
-        if len(shown) < SAMPLE_ROWS:
-            texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
-            shown.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
-    tracking.log_table(pd.DataFrame(shown).fillna(""), "rankings.json")
-    annotated = pd.DataFrame(annotations)
-    compared = pd.DataFrame(pairs, columns=list(pairs[0]) if pairs else list(Comparisons.to_schema().columns))
-    in_test = compared["prompt_id"].isin(held_out)
+@dataclass(frozen=True)
+class Inputs:
+    """Where a source's data is."""
+
+    responses: Path
+    pairs: Path
+    judgements: Path
+    problems: Path
+
+
+def run(
+    config: PreferencesConfig, responses: Path, pairs: Path, judgements: Path, problems: Path, out: Path
+) -> Metrics:
+    """Write train.parquet and test.parquet (schema Comparisons), rankings.parquet (Rankings) and annotations.parquet (Annotations).
+
+    The latter two are there where somebody ranked. `responses` is where the pairs, or what is ranked, come from, `pairs` has the files
+    of a mixture and `judgements` what people said.
+    """
+    given = Inputs(responses, pairs if config.source == "mixture" else responses, judgements, problems)
+    parts = {name: SOURCES[name](config, given) for name in config.sources}
+    whole = _mixed(config, parts) if config.source == "mixture" else parts[config.source]
+    compared = pd.DataFrame(whole.pairs, columns=None if whole.pairs else list(Comparisons.to_schema().columns))
+    in_test = compared["prompt_id"].isin(whole.held_out)
     for split, part in (("training", compared[~in_test]), ("test", compared[in_test])):
         if part.empty:
             raise DataError(f"preferences: no {split} pairs: all responses to those prompts tie, or are equal texts")
-    tables.write(Annotations, annotated, out / "annotations.parquet")
+    if whole.annotations:
+        tables.write(Annotations, pd.DataFrame(whole.annotations), out / "annotations.parquet")
+    if whole.rankings:
+        tables.write(Rankings, pd.DataFrame(whole.rankings), out / "rankings.parquet")
     tables.write(Comparisons, compared[~in_test], out / "train.parquet")
     tables.write(Comparisons, compared[in_test], out / "test.parquet")
-    return _metrics(annotated, compared, in_test)
+    return {
+        "pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())},
+        "strong": _strong(compared),
+        **_of_rankings(whole.rankings),
+        **_of_scores(compared, set(parts)),
+        **whole.metrics,
+    }
 
 
-def _held_out(prompt_ids: ArrayLike, share: float, rng: np.random.Generator) -> set[str]:
-    order = rng.permutation(np.sort(np.asarray(prompt_ids, dtype=object)))
-    return set(order[: max(1, round(share * len(order)))])
+def annotated(config: PreferencesConfig, given: Inputs) -> Part:
+    """The responses, ranked and paired by the simulated annotator."""
+    sampled = _sampled(given.responses)
+    if sampled is None:
+        wanted = f"expected data/responses as preferences.path with source {config.source}"
+        raise DataError(f"{given.responses}: no responses.parquet; {wanted}")
+    sees = Perception(config.temperature, config.tie_margin, config.strengths.bounds)
+    found = annotated_pairs.annotate(sampled, _known(given.problems), sees, config.test_share, config.seed)
+    tracking.log_table(pd.DataFrame(found.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
+    points = pd.DataFrame(found.annotations)
+    scores = {name: float(points[name].mean()) for name in ("correctness", "reasoning", "clarity", "total")}
+    return Part(found.pairs, found.held_out, found.rankings, found.annotations, metrics={"score": scores})
 
 
-def _score(problem: Record, row: Record) -> rubric.RubricScore:
-    return rubric.score(problem["question"], problem["solution"], problem["answer"], row["response"], row["ended"])
+def judged(config: PreferencesConfig, given: Inputs) -> Part:
+    """What people judged. WaitingError while there is too little.
 
-
-def _pairs(rows: list[Record], utilities: NDArray[np.float64], strong: float, rng: np.random.Generator) -> list[Record]:
-    """All pairs of one prompt's responses that differ in rank and in text.
-
-    A coin decides which of the two is shown as a; the comparison's id ends in their sample numbers, a first.
+    Prompts of the responses are held out as the annotator's are. Others, whose number grows with the record, are held out by a
+    draw of their own each, so that none changes sides when more is judged.
     """
-    found = []
-    for pair in combinations(range(len(rows)), 2):
-        a, b = pair if rng.random() < 0.5 else pair[::-1]
-        first, second = rows[a], rows[b]
-        if first["rank"] == second["rank"] or first["response"] == second["response"]:
-            continue
-        chosen, rejected = (first, second) if first["rank"] < second["rank"] else (second, first)
-        found.append(
-            {
-                "comparison_id": f"{first['prompt_id']}/{first['sample']}-{second['sample']}",
-                "prompt_id": first["prompt_id"],
-                "prompt": first["prompt"],
-                **({"history": first["history"]} if "history" in first else {}),
-                "chosen": chosen["response"],
-                "rejected": rejected["response"],
-                "chosen_ended": chosen["ended"],
-                "rejected_ended": rejected["ended"],
-                "chosen_score": float(chosen["score"]),
-                "rejected_score": float(rejected["score"]),
-                "strength": annotator.strength(utilities[a] - utilities[b], strong),
-                "chosen_tokens": chosen["tokens"],
-                "rejected_tokens": rejected["tokens"],
-            }
-        )
-    return found
+    found = record.read(given.judgements)
+    missing = config.minimum - len(judged_pairs.counted(found))
+    if missing > 0:
+        raise WaitingError(f"waiting for {missing} more: posttrain label")
+    sampled = _sampled(given.responses)
+    ids: dict[tuple[str, str], str] = {}
+    held: set[str] = set()
+    if sampled is not None:
+        turns = sampled["history"] if "history" in sampled else [""] * len(sampled)
+        ids = {
+            (text, before): name
+            for text, before, name in zip(sampled["prompt"], turns, sampled["prompt_id"], strict=True)
+        }
+        rng = np.random.default_rng(config.seed)
+        held = annotated_pairs.held_out(sampled["prompt_id"].unique(), config.test_share, rng)
+    said = judged_pairs.read(found, _known(given.problems), ids, config.disagreement)
+    others = set(said.prompts) - set(ids.values())
+    held |= {name for name in others if _draw(config.seed, name) < config.test_share}
+    tracking.log_table(pd.DataFrame(said.pairs[:SAMPLE_ROWS]), "pairs.json")
+    rankings = [{**row, "held_out": row["prompt_id"] in held} for row in said.rankings]
+    own: Metrics = {
+        "judgements": said.judgements,
+        "people": said.people,
+        "both_bad": said.both_bad,
+        "equal_texts": said.equal,
+    }
+    return Part(said.pairs, held, rankings, prompts=set(said.prompts), metrics=own)
 
 
-def _metrics(annotated: pd.DataFrame, compared: pd.DataFrame, in_test: "pd.Series[bool]") -> Metrics:
-    """METRICS of the annotations and comparisons.
+def of_files(config: PreferencesConfig, given: Inputs) -> Part:
+    """Pairs in files."""
+    return _given(config, read_files(given.pairs), str(given.pairs))
+
+
+def of_hub(config: PreferencesConfig, given: Inputs) -> Part:
+    """Pairs of a hub's data set."""
+    rows = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+    return _given(config, rows, config.hub_id)
+
+
+SOURCES: dict[Source, Callable[[PreferencesConfig, Inputs], Part]] = {
+    "annotator": annotated,
+    "people": judged,
+    "files": of_files,
+    "hub": of_hub,
+}
+
+
+def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> Part:
+    given = given_pairs.read(rows, config.test_share, config.seed, source)
+    tracking.log_table(pd.DataFrame(given.train[:SAMPLE_ROWS]), "pairs.json")
+    own = {"equal_texts": given.equal, "duplicates": given.duplicates, "leaked": given.leaked}
+    return Part([*given.train, *given.test], {row["prompt_id"] for row in given.test}, metrics=own)
+
+
+def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
+    """The shares of all sources as one.
+
+    Where people judged a prompt the annotator's word on it is left out, and what one source holds out no other trains on.
+    """
+    taken = {name: _taken(config, name, parts[name]) for name in parts}
+    if "people" in taken and "annotator" in taken:
+        judged_by_people = taken["people"].prompts
+        taken["annotator"] = _only(taken["annotator"], lambda prompt: prompt not in judged_by_people)
+    held_out = {name for part in taken.values() for name in part.held_out}
+    rows = [row for part in taken.values() for row in part.pairs]
+    held_texts = {_text(row) for row in rows if row["prompt_id"] in held_out}
+    kept = [row for row in rows if row["prompt_id"] in held_out or _text(row) not in held_texts]
+    rankings = [row for part in taken.values() for row in part.rankings]
+    optional = ("history", "tokens", "score")
+    absent = {name for name in optional if any(name not in row for row in rankings)}
+    metrics: dict[str, Metrics | float] = {}
+    for part in taken.values():
+        metrics |= part.metrics
+    counts: Metrics = {name: len(part.pairs) for name, part in taken.items()}
+    return Part(
+        alike(kept),
+        held_out,
+        [{name: value for name, value in row.items() if name not in absent} for row in rankings],
+        [row for part in taken.values() for row in part.annotations],
+        metrics={**metrics, "sources": counts, "leaked": len(rows) - len(kept)},
+    )
+
+
+def _taken(config: PreferencesConfig, source: Source, part: Part) -> Part:
+    """The share of a source's prompts that the mixture takes; prompts of files and hubs get the source's name before their own."""
+    if source in ("files", "hub"):
+        named = [
+            {**row, "prompt_id": f"{source}/{row['prompt_id']}", "comparison_id": f"{source}/{row['comparison_id']}"}
+            for row in part.pairs
+        ]
+        part = replace(part, pairs=named, held_out={f"{source}/{name}" for name in part.held_out})
+    share = config.sources[source]
+    if share == 1:
+        return part
+    prompts = np.array(sorted({row["prompt_id"] for row in (*part.pairs, *part.rankings)}), dtype=object)
+    rng = np.random.default_rng([config.seed, [*SOURCES].index(source)])
+    chosen = set(rng.permutation(prompts)[: max(1, round(share * len(prompts)))])
+    return _only(part, lambda prompt: prompt in chosen)
+
+
+def _only(part: Part, wanted: Callable[[str], bool]) -> Part:
+    return replace(
+        part,
+        pairs=[row for row in part.pairs if wanted(row["prompt_id"])],
+        rankings=[row for row in part.rankings if wanted(row["prompt_id"])],
+        prompts={name for name in part.prompts if wanted(name)},
+    )
+
+
+def _text(row: Record) -> tuple[str, str]:
+    return row["prompt"], row.get("history", "")
+
+
+def _sampled(responses: Path) -> pd.DataFrame | None:
+    file = responses / "responses.parquet"
+    return tables.read(Responses, file) if file.is_file() else None
+
+
+def _known(problems: Path) -> dict[str, Record]:
+    return {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
+
+
+def _draw(seed: int, name: str) -> float:
+    """A number from 0 to 1 that seed and name alone decide."""
+    return float(np.random.default_rng([seed, *name.encode()]).random())
+
+
+def _of_rankings(rankings: list[Record]) -> Metrics:
+    if not rankings:
+        return {}
+    ranked = pd.DataFrame(rankings)
+    sizes = ranked.groupby("ranking_id").size()
+    tied = ranked.groupby(["ranking_id", "rank"]).size()
+    possible = (sizes * (sizes - 1) // 2).sum()
+    return {"ties": float((tied * (tied - 1) // 2).sum() / max(possible, 1))}
+
+
+def _of_scores(compared: pd.DataFrame, sources: set[Source]) -> Metrics:
+    """METRICS of the scores of the responses, which are rubric points unless somebody gave others.
 
     As a measure for `flipped`: two annotators who each contradict the rubric in 15 % of the pairs agree with each other in 75 %;
     people did in 73 % (arXiv:2203.02155, section 3.4).
     """
-    sizes = annotated.groupby("prompt_id").size()
-    tied = annotated.groupby(["prompt_id", "rank"]).size()
-    possible = (sizes * (sizes - 1) // 2).sum()
+    if "chosen_score" not in compared:
+        return {}
     gap = compared["chosen_score"] - compared["rejected_score"]
-    criteria = ("correctness", "reasoning", "clarity", "total")
-    return {
-        "pairs": {"train": int((~in_test).sum()), "test": int(in_test.sum())},
-        "ties": float((tied * (tied - 1) // 2).sum() / max(possible, 1)),
-        "flipped": float((gap[gap != 0] < 0).mean()) if gap.any() else 0.0,
-        "equal_scores": float((gap == 0).mean()),
-        "strong": _strong(compared),
-        "score": {name: float(annotated[name].mean()) for name in criteria},
-    }
+    if sources & {"files", "hub"}:
+        return {"given_scores": float((gap > 0).mean() + (gap == 0).mean() / 2)}
+    flipped = float((gap[gap != 0] < 0).mean()) if gap.any() else 0.0
+    return {"flipped": flipped, "equal_scores": float((gap == 0).mean())}
 
 
 def _strong(compared: pd.DataFrame) -> float:
-    return float((~compared["strength"].str.contains("slightly")).mean())
-
-
-def _agreement(compared: pd.DataFrame) -> float:
-    gap = compared["chosen_score"] - compared["rejected_score"]
-    return float((gap > 0).mean() + (gap == 0).mean() / 2)
+    return float((compared["strength"].map(level) >= STRONG).mean())
 
 
 if __name__ == "__main__":

@@ -97,5 +97,7 @@ def _changed(file: Path) -> float:
 def ended(run: PipelineRun) -> str:
     """How a pipeline run ended that did not end well, in words."""
     began = f"{run.started:%Y-%m-%d %H:%M:%S}"
+    if "paused" in run.states.values():
+        return f"the {run.flow} run of {began} waits for people"
     words: Mapping[str, str] = {"RUNNING": "has not ended", "KILLED": "was stopped", "FAILED": "failed"}
     return f"the {run.flow} run of {began} {words.get(run.status, run.status.lower())}"

@@ -22,7 +22,12 @@ DEMONSTRATIONS = (
 )
 PAIRS = "prompt, chosen and rejected, as text or messages; or chosen and rejected alone, as messages"
 SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen-rating", "rejected-rating"))
-LEVELS = {"negligibly better": "negligibly", "slightly better": "slightly", "better": "", "significantly better": "significantly"}
+LEVELS = {
+    "negligibly better": "negligibly",
+    "slightly better": "slightly",
+    "better": "",
+    "significantly better": "significantly",
+}
 LEVELS |= {"much better": "significantly", "strong": "", "weak": "slightly"}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms
+from tasks.language.data.comparison_rows import alike
 from tasks.language.data.rows import Row, held_out, parsed
 
 Prompt = tuple[str, str]  # the question, and its history
@@ -60,8 +61,8 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
                 leaked += 1
                 continue
             (test if prompt in kept else train).append({**one, "prompt_id": f"prompt-{number}"})
-    columns = _common_columns([*train, *test])
-    return GivenPairs(_only(columns, train), _only(columns, test), equal, duplicates, leaked)
+    rows = alike([*train, *test])
+    return GivenPairs(rows[: len(train)], rows[len(train) :], equal, duplicates, leaked)
 
 
 def read_all(rows: Iterable[Row]) -> list[Record]:
@@ -69,7 +70,7 @@ def read_all(rows: Iterable[Row]) -> list[Record]:
     found = []
     for number, row in enumerate(rows):
         found.append({**parsed(row, _comparison), "comparison_id": row.name, "prompt_id": f"prompt-{number}"})
-    return _only(_common_columns(found), found) if found else []
+    return alike(found)
 
 
 def _comparison(row: Record) -> Record:
@@ -91,15 +92,3 @@ def _comparison(row: Record) -> Record:
 
 def _drawn(prompts: list[Prompt], share: float, seed: int) -> set[Prompt]:
     return set(random.Random(seed).sample(prompts, min(max(1, round(share * len(prompts))), len(prompts) - 1)))
-
-
-def _common_columns(rows: list[Record]) -> set[str]:
-    """The columns without scores where a row lacks them, and without a history where no row has any."""
-    left_out = set() if any(row["history"] for row in rows) else {"history"}
-    if any(row["chosen_score"] is None for row in rows):
-        left_out |= {"chosen_score", "rejected_score"}
-    return {*rows[0]} - left_out
-
-
-def _only(columns: set[str], rows: list[Record]) -> list[Record]:
-    return [{name: value for name, value in row.items() if name in columns} for row in rows]

@@ -66,7 +66,8 @@ class Comparisons(Table):
 
     Responses that a model sampled have their tokens too, the end token included where it was sampled. These are trained on,
     since their text is not always tokenized back to them. Texts that people wrote have none. `history` has the turns before the
-    prompt as JSON, and is there where some prompt has any; the scores are there where somebody gave them.
+    prompt as JSON, and is there where some prompt has any; the scores are there where somebody gave them. `person` is who preferred
+    a response where people judged: `majority` for several of them, empty for pairs that came without a name.
     """
 
     comparison_id: Series[str] = pa.Field(unique=True)
@@ -80,8 +81,9 @@ class Comparisons(Table):
     chosen_score: Series[float] | None
     rejected_score: Series[float] | None
     strength: Series[str] = pa.Field(isin=STRENGTHS)
-    chosen_tokens: Series[object] | None
-    rejected_tokens: Series[object] | None
+    chosen_tokens: Series[object] | None = pa.Field(nullable=True)
+    rejected_tokens: Series[object] | None = pa.Field(nullable=True)
+    person: Series[str] | None
 
     @pa.dataframe_check(error="scores of both responses, or of neither")
     def scores_of_both(cls, frame: pd.DataFrame) -> bool:
@@ -90,8 +92,10 @@ class Comparisons(Table):
 
     @pa.dataframe_check(error="a list of token ids for both responses, or for neither")
     def tokens_of_both(cls, frame: pd.DataFrame) -> pd.Series:
-        """Both columns or none; in each row at least one token, none negative."""
+        """Both columns or none; in each row at least one token, none negative, or null for texts that nobody sampled."""
         columns = [name for name in ("chosen_tokens", "rejected_tokens") if name in frame]
         if len(columns) < 2:
             return pd.Series(not columns, index=frame.index)
-        return frame[columns].map(lambda tokens: isinstance(tokens, list | np.ndarray) and _ids(tokens)).all(axis=1)
+        none = frame[columns].map(lambda tokens: tokens is None)
+        ids = frame[columns].map(lambda tokens: isinstance(tokens, list | np.ndarray) and _ids(tokens))
+        return none.all(axis=1) | ids.all(axis=1)

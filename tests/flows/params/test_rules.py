@@ -75,6 +75,12 @@ TOGETHER = {
         "reward.reward_model counts (such as data/reward_model), got 'data/raw/reward_model'"
         for name in ("rejection_sft", "reinforce", "grpo")
     },
+    "reward_model.data=data/solutions": (
+        "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'data/solutions'"
+    ),
+    "reward_model.data=elsewhere": (
+        "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'elsewhere'"
+    ),
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
         "transitions.datasets.graph-60.location: data/raw/transitions/x does not exist"
     ),
@@ -206,6 +212,34 @@ def test_a_link_below_the_folder_may_lead_to_data_elsewhere(
     (raw / "mine").symlink_to(tmp_path_factory.mktemp("elsewhere"))
     entry = "{environment: graph, source: minari, location: mine, steps: null, episodes: null}"
     editing.edit(root, SECTIONS, [editing.setting(f"transitions.datasets.graph-60={entry}")])
+    editing.check_together(root, SECTIONS, STAGES, STAGES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            ["objective=outcome", "kind=head", "likelihood=0.0"],
+            "reward_model.data: expected a folder with solutions with objective outcome (such as data/solutions), got 'data/preferences'",
+        ),
+        (
+            ["objective=process", "kind=head", "likelihood=0.0", "data=mine"],
+            "reward_model.data: expected a folder with solutions with objective process (such as data/solutions), got 'mine'",
+        ),
+        (
+            ["objective=ranking"],
+            "reward_model.objective: expected pairs with preferences.source files, which holds no rankings",
+        ),
+    ],
+)
+def test_a_reward_model_learns_from_what_its_objective_asks_for(root: Path, settings: list[str], line: str) -> None:
+    edits = ["preferences.source=files", *(f"reward_model.{one}" for one in settings)]
+    editing.edit(root, SECTIONS, [editing.setting(one) for one in edits])
+    with pytest.raises(ParameterError) as caught:
+        editing.check_together(root, SECTIONS, STAGES, STAGES)
+    assert str(caught.value).startswith(f"params.yaml: {line}")
+    fitting = "reward_model.objective=pairs" if "ranking" in settings[0] else "reward_model.data=data/solutions"
+    editing.edit(root, SECTIONS, [editing.setting(fitting)])
     editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 

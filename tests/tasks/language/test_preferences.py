@@ -10,16 +10,22 @@ from tasks.common.errors import StageError
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import forms, prompts
 from tasks.language.data.comparisons import ComparisonSet
-from tasks.language.preferences import _metrics, run
+from tasks.language.preferences import _of_scores, run
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
-from tests.conftest import PARAMS
+from tests.conftest import PARAMS, changed
 from tests.tasks.language import test_dpo, test_reward_model
 
-CHANGES = {"seed": 3, "temperature": 0.0, "tie_margin": 0.0, "strong_margin": 5.0, "test_share": 0.25}
+LEVELS = {"slightly": 3.0, "better": 5.0, "significantly": 8.0}
+CHANGES = {"seed": 3, "temperature": 0.0, "tie_margin": 0.0, "strengths": LEVELS, "test_share": 0.25}
 CONFIG = PreferencesConfig.model_validate({**PARAMS["preferences"], **CHANGES})
 RIGHT, SLIP, WRONG, CUT = "3 + {n} = {s}\n#### {s}", "3 + {n} = {s}\n#### 99", "#### 99", "3 + {n} = {s}\n#### {s}"
+
+
+def inputs(home, path, pairs="no pairs", judgements="no judgements"):
+    """Where the stage reads: `path` is preferences.path."""
+    return path, home / pairs, home / judgements, home / "problems"
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def stage(tmp_path):
 
     def go(name="out", **changes):
         out = tmp_path / name
-        metrics = run(CONFIG.model_copy(update=changes), tmp_path / "responses", tmp_path / "problems", out)
+        metrics = run(changed(CONFIG, **changes), *inputs(tmp_path, tmp_path / "responses"), out)
         return metrics, out
 
     return go
@@ -91,7 +97,14 @@ def test_strength_follows_the_presented_order(stage):
     assert (pairs["strength"].str.startswith("a") == a_preferred).all()
     assert 0.3 < a_preferred.mean() < 0.7  # the order shown is random
     gap = pairs["chosen_score"] - pairs["rejected_score"]
-    assert (pairs["strength"].str.contains("slightly") == (gap < 5)).all()
+    levels = pairs["strength"].str[2:].map(lambda text: text.removesuffix("better").strip())
+    assert {*zip(gap, levels, strict=True)} == {
+        (2, "negligibly"),
+        (3, "slightly"),
+        (5, ""),
+        (7, ""),
+        (8, "significantly"),
+    }
 
 
 def test_no_prompt_is_in_both_splits(stage):
@@ -123,13 +136,9 @@ def test_flipped_counts_what_the_scores_tell_apart():
         {
             "chosen_score": [chosen for chosen, _ in gaps],
             "rejected_score": [rejected for _, rejected in gaps],
-            "strength": "a better",
         }
     )
-    annotated = pd.DataFrame({"prompt_id": ["p", "p"], "rank": [1, 2]})
-    for name in ("correctness", "reasoning", "clarity", "total"):
-        annotated[name] = 1
-    metrics = _metrics(annotated, compared, compared["chosen_score"] > 6)
+    metrics = _of_scores(compared, {"annotator"})
     assert metrics["flipped"] == pytest.approx(1 / 3)
     assert metrics["equal_scores"] == pytest.approx(1 / 4)
 
@@ -160,7 +169,7 @@ def given(tmp_path, rows, name="given", test=(), **changes):
         if part:
             (raw / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     config = CONFIG.model_copy(update={"source": "files", "path": str(raw), **changes})
-    return run(config, raw, tmp_path / "no problems", out), out
+    return run(config, *inputs(tmp_path, raw), out), out
 
 
 PAIRS = [{"prompt": f"Question {n}?", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(8)]
@@ -209,7 +218,7 @@ def test_a_hub_set_of_pairs_is_read(tmp_path, monkeypatch):
     held = {("some/pairs", None, "v1"): {"train_prefs": rows[:0], "test_prefs": rows}}
     monkeypatch.setattr("datasets.load_dataset", lambda name, config, revision: held[name, config, revision])
     hub = {"source": "hub", "hub_id": "some/pairs", "hub_revision": "v1", "hub_split": "test_prefs"}
-    metrics = run(CONFIG.model_copy(update=hub), tmp_path, tmp_path, tmp_path / "out")
+    metrics = run(CONFIG.model_copy(update=hub), *inputs(tmp_path, tmp_path), tmp_path / "out")
     assert metrics["pairs"] == {"train": 6, "test": 2}
     assert metrics["given_scores"] == 1
     table = comparisons(tmp_path / "out")
@@ -217,7 +226,11 @@ def test_a_hub_set_of_pairs_is_read(tmp_path, monkeypatch):
         (row["prompt"], row["chosen"], row["rejected"]) for row in PAIRS
     }
     with pytest.raises(StageError, match=r"^some/pairs: pairs with 0 different prompts; expected at least 2"):
-        run(CONFIG.model_copy(update={**hub, "hub_split": "train_prefs"}), tmp_path, tmp_path, tmp_path / "none")
+        run(
+            CONFIG.model_copy(update={**hub, "hub_split": "train_prefs"}),
+            *inputs(tmp_path, tmp_path),
+            tmp_path / "none",
+        )
 
 
 def test_what_is_no_pair_or_no_folder_of_responses_is_one_line(tmp_path, stage):
@@ -225,7 +238,7 @@ def test_what_is_no_pair_or_no_folder_of_responses_is_one_line(tmp_path, stage):
         given(tmp_path, [PAIRS[0], {"prompt": "Why?"}])
     expected = "no responses.parquet; expected data/responses as preferences.path with source annotator"
     with pytest.raises(StageError) as stopped:
-        run(CONFIG, tmp_path / "raw", tmp_path, tmp_path / "out")
+        run(CONFIG, *inputs(tmp_path, tmp_path / "raw"), tmp_path / "out")
     assert str(stopped.value) == f"{tmp_path}/raw: {expected}"
     assert not (tmp_path / "out").exists()
 
@@ -288,7 +301,8 @@ ULTRAFEEDBACK = Path(__file__).parents[4] / "shared/data/ultrafeedback"
 @pytest.mark.skipif(not ULTRAFEEDBACK.is_dir(), reason=f"{ULTRAFEEDBACK} is not there")
 def test_real_pairs(tmp_path):
     """Its own test file is held out; most chosen answers have the higher scores."""
-    metrics = run(CONFIG.model_copy(update={"source": "files", "path": "x"}), ULTRAFEEDBACK, tmp_path, tmp_path / "out")
+    config = CONFIG.model_copy(update={"source": "files", "path": "x"})
+    metrics = run(config, *inputs(tmp_path, ULTRAFEEDBACK), tmp_path / "out")
     counted = metrics["equal_texts"] + metrics["duplicates"] + metrics["leaked"]
     assert sum(metrics["pairs"].values()) + counted == 1200
     assert metrics["pairs"]["test"] > 190

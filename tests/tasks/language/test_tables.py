@@ -5,7 +5,7 @@ import pytest
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
-from tasks.language.tables.preferences import Annotations, Comparisons
+from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
 from tasks.offline.datasets.tables import Measured, Recorded
@@ -52,6 +52,17 @@ GOOD = {
         "clarity": 2,
         "clarity_reason": "concise",
         "total": 10,
+        "rank": 1,
+    },
+    Rankings: {
+        "ranking_id": "train-0",
+        "prompt_id": "train-0",
+        "prompt": "How many?",
+        "held_out": False,
+        "person": "annotator",
+        "sample": 0,
+        "response": "7",
+        "ended": True,
         "rank": 1,
     },
     Comparisons: {

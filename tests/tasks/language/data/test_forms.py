@@ -167,12 +167,12 @@ def test_a_row_that_is_no_conversation_is_named(row, said):
     ids=str,
 )
 def test_each_form_of_pairs(row):
-    assert pair(row) == Pair([ASK], "So.", "No.", None, True)
+    assert pair(row) == Pair([ASK], "So.", "No.", None, "")
 
 
 def test_a_pairs_prompt_may_have_several_turns():
     turns = [SYSTEM, ASK, REPLY, AGAIN]
-    expected = Pair(turns, "More.", "No.", None, True)
+    expected = Pair(turns, "More.", "No.", None, "")
     assert pair({"prompt": turns, "chosen": "More.", "rejected": "No."}) == expected
     assert pair({"chosen": [*turns, MORE], "rejected": [*turns, OTHER]}) == expected
 
@@ -193,20 +193,22 @@ def test_scores_that_somebody_gave(given, scores):
 
 
 @pytest.mark.parametrize(
-    ("level", "strong"),
+    ("said", "level"),
     [
-        (None, True),
-        ("better", True),
-        ("Significantly better", True),
-        (" slightly better ", False),
-        ("negligibly better", False),
-        ("a better", True),
-        ("b slightly better", False),
-        ("weak", False),
+        (None, ""),
+        ("better", ""),
+        ("Significantly better", "significantly"),
+        ("much better", "significantly"),
+        (" slightly better ", "slightly"),
+        ("negligibly better", "negligibly"),
+        ("a better", ""),
+        ("b slightly better", "slightly"),
+        ("weak", "slightly"),
+        ("strong", ""),
     ],
 )
-def test_how_much_better(level, strong):
-    assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": level}).strong is strong
+def test_how_much_better(said, level):
+    assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": said}).level == level
 
 
 PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
@@ -242,7 +244,10 @@ PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
             {"prompt": [ASK, REPLY], "chosen": "So.", "rejected": "No."},
             "field 'prompt' ends with a turn of the assistant",
         ),
-        ({**PAIR, "strength": "worse"}, "field 'strength' is 'worse'; expected better or"),
+        (
+            {**PAIR, "strength": "worse"},
+            "field 'strength' is 'worse'; expected negligibly better or slightly better or better or",
+        ),
         ({**PAIR, "strength": 3}, "field 'strength' is int 3"),
         ({**PAIR, "score_chosen": "8", "score_rejected": 2}, "field 'score_chosen' is '8'; expected a number"),
         (

@@ -99,9 +99,10 @@ def test_scores_are_kept_where_every_row_has_them():
 
 
 def test_how_much_better_is_kept():
-    found = split([{**one, "strength": "slightly better" if n % 2 else "better"} for n, one in enumerate(TEN)])
+    said = ("better", "slightly better", "negligibly better", "b significantly better")
+    found = split([{**one, "strength": said[n % 4]} for n, one in enumerate(TEN)])
     kept = {one["rejected"]: one["strength"] for one in [*found.train, *found.test]}
-    assert kept == {f"bad {n}": "a slightly better" if n % 2 else "a better" for n in range(10)}
+    assert kept == {f"bad {n}": f"a {said[n % 4].removeprefix('b ')}" for n in range(10)}
 
 
 @pytest.mark.parametrize(

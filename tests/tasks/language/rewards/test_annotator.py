@@ -44,7 +44,18 @@ def test_a_group_lists_its_members_in_the_order_sampled():
 
 @pytest.mark.parametrize(
     ("difference", "expected"),
-    [(3.0, "a better"), (2.0, "a better"), (1.9, "a slightly better"), (-1.9, "b slightly better"), (-2.0, "b better")],
+    [
+        (0.9, "a negligibly better"),
+        (1.0, "a slightly better"),
+        (1.9, "a slightly better"),
+        (2.0, "a better"),
+        (3.9, "a better"),
+        (4.0, "a significantly better"),
+        (-0.1, "b negligibly better"),
+        (-1.9, "b slightly better"),
+        (-2.0, "b better"),
+        (-9.0, "b significantly better"),
+    ],
 )
 def test_strength(difference, expected):
-    assert strength(difference, 2.0) == expected
+    assert strength(difference, (1.0, 2.0, 4.0)) == expected

@@ -1,0 +1,105 @@
+"""What people's new judgements changed: pairs, the reward model's accuracy and the policies, before a run and after it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flows.engine import dvc_lock
+from flows.engine.dvc_lock import read_entries
+from flows.engine.dvc_repository import PlanError
+from flows.engine.state import PlannedStage, StageResult
+from flows.lineage import record
+from flows.lineage.comparison import measured
+from flows.lineage.comparison.measured import Compared
+from flows.lineage.comparison.sides import Side
+from flows.lineage.record import Record
+
+STAGE = "preferences"
+MEASURED = (STAGE, "reward_model")  # whose metrics are shown before and after
+Metrics = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Before:
+    """What dvc.lock and the files of metrics said before a run."""
+
+    records: Mapping[str, Record]
+    metrics: Mapping[str, Metrics]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Metrics of the stages before and after, the policies that can be compared, and what else than judgements changed."""
+
+    before: Mapping[str, Metrics]
+    after: Mapping[str, Metrics]
+    policies: Sequence[Compared] = ()
+    besides: Mapping[str, str] = field(default_factory=dict)  # stage -> why it ran, where that is not the judgements
+
+
+def before(root: Path, planned: Sequence[PlannedStage]) -> Before | None:
+    """What there is before the run, if `preferences` may run in it."""
+    if not any(stage.name == STAGE and stage.reason for stage in planned):
+        return None
+    with suppress(PlanError):
+        return Before(record.now(root), _metrics(root))
+    return None
+
+
+def changed(
+    root: Path, known: Before, planned: Sequence[PlannedStage], results: Sequence[StageResult]
+) -> Changed | None:
+    """What is different after the run; None where `preferences` has not read other judgements than before."""
+    ended = {result.stage: result for result in results}
+    if ended[STAGE].state not in ("ran", "restored"):
+        return None
+    judged = _judgements(read_entries(root)[STAGE])
+    old = known.records.get(STAGE)
+    after = _metrics(root)
+    if "judgements" not in after[STAGE] or (old is not None and _judgements(old.entry) == judged):
+        return None
+    return Changed(known.metrics, after, _compared(root, known, ended), dict(_besides(planned, judged)))
+
+
+def _compared(root: Path, known: Before, ended: Mapping[str, StageResult]) -> list[Compared]:
+    """The policies that were evaluated before and now."""
+    now = record.now(root)
+    good = {name for name, result in ended.items() if result.state in ("ran", "restored", "up-to-date")}
+    new = Side("after", "after", {name: one for name, one in now.items() if name in good})
+    with suppress(PlanError):
+        return measured.compare(root, Side("before", "before", known.records), new)
+    return []
+
+
+def _besides(planned: Sequence[PlannedStage], judged: Mapping[str, str]) -> "list[tuple[str, str]]":
+    """Stages that had a reason of their own to run."""
+    found = []
+    for stage in planned:
+        parts = (stage.reason or "").split("; ")
+        own = [part for part in parts if part and not part.startswith("upstream ") and not _is_of(part, judged)]
+        if own:
+            found.append((stage.name, "; ".join(own)))
+    return found
+
+
+def _is_of(reason: str, paths: Mapping[str, str]) -> bool:
+    return reason.removeprefix("dep ").rpartition(" ")[0] in paths
+
+
+def _judgements(entry: dvc_lock.Entry) -> dict[str, str]:
+    """The record of judgements that the stage read, by its path as params.yaml names it, with its hash."""
+    named = [values.get(STAGE, {}) for values in entry.get("params", {}).values()]
+    paths = {str(own["judgements"]) for own in named if isinstance(own, Mapping) and "judgements" in own}
+    return {path: md5 for path, md5 in dvc_lock.data(entry).items() if path in paths}
+
+
+def _metrics(root: Path) -> dict[str, Metrics]:
+    found: dict[str, Metrics] = {}
+    for stage in MEASURED:
+        found[stage] = {}
+        with suppress(OSError, ValueError):
+            found[stage] = json.loads((root / f"data/metrics/{stage}.json").read_text())
+    return found

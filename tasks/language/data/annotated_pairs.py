@@ -1,0 +1,123 @@
+"""Responses that the simulated annotator has ranked by the rubric: its annotations, rankings and pairs.
+
+Pairs of a ranking are comparisons: ties give none, and neither do two equal texts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from tasks.common import tables
+from tasks.common.tables import Record
+from tasks.language.rewards import annotator, rubric
+
+ANNOTATOR = "annotator"  # in place of a person's name
+
+
+@dataclass
+class Annotated:
+    """Rows of Annotations, Rankings and Comparisons, and the prompts that are held out."""
+
+    held_out: set[str]
+    annotations: list[Record] = field(default_factory=list)
+    rankings: list[Record] = field(default_factory=list)
+    pairs: list[Record] = field(default_factory=list)
+    texts: list[Record] = field(default_factory=list)  # each ranking as people write it, with its responses
+
+
+@dataclass(frozen=True)
+class Perception:
+    """How the annotator sees rubric points: noise, and the differences from which there is a tie no more and each level holds."""
+
+    temperature: float
+    tie_margin: float
+    bounds: tuple[float, ...]
+
+
+def annotate(
+    sampled: pd.DataFrame, known: Mapping[str, Record], sees: Perception, test_share: float, seed: int
+) -> Annotated:
+    """Score, rank and pair `sampled` (schema Responses) by the problems `known` by their ids."""
+    rng = np.random.default_rng(seed)
+    sampled = sampled.sort_values(["prompt_id", "sample"])
+    found = Annotated(held_out(sampled["prompt_id"].unique(), test_share, rng))
+    for prompt_id, group in sampled.groupby("prompt_id"):
+        rows = tables.records(group)
+        scores = [points(known[prompt_id], row["response"], row["ended"]) for row in rows]
+        utilities = annotator.noisy_utilities([score.total for score in scores], sees.temperature, rng)
+        ranking = annotator.tie_groups(utilities, sees.tie_margin)
+        for row, score, rank in zip(rows, scores, annotator.ranks(ranking), strict=True):
+            key = {"prompt_id": prompt_id, "sample": row["sample"]}
+            found.annotations.append({**key, **vars(score), "total": score.total, "rank": rank})
+            row |= {"score": score.total, "rank": rank}
+            found.rankings.append(_ranked(row, prompt_id in found.held_out))
+        found.pairs += _pairs(rows, utilities, sees.bounds, rng)
+        texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
+        found.texts.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
+    return found
+
+
+def held_out(prompt_ids: ArrayLike, share: float, rng: np.random.Generator) -> set[str]:
+    """The share of the prompts that is not trained on."""
+    order = rng.permutation(np.sort(np.asarray(prompt_ids, dtype=object)))
+    return set(order[: max(1, round(share * len(order)))])
+
+
+def points(problem: Record, response: str, ended: bool) -> rubric.RubricScore:
+    """The rubric's points of a response to a row of Problems."""
+    return rubric.score(problem["question"], problem["solution"], problem["answer"], response, ended)
+
+
+def _ranked(row: Record, held: bool) -> Record:
+    return {
+        "ranking_id": row["prompt_id"],
+        "prompt_id": row["prompt_id"],
+        "prompt": row["prompt"],
+        **({"history": row["history"]} if "history" in row else {}),
+        "held_out": held,
+        "person": ANNOTATOR,
+        "sample": row["sample"],
+        "response": row["response"],
+        "ended": row["ended"],
+        "tokens": row["tokens"],
+        "rank": row["rank"],
+        "score": float(row["score"]),
+    }
+
+
+def _pairs(
+    rows: list[Record], utilities: NDArray[np.float64], bounds: tuple[float, ...], rng: np.random.Generator
+) -> list[Record]:
+    """All pairs of one prompt's responses that differ in rank and in text.
+
+    A coin decides which of the two is shown as a; the comparison's id ends in their sample numbers, a first.
+    """
+    found = []
+    for pair in combinations(range(len(rows)), 2):
+        a, b = pair if rng.random() < 0.5 else pair[::-1]
+        first, second = rows[a], rows[b]
+        if first["rank"] == second["rank"] or first["response"] == second["response"]:
+            continue
+        chosen, rejected = (first, second) if first["rank"] < second["rank"] else (second, first)
+        found.append(
+            {
+                "comparison_id": f"{first['prompt_id']}/{first['sample']}-{second['sample']}",
+                "prompt_id": first["prompt_id"],
+                "prompt": first["prompt"],
+                **({"history": first["history"]} if "history" in first else {}),
+                "chosen": chosen["response"],
+                "rejected": rejected["response"],
+                "chosen_ended": chosen["ended"],
+                "rejected_ended": rejected["ended"],
+                "chosen_score": float(chosen["score"]),
+                "rejected_score": float(rejected["score"]),
+                "strength": annotator.strength(utilities[a] - utilities[b], bounds),
+                "chosen_tokens": chosen["tokens"],
+                "rejected_tokens": rejected["tokens"],
+            }
+        )
+    return found

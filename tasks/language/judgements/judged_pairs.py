@@ -1,0 +1,264 @@
+"""What people judged, as pairs and rankings to learn from.
+
+A pairwise judgement is a pair with its level of strength, and one of a ranking is all pairs that differ in rank. An edit is a
+demonstration, which is better than each of the answers shown. Ties and "both bad" give no pair, and neither do two equal texts.
+Which of two answers is `a` is decided by the order in which they were shown, as in the annotator's pairs.
+
+Left out are items with a known answer, which measure people, and unannounced repeats, which measure whether they agree with
+themselves. Of several judgements of one item by one person the last counts.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from tasks.common.tables import Record
+from tasks.language.data.annotated_pairs import points
+from tasks.language.data.comparison_rows import alike
+from tasks.language.judgements import record
+from tasks.language.judgements.lines import (
+    TIES,
+    Answer,
+    EditValue,
+    Item,
+    Judgement,
+    PairwiseValue,
+    RankingValue,
+    Scores,
+)
+from tasks.language.tables.preferences import LEVELS, STRENGTHS
+
+MODES = ("pairwise", "ranking", "edit")
+BETTER = LEVELS.index("")
+MAJORITY = "majority"  # in place of a person's name
+Prompt = tuple[str, str]  # its text, and the turns before it
+
+
+@dataclass
+class JudgedPairs:
+    """Rows of Comparisons and Rankings, in the order of prompts, and what the judgements were."""
+
+    pairs: list[Record]
+    rankings: list[Record]
+    prompts: list[str]  # the ids of all prompts that were judged
+    judgements: dict[str, int]  # by mode
+    people: int
+    both_bad: int
+    equal: int  # pairs of equal texts
+
+
+@dataclass(frozen=True)
+class Vote:
+    """One person's word on two answers of an item, in the order shown."""
+
+    answers: tuple[Answer, Answer]
+    sign: int  # 1: the first is better, -1: the second, 0: a tie
+    level: int  # the place in LEVELS
+    person: str
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Both samples' numbers in order; a demonstration comes before all."""
+        first, second = sorted(-1 if answer.source == "edit" else answer.sample for answer in self.answers)
+        return first, second
+
+
+@dataclass
+class _Asked:
+    """A prompt with all that was said of answers to it."""
+
+    id: str
+    text: Prompt
+    votes: list[Vote] = field(default_factory=list)
+    rankings: list[tuple[Item, list[int], str]] = field(default_factory=list)  # ranks, and who ranked
+
+
+def counted(found: record.Record) -> list[Judgement]:
+    """The judgements that pairs are made of."""
+    last = {
+        (one.item, one.person): one
+        for one in found.judgements
+        if one.mode in MODES and not one.repeat and found.items[one.item].gold is None
+    }
+    return list(last.values())
+
+
+def read(
+    found: record.Record,
+    known: Mapping[str, Record],
+    sampled: Mapping[Prompt, str],
+    disagreement: Literal["each", "majority"],
+) -> JudgedPairs:
+    """Pairs and rankings of all judgements that count.
+
+    `known` has the problems by their ids, so that answers to them have rubric points, and `sampled` the ids of prompts by their
+    texts, where a prompt of the record is one of the responses'.
+    """
+    judgements = counted(found)
+    asked: dict[Prompt, _Asked] = {}
+    taken = {*sampled.values()}
+    for one in judgements:
+        item = found.items[one.item]
+        text = item.prompt, item.history
+        if text not in asked:
+            asked[text] = _Asked(sampled.get(text) or _free(item.prompt_id, taken), text)
+            taken.add(asked[text].id)
+        asked[text].votes += _votes(item, one)
+        if (ranks := _ranks(one)) is not None:
+            asked[text].rankings.append((item, ranks, one.person))
+    pairs: list[Record] = []
+    rankings: list[Record] = []
+    equal = 0
+    for prompt in sorted(asked.values(), key=lambda prompt: prompt.id):
+        problem = known.get(prompt.id)
+        problem = problem if problem and problem["question"] == prompt.text[0] else None
+        votes = sorted(prompt.votes, key=lambda vote: vote.numbers)
+        different = [vote for vote in votes if vote.answers[0].text != vote.answers[1].text]
+        equal += len(votes) - len(different)
+        pairs += _pairs(prompt, _agreed(different) if disagreement == "majority" else different, problem)
+        rankings += _rankings(prompt, problem)
+    return JudgedPairs(
+        alike(pairs),
+        _same_columns(rankings),
+        [prompt.id for prompt in asked.values()],
+        {mode: sum(one.mode == mode for one in judgements) for mode in MODES},
+        len({one.person for one in judgements}),
+        sum(isinstance(one.value, PairwiseValue) and one.value.strength == TIES[1] for one in judgements),
+        equal,
+    )
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The prompt's own id; with a number behind it where another text has this id."""
+    numbered = (f"{name}#{number}" for number in range(2, len(taken) + 3))
+    return name if name not in taken else next(one for one in numbered if one not in taken)
+
+
+def _votes(item: Item, one: Judgement) -> Iterator[Vote]:
+    value = one.value
+    if isinstance(value, PairwiseValue):
+        first, second = one.order
+        place = STRENGTHS.index(value.strength) if value.strength in STRENGTHS else None
+        sign = 0 if place is None else (1 if place < len(LEVELS) else -1) * (1 if first == 0 else -1)
+        yield Vote((item.answers[first], item.answers[second]), sign, (place or 0) % len(LEVELS), one.person)
+    elif isinstance(value, RankingValue):
+        scores = value.scores or [None] * len(value.ranks)
+        for pair in combinations(range(len(value.ranks)), 2):
+            first, second = sorted(pair, key=one.order.index)
+            apart = value.ranks[second] - value.ranks[first]
+            winner, loser = (first, second) if apart > 0 else (second, first)
+            yield Vote(
+                (item.answers[first], item.answers[second]),
+                (apart > 0) - (apart < 0),
+                _level(abs(apart), scores[winner], scores[loser]),
+                one.person,
+            )
+    elif isinstance(value, EditValue):
+        written = Answer(sample=0, source="edit", text=value.text, ended=True, tokens=None)
+        for answer in item.answers:
+            yield Vote((written, answer), 1, BETTER, one.person)
+
+
+def _level(apart: int, winner: Scores | None, loser: Scores | None) -> int:
+    """By how much one of two ranked answers is better.
+
+    Where both have scores, by the difference of their means over helpful, truthful and harmless: significantly from 2 points on,
+    better from 1, slightly above 0, else negligibly. Without scores by their distance in rank: slightly at 1, better at 2,
+    significantly from 3 on.
+    """
+    if winner is None or loser is None:
+        return min(apart, len(LEVELS) - 1)
+    gap = float(np.mean([*winner.model_dump().values()]) - np.mean([*loser.model_dump().values()]))
+    return sum((gap > 0, gap >= 1, gap >= 2))
+
+
+def _ranks(one: Judgement) -> list[int] | None:
+    """The ranks of an item's answers; a pairwise judgement ranks two, which tie if both are bad, and an edit none."""
+    if isinstance(one.value, RankingValue):
+        return list(one.value.ranks)
+    if isinstance(one.value, PairwiseValue):
+        strength = one.value.strength
+        return [1, 1] if strength in TIES else [1, 2] if strength.startswith("a") else [2, 1]
+    return None
+
+
+def _agreed(votes: Iterable[Vote]) -> list[Vote]:
+    """One vote for each two texts: for the side that more people are on, at the mean of their levels; a draw is a tie."""
+    by_texts: dict[frozenset[str], list[Vote]] = {}
+    for vote in votes:
+        by_texts.setdefault(frozenset(answer.text for answer in vote.answers), []).append(vote)
+    found = []
+    for given in by_texts.values():
+        first = given[0].answers
+        signs = [vote.sign if vote.answers[0].text == first[0].text else -vote.sign for vote in given]
+        side = (sum(signs) > 0) - (sum(signs) < 0)
+        levels = [vote.level for vote, sign in zip(given, signs, strict=True) if sign == side]
+        person = MAJORITY if len(given) > 1 else given[0].person
+        found.append(Vote(first, side, int(sum(levels) / len(levels) + 0.5) if side else 0, person))
+    return found
+
+
+def _pairs(prompt: _Asked, votes: Iterable[Vote], problem: Record | None) -> Iterator[Record]:
+    ids: dict[str, int] = {}
+    for vote in votes:
+        if not vote.sign:
+            continue
+        a, b = vote.answers
+        chosen, rejected = (a, b) if vote.sign > 0 else (b, a)
+        name = f"{prompt.id}/{'-'.join('edit' if one.source == 'edit' else str(one.sample) for one in (a, b))}"
+        ids[name] = ids.get(name, 0) + 1
+        sampled = a.tokens is not None and b.tokens is not None
+        yield {
+            "comparison_id": name if ids[name] == 1 else f"{name}#{ids[name]}",
+            "prompt_id": prompt.id,
+            "prompt": prompt.text[0],
+            "history": prompt.text[1],
+            "chosen": chosen.text,
+            "rejected": rejected.text,
+            "chosen_ended": chosen.ended,
+            "rejected_ended": rejected.ended,
+            "chosen_score": _score(problem, chosen),
+            "rejected_score": _score(problem, rejected),
+            "strength": STRENGTHS[vote.level if vote.sign > 0 else len(LEVELS) + vote.level],
+            "chosen_tokens": list(chosen.tokens or ()) if sampled else None,
+            "rejected_tokens": list(rejected.tokens or ()) if sampled else None,
+            "person": vote.person,
+        }
+
+
+def _rankings(prompt: _Asked, problem: Record | None) -> Iterator[Record]:
+    names: dict[str, int] = {}
+    for item, ranks, person in prompt.rankings:
+        name = f"{prompt.id}/{person}"
+        names[name] = names.get(name, 0) + 1
+        samples = [answer.sample for answer in item.answers]
+        numbers = samples if len(set(samples)) == len(samples) else range(len(samples))
+        for answer, number, rank in zip(item.answers, numbers, ranks, strict=True):
+            yield {
+                "ranking_id": name if names[name] == 1 else f"{name}#{names[name]}",
+                "prompt_id": prompt.id,
+                "prompt": prompt.text[0],
+                "history": prompt.text[1],
+                "person": person,
+                "sample": number,
+                "response": answer.text,
+                "ended": answer.ended,
+                "tokens": list(answer.tokens) if answer.tokens is not None else None,
+                "rank": rank,
+                "score": _score(problem, answer),
+            }
+
+
+def _same_columns(rankings: list[Record]) -> list[Record]:
+    """Without the columns that are not known of all answers."""
+    left_out = {name for name in ("tokens", "score") if any(row[name] is None for row in rankings)}
+    if not any(row["history"] for row in rankings):
+        left_out.add("history")
+    return [{name: value for name, value in row.items() if name not in left_out} for row in rankings]
+
+
+def _score(problem: Record | None, answer: Answer) -> float | None:
+    return None if problem is None else float(points(problem, answer.text, answer.ended).total)
