@@ -130,14 +130,15 @@ class Judge:
             left = [place for place, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
             points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
-        steps = None if at_ends is None else StepRewards(at_ends, *self._shares(kinds), others)
+        steps = None if at_ends is None else self._steps(kinds, at_ends, others)
         return rewards.Rewards(total, others, parts, steps)
 
-    def _shares(self, kinds: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """What the process reward weighs in the reward of each response (N,), and what all others weigh together (N,)."""
-        process = [self.weights[kind].get("process", 0.0) for kind in kinds]
-        every = [sum(self.weights[kind].values()) for kind in kinds]
-        return torch.tensor(process), torch.tensor(every) - torch.tensor(process)
+    def _steps(self, kinds: Sequence[str], at_ends: Tensor, others: Tensor) -> StepRewards:
+        """The rewards of steps and of responses, with what each weighs in the reward that is paid for the prompt."""
+        weights = [self.weights[kind] for kind in kinds]
+        process = [own.get("process", 0.0) for own in weights]
+        rest = [sum(weight for name, weight in own.items() if name != "process") for own in weights]
+        return StepRewards(at_ends, torch.tensor(process), others, torch.tensor(rest, dtype=torch.float32))
 
 
 def _columns(row: Record) -> dict[str, object]:
