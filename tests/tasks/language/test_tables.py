@@ -8,6 +8,7 @@ from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets.tables import Measured, Recorded
 from tests.tasks.test_check import leaves
 
@@ -79,6 +80,19 @@ GOOD = {
         "chosen_tokens": [5, 2],
         "rejected_tokens": [6],
     },
+    Solutions: {
+        "solution_id": "train-0/0",
+        "prompt_id": "train-0",
+        "prompt": "How many?",
+        "response": "3 + 4 = 7\n#### 7",
+        "ended": True,
+        "tokens": [5, 6, 7, 2],
+        "right": True,
+        "ends": [1, 3],
+        "labels": [1, 0],
+        "truth": [1, -1],
+        "good": [0.5, 1.0],
+    },
     Generations: {
         "problem_id": "test-0",
         "temperature": 0.5,
@@ -100,6 +114,19 @@ GOOD = {
     Measured: {"policy": "medium", "episode": 3, "total": -12.5},
     Recorded: {"episode": 3, "total": 2.0, "length": 7, "terminated": True},
 }
+UNFIT = (  # steps that do not fit the tokens, labels that do not fit the steps
+    {"tokens": []},
+    {"ends": [1, 2]},
+    {"ends": [3, 1]},
+    {"ends": [3]},
+    {"ends": [3, 3]},
+    {"ends": [-1, 3]},
+    {"labels": [1]},
+    {"labels": [1, 2]},
+    {"truth": [1, 0, 0]},
+    {"good": [0.5]},
+    {"good": [0.5, 1.5]},
+)
 BAD = [
     (Problems, {"question": ""}, "question"),
     (Problems, {"answer": "8"}, "answer"),  # the solution says 7
@@ -141,6 +168,9 @@ BAD = [
     (Comparisons, {"rejected_tokens": [5, -1]}, "token ids"),
     (Comparisons, {"rejected_tokens": [0.5]}, "token ids"),
     (Comparisons, {"rejected_tokens": "56"}, "token ids"),
+    (Solutions, {"prompt": ""}, "prompt"),
+    (Solutions, {"right": "yes"}, "right"),
+    *((Solutions, change, "one label for each step") for change in UNFIT),
     (Generations, {"length": 0}, "length"),
     (Generations, {"reward": float("nan")}, "reward"),
     (Measures, {"value": float("nan")}, "value"),
@@ -156,6 +186,7 @@ UNIQUE = [
     Demonstrations,
     Responses,
     Comparisons,
+    Solutions,
     Generations,
     Measures,
     Measured,
