@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
@@ -38,6 +39,7 @@ TABLES: dict[str, type[Table]] = {
     "preferences/test.parquet": Comparisons,
     "solutions/train.parquet": Solutions,
     "solutions/test.parquet": Solutions,
+    "held_out.parquet": HeldOut,
     "demonstrations/train.parquet": Demonstrations,
     "demonstrations/validation.parquet": Demonstrations,
     "mixture/validation.parquet": Prompts,

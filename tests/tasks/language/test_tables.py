@@ -5,6 +5,7 @@ import pytest
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
@@ -89,9 +90,23 @@ GOOD = {
         "tokens": [5, 6, 7, 2],
         "right": True,
         "ends": [1, 3],
-        "labels": [1, 0],
-        "truth": [1, -1],
+        "labels": [1, 1],
+        "truth": [1, 0],
         "good": [0.5, 1.0],
+    },
+    HeldOut: {
+        "solution_id": "train-0/0",
+        "prompt_id": "train-0",
+        "prompt": "How many?",
+        "response": "3 + 4 = 7\n#### 7",
+        "right": True,
+        "reward": 0.5,
+        "length": 4,
+        "labels": [1, 1],
+        "truth": [1, 0],
+        "bad": [0.5, 0.25],
+        "neutral": [0.0, 0.25],
+        "good": [0.5, 0.5],
     },
     Generations: {
         "problem_id": "test-0",
@@ -160,6 +175,18 @@ BAD = [
     (Comparisons, {"strength": "much better"}, "strength"),
     (Comparisons, {"rejected_score": None}, "rejected_score"),
     (Comparisons, {"rejected_score": "4"}, "rejected_score"),
+    (Solutions, {"labels": [1]}, "one label for each step"),
+    (Solutions, {"labels": [1, 2]}, "one label for each step"),
+    (Solutions, {"ends": [3, 1]}, "one label for each step"),
+    (Solutions, {"ends": [1, 2]}, "one label for each step"),
+    (Solutions, {"truth": [1, 0, 0]}, "one label for each step"),
+    (Solutions, {"good": [0.5, 1.5]}, "one label for each step"),
+    (Solutions, {"tokens": []}, "one label for each step"),
+    (HeldOut, {"reward": 1.5}, "reward"),
+    (HeldOut, {"bad": [0.5]}, "three probabilities for each step"),
+    (HeldOut, {"truth": [1]}, "three probabilities for each step"),
+    (HeldOut, {"chosen": "7"}, "the columns of comparisons, or those of solutions"),
+    (HeldOut, {"length": 0}, "length"),
     (Generations, {"sample": -1}, "sample"),
     (Generations, {"temperature": -0.5}, "temperature"),
     (Generations, {"temperature": 0.0}, "one greedy answer"),
