@@ -11,8 +11,11 @@ import pandas as pd
 import pytest
 
 from tasks import contract, metrics
+from tasks.language import solutions
 from tasks.language.configs.python_rewards import RewardName
 from tasks.language.rewards import ranking_accuracy, rubric
+from tasks.language.tables.solutions import steps_of
+from tasks.language.training import judge
 from tests import seams
 from tests.test_contract import PIPELINE, ROOT
 from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
@@ -69,6 +72,8 @@ def home(one_thread, tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("metrics"))
         patch.setattr(ranking_accuracy, "equations", lambda response: len(response) % 2)
         patch.setattr(rubric, "score", points_by_length)
+        patch.setattr(judge, "check_objective", lambda *_: None)
+        patch.setattr(solutions, "step_labels", lambda *given: [1 - 2 * (len(one) % 2) for one in steps_of(given[-1])])
         Path("rewards").mkdir()
         Path("rewards/mine.py").write_text("def length(responses, **columns): return [len(one) for one in responses]")
         for stage in PARAMS:
@@ -90,9 +95,10 @@ def home(one_thread, tmp_path_factory):
         hub = {"hub_config": None, "hub_revision": None, "hub_split": None}
         given["problems"] |= {"source": "files", "path": "."}
         given["mixture"] |= {"path": ".", "datasets": [{**files, **hub}]}
-        for stage in ("problems", "mixture"):
+        given["solutions"]["source"] = "rollouts"
+        for stage in ("problems", "mixture", "solutions"):
             seams.run(stage, given, Path("given"))
-        for stage in ("preferences", "problems", "mixture"):
+        for stage in ("preferences", "problems", "mixture", "solutions"):
             shutil.copy(f"given/data/metrics/{stage}.json", f"data/metrics/{stage}@given.json")
         without_answers()
         yield Path.cwd()

@@ -43,6 +43,7 @@ BASE: dict[str, dict[str, Any]] = {
         "tie_margin": 0.1,
         "strengths": {"slightly": 0.5, "better": 2.0, "significantly": 4.0},
     },
+    "solutions": {"prompts": 4, "samples": 2, "max_new_tokens": 8, "batch_size": 4},
     "reward_model": {"prompts_per_batch": 4},
     "dpo": {"prompts_per_batch": 4, "learning_rate": 0.001},
     "mixture": {"prompts": 12, "skip": 40, "path": "data/raw/problems"},
@@ -172,6 +173,7 @@ VALUES: dict[str, Any] = {
 ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
 UNDER: dict[str, dict[str, Any]] = {
+    **{f"solutions.{key}": {"solutions.source": "rollouts"} for key in ("estimate", "prompts", "samples")},
     "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},
     "mixture.datasets.0.weight": {"mixture.datasets": TWO_SETS},
     "demonstrations.seed": {"demonstrations.source": "files"},
@@ -203,6 +205,12 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "preferences.source": ("files and a hub need a path too", "tests/tasks/language/test_preferences.py"),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
+    "solutions.minimum": ("counts what people judged", "tests/tasks/language/test_solutions.py"),
+    **{
+        f"solutions.{key}": ("a model this small is never right", "tests/tasks/language/test_solutions.py")
+        for key in ("temperature", "max_new_tokens", "batch_size")
+    },
+    "grpo.supervision": ("needs a model of steps", "tests/tasks/language/training/test_model_rewards.py"),
     "*.reward_seconds": (
         "only a function that hangs reaches it",
         "tests/tasks/language/rewards/test_python_functions.py",
