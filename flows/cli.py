@@ -1,4 +1,4 @@
-"""`posttrain`: run, status, lineage, audit, compare, verify, chat, export, ui and more. Thin: parse, call, print.
+"""`posttrain`: run, status, lineage, audit, compare, verify, chat, label, export, ui and more. Thin: parse, call, print.
 
 Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Every fault of use is one line
 on standard error. Nothing heavy is imported until there is work to do.
@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from flows import audit_commands, model_commands, running, scaling_commands, worker_commands
+from flows import audit_commands, label_command, model_commands, running, scaling_commands, worker_commands
 from flows.console import completion as tab
 from flows.console.summary import Screen, show_plan
 from flows.engine.state import StageResult
@@ -193,6 +193,7 @@ for asked in (
     model_commands.chat,
     model_commands.export,
     model_commands.evaluate,
+    label_command.label,
     worker_commands.worker,
     worker_commands.workers,
     scaling_commands.plan_memory,

@@ -267,7 +267,7 @@ def test_a_new_import_is_noticed(tmp_path):
     """In a copy an algorithm imports another one: its stage's deps grow, also by an indirect import."""
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
     module = tmp_path / "tasks/algorithms/language/pairs.py"
-    module.write_text(module.read_text() + "\n\ndef late():\n    from tasks.algorithms.language import rejection\n")
+    module.write_text(module.read_text() + "\n\ndef late():\n    from tasks.algorithms.language import kl\n")
     code = "import json; from tasks import contract; print(json.dumps(contract.code_deps(json.loads(input()))))"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -279,7 +279,7 @@ def test_a_new_import_is_noticed(tmp_path):
         check=True,
     )
     deps, before = json.loads(done.stdout), contract.code_deps(contract.stage_modules(PIPELINE))
-    assert sorted(deps["dpo"]) == sorted([*before["dpo"], "tasks/algorithms/language/rejection.py"])
+    assert sorted(deps["dpo"]) == sorted([*before["dpo"], "tasks/algorithms/language/kl.py"])
     assert deps["sft"] == before["sft"]
 
 

@@ -37,9 +37,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-def token(root: Path) -> str:
+def token(root: Path, file: Path = TOKEN) -> str:
     """The repository's token, made on first use; only its owner can read the file."""
-    path = root / TOKEN
+    path = root / file
     if not path.is_file() or not path.read_text().strip():
         new = path.with_name(f"{path.name}.{os.getpid()}")
         new.parent.mkdir(parents=True, exist_ok=True)

@@ -141,6 +141,21 @@ def calibration(frame: pd.DataFrame, name: str) -> str:
         return _svg(figure, name)
 
 
+def categories(values: Mapping[str, Estimate], x: str, name: str, *, level: float) -> str:
+    """A point with its interval for each kind, the first on top; `level` is a dashed line, such as chance."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH * 0.6, 0.5 + 0.26 * len(values)), layout="constrained")
+        axis = figure.subplots()
+        places = range(len(values), 0, -1)
+        bars = np.hstack([_bars(estimate) for estimate in values.values()])
+        means = [estimate.mean for estimate in values.values()]
+        axis.errorbar(means, places, xerr=bars, fmt="o", ms=4, lw=0.8, color=COLOURS[0])
+        axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
+        axis.set_yticks([*places], [*values])
+        axis.set(xlabel=x, xlim=(0, 1), ylim=(0.4, len(values) + 0.6))
+        return _svg(figure, name)
+
+
 Line = tuple[Sequence[float], Sequence[float]]  # the xs and ys of one seed
 
 

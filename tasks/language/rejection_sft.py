@@ -10,8 +10,7 @@ import torch
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.experience import check_rewards
-from tasks.algorithms.language.rejection import best_of_each
+from tasks.algorithms.language.experience import best_of_each, check_rewards
 from tasks.algorithms.language.sequences import batches_per_run, make_batch, shuffled
 from tasks.common import models, processes, tables
 from tasks.common.checkpoints import resumable

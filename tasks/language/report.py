@@ -16,7 +16,7 @@ from tasks.common import estimates, pages, plots, tables
 from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.language.configs.report import ReportConfig
-from tasks.language.reporting import headline, measures, scoreboard, strata
+from tasks.language.reporting import headline, measures, reward_section, scoreboard, strata
 from tasks.language.reporting.differences import differences, over_greedy, read_measures
 from tasks.language.reporting.scoreboard import BEST, Results
 from tasks.language.tables.evaluation import Generations
@@ -73,7 +73,8 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     found = {name: _evaluation(folder) for name, folder in folders.items()}
     results = compared(config, evaluations, answers, found)
     drawn = curves(config, folders, reward_model)
-    figures = _figures(results, drawn, reward_model / "calibration.csv")
+    judged = reward_section.section(reward_model, config.seed, config.bootstrap)
+    figures = _figures(results, drawn, reward_model / "calibration.csv") | (judged.figures if judged else {})
     asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
     view = {
         "headline": [*headline.headline(results), *headline.best(results, config.best_by)],
@@ -91,6 +92,7 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
         "hottest": scoreboard.spoken(results.hottest),
         "tables": scoreboard.tables(results),
         "meaning": scoreboard.meaning(results),
+        "reward_model": judged,
         "learning": [name for name in drawn if f"curves-{name}" in figures],
         "samples": _samples(answers, asked, config),
         "seed": config.seed,

@@ -5,7 +5,7 @@ import torch
 
 from tasks.algorithms.language import dpo
 from tasks.algorithms.language.dpo import Objective
-from tasks.algorithms.language.pairs import Pairs
+from tasks.algorithms.language.pairs import NO_LEVEL, Pairs
 from tests.oracles.frozen import CHOSEN, COMPLETIONS, PROMPTS, REJECTED, Still, gradients
 from tests.tasks.tiny import llama
 
@@ -19,7 +19,7 @@ PAIRS = Pairs(
     torch.tensor([0, 2, 4]),
     torch.tensor([1, 3, 5]),
     torch.ones(3),
-    torch.zeros(3, dtype=torch.bool),
+    torch.full((3,), NO_LEVEL),
 )
 BETA, SMOOTHING, GAMMA = 0.3, 0.15, 0.7
 

@@ -67,6 +67,11 @@ def share_of(count: int, number: int, ranks: int) -> slice:
     return slice(start, start + each + (number < more))
 
 
+def in_turn(number: int) -> bool:
+    """Whether batch `number` is this rank's, where ranks take whole batches in turn."""
+    return number % size() == rank()
+
+
 def total(values: Mapping[str, float]) -> dict[str, float]:
     """Each value summed over ranks, in double precision; all ranks name the same values in the same order."""
     if size() == 1 or not values:

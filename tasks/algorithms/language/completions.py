@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.common import checkpointing, sharding
+from tasks.algorithms.common import checkpointing, distributed, sharding
 from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, Inputs, KeyValueCache, Parametrised
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 
@@ -46,6 +46,22 @@ class Completions:
         return Completions(
             self.prompts[kept, start:], prompt_mask[:, start:], owner, tokens[:, :longest], mask[:, :longest]
         )
+
+    def kinds_of_rows(self, own: Tensor) -> list[tuple[Tensor, int]]:
+        """The two kinds of rows that a pass of the responses `own` has, as dropout sees them (shared_draws): prompts, and responses."""
+        return [(self.owner[own].unique(), len(self.prompts)), (own, len(self.owner))]
+
+
+def share_of_prompts(prompt: Tensor, model: object) -> tuple[Tensor, float]:
+    """This rank's share of the prompts in `prompt`, and what they count: 1.
+
+    Where ranks divide the model, one that has no prompt has the first, which counts 0; elsewhere it has none.
+    """
+    prompts = prompt.unique()
+    own, counted = prompts[distributed.share(len(prompts))], 1.0
+    if not len(own) and sharding.is_divided(model):
+        own, counted = prompts[:1], 0.0
+    return own, counted
 
 
 def make_completions(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.language.completions import Completions
-from tasks.algorithms.language.pairs import Pairs
+from tasks.algorithms.language.pairs import NO_LEVEL, TIED, Pairs
 
 
 def cut_off(answer: Tensor, _vocabulary: int, _longest: int, _generator: torch.Generator) -> Tensor:
@@ -61,8 +61,11 @@ def corrupted(
 
 
 def best_answers(pairs: Pairs) -> list[int]:
-    """The row of each prompt's best answer: the first that a pair chooses and no pair rejects. (Every ranking has one.)"""
-    rejected = set(pairs.rejected.tolist())
+    """The row of each prompt's best answer: the first that a pair chooses and no pair rejects. (Every ranking has one.)
+
+    A pair that is tied rejects none.
+    """
+    rejected = set(pairs.rejected[pairs.level != TIED].tolist())
     best: dict[int, int] = {}
     for row in pairs.chosen.tolist():
         if row not in rejected:
@@ -90,5 +93,5 @@ def with_corrupted(pairs: Pairs, weight: float, vocabulary: int, generator: torc
         torch.cat([pairs.chosen, torch.tensor(rows, dtype=torch.long)]),
         torch.cat([pairs.rejected, torch.arange(len(old), len(whole))]),
         torch.cat([pairs.weight, torch.full((added,), weight)]),
-        torch.cat([pairs.strong, torch.zeros(added, dtype=torch.bool)]),
+        torch.cat([pairs.level, torch.full((added,), NO_LEVEL)]),
     )

@@ -78,9 +78,7 @@ def reference_logps(model: CausalLM, batches: Iterable[Completions]) -> Tensor:
     device = next(model.parameters()).device
     with sharding.whole(model):
         known = [
-            response_logps(model, batch)
-            if number % distributed.size() == distributed.rank()
-            else torch.zeros(len(batch), device=device)
+            response_logps(model, batch) if distributed.in_turn(number) else torch.zeros(len(batch), device=device)
             for number, batch in enumerate(batches)
         ]
     return distributed.summed(torch.cat(known))

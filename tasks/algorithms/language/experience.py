@@ -7,6 +7,7 @@ the current policy. Its randomness follows from the step's number, so that a res
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from tasks.algorithms.common import distributed, sharding
@@ -116,3 +117,15 @@ def _tokens_read(completions: Completions, rows: Tensor) -> int:
     prompts = completions.owner[rows].unique()
     longest, asked = completions.mask[rows].sum(1).max(), completions.prompt_mask[prompts].sum(1).max()
     return len(prompts) * int(asked) + len(rows) * int(longest)
+
+
+def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:
+    """The rows (long, ascending) of each prompt's best response, the first of equals, if its reward is at least `minimum`.
+
+    That is rejection sampling for fine-tuning (arXiv:2307.09288, section 3.2.2). `rewards` and `owner` are (N,). A prompt whose best response earns less is left out.
+    """
+    best: dict[int, int] = {}
+    for row, (reward, prompt) in enumerate(zip(rewards.tolist(), owner.tolist(), strict=True)):
+        if reward >= minimum and (prompt not in best or reward > rewards[best[prompt]]):
+            best[prompt] = row
+    return torch.tensor(sorted(best.values()), dtype=torch.long)

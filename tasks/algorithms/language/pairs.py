@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common import distributed, sharding
-from tasks.algorithms.language.completions import Completions
+from tasks.algorithms.common import distributed
+from tasks.algorithms.language.completions import Completions, share_of_prompts
+
+NO_LEVEL, TIED = 4, -1  # in place of a level: nobody said by how much, and that neither is better
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class Pairs:
     index: Tensor  # (N,) long, each response's place in the whole set
     chosen: Tensor  # (P,) long, rows of `responses`
     rejected: Tensor  # (P,) long
-    weight: Tensor  # (P,) 1 / (pairs of the same prompt)
-    strong: Tensor  # (P,) bool, better rather than slightly better
+    weight: Tensor  # (P,) 1 / (pairs of the same prompt, or of the same ranking)
+    level: Tensor  # (P,) long, by how much: 0 negligibly, 1 slightly, 2 better, 3 significantly; NO_LEVEL or TIED
 
     def parts(self, count: int) -> Iterator["Pairs"]:
         """The pairs in `count` parts of nearly equal numbers of prompts, each with its own responses only.
@@ -48,10 +50,7 @@ class Pairs:
         if distributed.size() == 1:
             return self, torch.arange(len(self.responses)), 1.0
         prompt = self.responses.owner[self.chosen]
-        prompts = prompt.unique()
-        own, counted = prompts[distributed.share(len(prompts))], 1.0
-        if not len(own) and sharding.is_divided(model):
-            own, counted = prompts[:1], 0.0
+        own, counted = share_of_prompts(prompt, model)
         if not len(own):
             return None
         taken = torch.isin(prompt, own)
@@ -66,5 +65,5 @@ class Pairs:
             place[: len(chosen)],
             place[len(chosen) :],
             self.weight[taken],
-            self.strong[taken],
+            self.level[taken],
         )

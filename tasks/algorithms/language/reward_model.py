@@ -7,11 +7,11 @@ policy's last states has no layer left for such a comparison. A head that was tr
 (`reward_objective`, labelled.py) scores by a probability.
 
 All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
-no more than one with few.
+no more than one with few. So do all pairs of one ranking of K responses, which weigh 1 / C(K, 2).
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
 import torch
@@ -25,14 +25,14 @@ from tasks.algorithms.language import step_rewards
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
 from tasks.algorithms.language.completions import Completions, in_fp32, states, token_logps
 from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
-from tasks.algorithms.language.pairs import Pairs
+from tasks.algorithms.language.pairs import TIED, Pairs
 
 BETA = "reward_beta"  # in the config of a language model that is a reward model
 OBJECTIVE = "reward_objective"  # in the config of a model that was trained on solutions: outcome | process
 METRICS = {
     "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering and likelihood add.",
-    "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5.",
-    "margin": "The mean of r_w - r_l, the chosen response's score minus the rejected one's.",
+    "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5, and so much a tied pair counts. (Of answers that are right or wrong, or of steps: the share whose label is the likeliest.)",
+    "margin": "The mean of r_w - r_l, the chosen response's score minus the rejected one's; a tied pair counts 0.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
 }
 CALIBRATION = {
@@ -89,14 +89,19 @@ def pair_loss(
     margin: Tensor,
     centering: float,
     shares: tuple[float, float] = (1.0, 1.0),
+    tied: Tensor | None = None,
 ) -> Tensor:
     """-log sigmoid(r_w - r_l - m), a weighted mean over P pairs, plus `centering` * mean((r_w + r_l)^2).
 
-    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) is the difference asked of clear preferences; 0 asks for none. For a
-    part of a batch, `shares` are its shares of the batch's weight and of its pairs: the parts' losses add up to the batch's.
+    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) is the difference asked of a pair; 0 asks for none. A pair that is
+    `tied` asks for equal scores by -(log sigmoid(d) + log sigmoid(-d)) / 2. For a part of a batch, `shares` are its shares
+    of the batch's weight and of its pairs: the parts' losses add up to the batch's.
     """
-    likelihood = -(weight * logsigmoid(chosen - rejected - margin)).sum() / weight.sum()
-    return shares[0] * likelihood + shares[1] * centering * (chosen + rejected).square().mean()
+    likelihood = logsigmoid(chosen - rejected - margin)
+    if tied is not None and tied.any():
+        likelihood = torch.where(tied, (likelihood + logsigmoid(rejected - chosen)) / 2, likelihood)
+    mean = -(weight * likelihood).sum() / weight.sum()
+    return shares[0] * mean + shares[1] * centering * (chosen + rejected).square().mean()
 
 
 def fit(
@@ -104,12 +109,12 @@ def fit(
     batches: Iterable[Pairs],
     optimizer: Optimizer,
     *,
-    margin: float,
+    margins: Sequence[float],
     centering: float,
     likelihood: float,
     accumulate: int = 1,
 ) -> Iterator[dict[str, float]]:
-    """Train `model` in place; `margin` is asked of strong preferences only. A batch is passed through in `accumulate` parts.
+    """Train `model` in place; `margins` are asked of pairs by their level, the least first. A batch is passed through in `accumulate` parts.
 
     `likelihood` is the weight of the chosen responses' mean negative log-likelihood a token, for a model that scores by
     log-probability. Preferences fix only the difference between two answers; without this term both become unlikely. Yang et
@@ -118,46 +123,45 @@ def fit(
     Yields a step's metrics (METRICS).
     """
     model.train()
-    nothing = torch.zeros(0, device=next(model.parameters()).device)
+    device = next(model.parameters()).device
+    by_level = torch.tensor([*margins, 0.0, 0.0], device=device)  # the last two for NO_LEVEL and TIED
+    nothing = torch.zeros(0, device=device)
     for pairs in batches:
-        total, differences = 0.0, [nothing]
+        total, found = 0.0, [{"accuracy": nothing, "margin": nothing}]
         for whole in pairs.parts(accumulate):
             own = whole.share(model, padded=shared_draws.needed(model))
-            with shared_draws.of_all_rows(model, _rows(whole, own and own[1])):
+            with shared_draws.of_all_rows(model, [] if own is None else whole.responses.kinds_of_rows(own[1])):
                 if own is None:
                     continue
                 part, _, counted = own
                 scores = score(model, part.responses)
                 chosen, rejected = scores[part.chosen], scores[part.rejected]
-                weight, asked = part.weight.to(scores.device), margin * part.strong.to(scores.device)
+                weight, level = part.weight.to(scores.device), part.level.to(scores.device)
                 of_weight, of_pairs = part.weight.sum() / pairs.weight.sum(), len(part.chosen) / len(pairs.chosen)
                 shares = of_weight.item() * counted, of_pairs * counted
-                loss = pair_loss(chosen, rejected, weight, asked, centering, shares)
+                tied = level == TIED
+                loss = pair_loss(chosen, rejected, weight, by_level[level], centering, shares, tied)
                 if likelihood:
-                    loss = loss - shares[0] * likelihood * (weight * chosen).sum() / weight.sum() / _beta(model)
+                    kept = weight.masked_fill(tied, 0.0)
+                    loss = loss - shares[0] * likelihood * (kept * chosen).sum() / weight.sum() / _beta(model)
                 loss.backward()
             total += loss.item()
             if counted:
-                differences.append((chosen - rejected).detach())
-        norm, difference = optimizer.step(), distributed.gathered(torch.cat(differences))
+                found.append(_told_apart((chosen - rejected).detach(), tied))
+        norm = optimizer.step()
+        columns = distributed.gathered_columns({name: torch.cat([part[name] for part in found]) for name in found[0]})
         yield {
             "loss": distributed.total({"loss": total})["loss"],
-            "accuracy": (difference > 0).float().mean().item(),
-            "margin": difference.mean().item(),
+            **{name: values.mean().item() for name, values in columns.items()},
             "grad_norm": norm,
         }
     model.eval()
 
 
-def _rows(pairs: Pairs, own: Tensor | None) -> list[tuple[Tensor, int]]:
-    """The two kinds of rows that a pass of some `own` responses has, as dropout sees them: responses and prompts."""
-    owner, prompts = pairs.responses.owner, len(pairs.responses.prompts)
-    return [] if own is None else [(owner[own].unique(), prompts), (own, len(owner))]
-
-
-def _in_turn(number: int) -> bool:
-    """Whether batch `number` is this rank's."""
-    return number % distributed.size() == distributed.rank()
+def _told_apart(difference: Tensor, tied: Tensor) -> dict[str, Tensor]:
+    """Of each pair (P,): whether the chosen response scores higher, and by how much."""
+    won = (difference > 0).float()
+    return {"accuracy": won.masked_fill(tied, 0.5), "margin": difference.masked_fill(tied, 0.0)}
 
 
 @torch.no_grad()
@@ -166,7 +170,7 @@ def scores(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
     model.eval()
     with sharding.whole(model):
         found = [
-            score(model, responses).cpu() if _in_turn(number) else torch.zeros(len(responses))
+            score(model, responses).cpu() if distributed.in_turn(number) else torch.zeros(len(responses))
             for number, responses in enumerate(batches)
         ]
     return distributed.summed(torch.cat(found))
@@ -182,7 +186,7 @@ def beats_corrupted(
     with sharding.whole(model):
         for number, pairs in enumerate(batches):
             best = best_answers(pairs)
-            good = score(model, pairs.responses)[best] if _in_turn(number) else None
+            good = score(model, pairs.responses)[best] if distributed.in_turn(number) else None
             for kind in KINDS:
                 made = corrupted(pairs.responses, best, [kind] * len(best), vocabulary, generator)
                 better = torch.zeros(len(best)) if good is None else good > score(model, made)

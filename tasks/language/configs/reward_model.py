@@ -7,18 +7,40 @@ from pydantic import Field
 from tasks.common.config import Config, Idle, Seed
 from tasks.language.configs.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
 
+SOLUTIONS = ("outcome", "process")  # objectives that learn from solutions, not from preferences
+
+
+class MarginsConfig(Config):
+    """The score difference asked of a pair by its level of strength (arXiv:2307.09288, eq. 2); 0 asks for none."""
+
+    negligibly: float = Field(ge=0)  # of pairs whose chosen response is negligibly better
+    slightly: float = Field(ge=0)  # slightly better
+    better: float = Field(ge=0)  # better
+    significantly: float = Field(ge=0)  # significantly better
+
 
 class RewardModelConfig(Config):
-    """How the reward model scores a response, and how it is trained."""
+    """What the reward model learns from, how it scores a response, and how it is trained."""
 
     idle = (
         *UNUSED,
+        Idle(("kind",), {"objective": SOLUTIONS}, neutral="head"),
+        Idle(("centering", "corrupted"), {"objective": SOLUTIONS}, neutral=0.0),
         Idle(("beta",), {"kind": ("head",)}),
         Idle(("likelihood",), {"kind": ("head",)}, neutral=0.0),
         Idle(("truncation",), {"max_length": (None,)}),
+        Idle(("margins",), {"objective": ("ranking", *SOLUTIONS)}),
+        Idle(("ties",), {"objective": ("pairs", *SOLUTIONS)}),
+        Idle(("outcome_tokens",), {"objective": ("pairs", "ranking", "process")}),
+        Idle(("step_score",), {"objective": ("pairs", "ranking", "outcome")}),
     )
 
     seed: Seed  # all random draws of the stage follow from it
+    # pairs: of two answers the better one | ranking: all pairs of a ranking at once | outcome: answers that are right or wrong | process: steps that are bad, neutral or good
+    objective: Literal["pairs", "ranking", "outcome", "process"]
+    data: str = Field(
+        min_length=1
+    )  # folder of the examples, a dep: data/preferences, or data/solutions for outcome and process
     # head: on the last token's state | log_probability: beta x the mean over the tokens
     kind: Literal["head", "log_probability"]
     beta: float = Field(gt=0)  # with log_probability: factor on the mean log-probability of a token
@@ -33,7 +55,13 @@ class RewardModelConfig(Config):
     centering: float = Field(ge=0)  # weight of the mean squared sum of a pair's scores
     # weight of the pair of a best answer and its corruption; a prompt's own pairs together have 1
     corrupted: float = Field(ge=0)
-    margin: float = Field(ge=0)  # score difference asked of strong preferences (arXiv:2307.09288, eq. 2); 0 for none
+    margins: MarginsConfig
+    # with ranking: half, a tied pair asks for equal scores | drop, it is left out
+    ties: Literal["half", "drop"]
+    # with outcome: which tokens of an answer say whether it is right
+    outcome_tokens: Literal["all", "last"]
+    # with process: what a response is worth by its steps' probabilities of not being bad: their minimum, their product or the last one
+    step_score: Literal["minimum", "product", "last"]
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
     lora: DroppingAdapterConfig | None  # an adapter in place of all weights; null for none

@@ -1,6 +1,7 @@
 """A table of comparisons as batches of tokens: the one way in which stages that learn from pairs read it."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -17,9 +18,8 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, prompts
-from tasks.language.tables.preferences import STRENGTHS, level
+from tasks.language.tables.preferences import level
 
-STRONG = tuple(strength for strength in STRENGTHS if level(strength) >= 2)
 Tokens = tuple[int, ...]
 
 
@@ -33,10 +33,19 @@ class Limit(NamedTuple):
 UNLIMITED = Limit(None, "drop")
 
 
+class Pair(NamedTuple):
+    """Two responses, by their places among a set's."""
+
+    chosen: int
+    rejected: int
+    level: int  # as Pairs has it
+    ranking: str  # to which it belongs; "" for a comparison
+
+
 class ComparisonSet:
     """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: the sampled ones where they are known.
 
-    `truncated` and `dropped` count the pairs that are above the limit, and were cut or left out.
+    Pairs of rankings (rankings.pairs) have columns `level` and `ranking_id` in place of a strength. `truncated` and `dropped` count the pairs that are above the limit, and were cut or left out.
     """
 
     def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer, limit: Limit = UNLIMITED) -> None:
@@ -44,7 +53,7 @@ class ComparisonSet:
         self.asked: list[list[int]] = []  # of each prompt
         self.answers: list[list[int]] = []
         self.owner: list[int] = []  # of each answer: the prompt
-        self.groups: list[list[tuple[int, int, bool]]] = []  # of each prompt: chosen, rejected, strong
+        self.groups: list[list[Pair]] = []  # of each prompt
         self.truncated = self.dropped = 0
         self.kept: list[bool] = []  # whether each row of the table, sorted by prompt, is a pair of the set
         for _, group in table.groupby("prompt_id", sort=True):
@@ -55,9 +64,7 @@ class ComparisonSet:
                 raise DataError(f"comparisons: {rows[0]['prompt_id']}: {error}") from None
             sides = [(_tokens(row, "chosen", tokenizer), _tokens(row, "rejected", tokenizer)) for row in rows]
             asked, fitting = self._fitted(asked, sides, limit)
-            self._add(
-                asked, [pair and (*pair, row["strength"] in STRONG) for pair, row in zip(fitting, rows, strict=True)]
-            )
+            self._add(asked, fitting, [_said(row) for row in rows])
         if not self.groups:
             raise DataError(f"no pair is left: all {len(table)} have more tokens than max_length = {limit.tokens}")
 
@@ -85,23 +92,24 @@ class ComparisonSet:
         self.truncated += sum(over and pair is not None for over, pair in zip(long, fitting, strict=True))
         return asked, fitting
 
-    def _add(self, asked: list[int], rows: Sequence[tuple[Tokens, Tokens, bool] | None]) -> None:
+    def _add(
+        self, asked: list[int], rows: Sequence[tuple[Tokens, Tokens] | None], said: Sequence[tuple[int, str]]
+    ) -> None:
         self.kept += [row is not None for row in rows]
         if not any(self.kept[len(self.kept) - len(rows) :]):
             return
         self.asked.append(asked)
         known: dict[Tokens, int] = {}
         pairs = []
-        for row in rows:
-            if row is None:
+        for sides, more in zip(rows, said, strict=True):
+            if sides is None:
                 continue
-            *sides, strong = row
             for response in sides:
                 if response not in known:
                     known[response] = len(self.answers)
                     self.owner.append(len(self.asked) - 1)
                     self.answers.append(list(response))
-            pairs.append((known[row[0]], known[row[1]], strong))
+            pairs.append(Pair(known[sides[0]], known[sides[1]], *more))
         self.groups.append(pairs)
 
     @property
@@ -131,8 +139,10 @@ class ComparisonSet:
         """All pairs of a few prompts at a time, prompts shuffled each epoch; from batch `start` on."""
         order = shuffled(len(self.groups), prompts_per_batch, epochs, torch.Generator().manual_seed(seed))
         for picked in islice(order, start, None):
-            pairs = [(*pair, 1 / len(self.groups[group])) for group in picked for pair in self.groups[group]]
-            chosen, rejected, strong, weight = zip(*pairs, strict=True)
+            pairs = [pair for group in picked for pair in self.groups[group]]
+            of_ranking = Counter((self.owner[pair.chosen], pair.ranking) for pair in pairs)
+            weight = [1 / of_ranking[self.owner[pair.chosen], pair.ranking] for pair in pairs]
+            chosen, rejected, level, _ = zip(*pairs, strict=True)
             used = sorted({*chosen, *rejected})
             row = {answer: place for place, answer in enumerate(used)}
             yield Pairs(
@@ -141,7 +151,7 @@ class ComparisonSet:
                 torch.tensor([row[answer] for answer in chosen]),
                 torch.tensor([row[answer] for answer in rejected]),
                 torch.tensor(weight),
-                torch.tensor(strong),
+                torch.tensor(level),
             )
 
     def responses(self, size: int) -> Iterator[Completions]:
@@ -151,8 +161,13 @@ class ComparisonSet:
 
     def margins(self, scores: torch.Tensor) -> torch.Tensor:
         """The chosen response's score minus the rejected one's, for every comparison in order (P,); `scores` (N,) are those of `responses`."""
-        chosen, rejected = torch.tensor([pair[:2] for group in self.groups for pair in group]).unbind(1)
+        chosen, rejected = self.sides()
         return scores[chosen] - scores[rejected]
+
+    def sides(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The places of the chosen and of the rejected response of every comparison, in order: two (P,)."""
+        chosen, rejected = torch.tensor([pair[:2] for group in self.groups for pair in group]).unbind(1)
+        return chosen, rejected
 
     def _batch(self, rows: Sequence[int]) -> Completions:
         asked = sorted({self.owner[row] for row in rows})
@@ -161,6 +176,11 @@ class ComparisonSet:
         return make_completions(
             [self.asked[prompt] for prompt in asked], owner, [self.answers[row] for row in rows], self.pad
         )
+
+
+def _said(row: Record) -> tuple[int, str]:
+    """By how much the chosen response is better, and in which ranking."""
+    return (row["level"], row["ranking_id"]) if "ranking_id" in row else (level(row["strength"]), "")
 
 
 def _tokens(row: Record, side: str, tokenizer: Tokenizer) -> Tokens:

@@ -262,7 +262,7 @@ def line_of(found: object) -> Line:
     try:
         return kind.model_validate(found, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise ValueError(_fault(error)) from None
+        raise ValueError(fault(error)) from None
 
 
 def as_text(line: Line) -> str:
@@ -305,7 +305,8 @@ def _no_number(name: str) -> object:
     raise ValueError(f"expected numbers, got {name}")
 
 
-def _fault(error: ValidationError) -> str:
+def fault(error: ValidationError) -> str:
+    """The first thing that is wrong, in one line."""
     fault = error.errors(include_url=False)[0]
     place = ".".join(map(str, fault["loc"]))
     where = f"{place}: " if place else ""

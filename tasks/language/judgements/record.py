@@ -58,7 +58,7 @@ class Record:
     def check(self, line: Line) -> None:
         """ValueError in one line if the line does not fit those before."""
         if isinstance(line, Undo):
-            found = self._known(line.judgement)
+            found = self.known(line.judgement)
             if found is None:
                 raise ValueError(f"judgement: there is none with id {line.judgement} to take back")
             if found.person != line.person:
@@ -68,7 +68,8 @@ class Record:
         if isinstance(line, Judgement):
             self._check_judgement(line, self.items[line.item])
 
-    def _known(self, judgement: str) -> Judgement | None:
+    def known(self, judgement: str) -> Judgement | None:
+        """The judgement with this id, whether it counts or was taken back; None if there is none."""
         return self._judgements.get(judgement) or self._undone.get(judgement)
 
     def _check_judgement(self, line: Judgement, item: Item) -> None:
@@ -78,7 +79,7 @@ class Record:
             raise ValueError(f"order: expected 0 to {len(item.answers) - 1} in some order, got {list(line.order)}")
         if wrong := misfit(line.value, item):
             raise ValueError(f"value: {wrong}")
-        if self._known(line.judgement) not in (None, line):
+        if self.known(line.judgement) not in (None, line):
             raise ValueError(
                 f"judgement: id {line.judgement} stands before another judgement; expected an id of its own"
             )

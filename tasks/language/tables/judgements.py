@@ -46,7 +46,7 @@ class Judgements(Table):
     @classmethod
     def of(cls, rows: Sequence[Record]) -> pd.DataFrame:
         """Rows as a table, validated; of no rows an empty one."""
-        types = {"seconds": float, "repeat": int, "gold": bool}
+        types = {"seconds": float, "repeat": int, "gold": bool, "order": object}
         columns = [*cls.to_schema().columns]
-        frame = pd.DataFrame([*rows], columns=columns).astype({name: types.get(name, object) for name in columns})
+        frame = pd.DataFrame([*rows], columns=columns).astype({name: types.get(name, str) for name in columns})
         return cls.validate(frame)

@@ -10,10 +10,11 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from tasks.algorithms.language import reward_model
 from tasks.common import models, tables
 from tasks.common.errors import StageError
-from tasks.language.configs.reward_model import RewardModelConfig
+from tasks.language.configs.reward_model import MarginsConfig, RewardModelConfig
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet
-from tasks.language.reward_model import accuracies, run, with_rejected
+from tasks.language.reward_model import run
+from tasks.language.reward_modelling.on_pairs import accuracies, with_rejected
 from tasks.language.rewards import reward_model_files
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.training.architectures import check_model
@@ -21,6 +22,8 @@ from tests.conftest import PARAMS, changed
 
 CONFIG = RewardModelConfig(
     seed=0,
+    objective="pairs",
+    data="data/preferences",
     kind="head",
     beta=2.5,
     likelihood=0.0,
@@ -31,11 +34,17 @@ CONFIG = RewardModelConfig(
     learning_rate=0.01,
     centering=0.01,
     corrupted=0.0,
-    margin=0.0,
+    margins={"negligibly": 0.0, "slightly": 0.0, "better": 0.0, "significantly": 0.0},
+    ties="half",
+    outcome_tokens="all",
+    step_score="minimum",
     clip=1.0,
     training=PARAMS["reward_model"]["training"],
     lora=None,
 )
+
+
+MARGINS = MarginsConfig(negligibly=0.0, slightly=0.5, better=1.0, significantly=0.0)
 
 
 def fit(made, preferences, out, **changes):
@@ -125,6 +134,7 @@ def test_accuracies_by_hand():
         {
             "chosen": [worked, other, worked, plain, plain],
             "rejected": [other, worked, plain, "#### 6", "#### 7"],
+            "strength": ["a better", "b slightly better", "a better", "a negligibly better", "b significantly better"],
             "chosen_score": [10, 4, 10, 7, 2],
             "rejected_score": [4, 10, 7, 2, 2],
         }
@@ -132,6 +142,7 @@ def test_accuracies_by_hand():
     found = accuracies(table, torch.tensor([1.0, -2.0, -0.5, 0.0, 3.0], dtype=torch.float64))
     assert found["pairs"] == {"all": 5, "neither_shows_steps": 2, "one_shows_steps": 1, "both_show_steps": 2}
     assert found["accuracy"] == 0.4, "of the annotator's labels; a tie is not right"
+    assert found["by_level"] == {"negligibly": 0.0, "slightly": 0.0, "better": 0.5, "significantly": 1.0}
     assert found["against_labels"] == {
         "all": 0.5,  # here a tie is half right
         "neither_shows_steps": 0.75,
@@ -148,7 +159,7 @@ def test_accuracies_by_hand():
 
 def test_without_scores_only_the_order_by_them_is_left_out():
     """Pairs from elsewhere often have none."""
-    texts = pd.DataFrame({"chosen": ["2 + 3 = 5", "5"], "rejected": ["6", "7"]})
+    texts = pd.DataFrame({"chosen": ["2 + 3 = 5", "5"], "rejected": ["6", "7"], "strength": ["a better", "b better"]})
     margins = torch.tensor([1.0, -2.0], dtype=torch.float64)
     found = accuracies(texts, margins)
     assert "against_rubric" not in found
@@ -256,7 +267,7 @@ def test_a_resumed_training_draws_the_same_corruptions(made, preferences):
 
 def test_margin_and_centring_are_used(made, preferences, fitted, tmp_path):
     plain = pd.read_csv(fitted[1] / "curve.csv")["loss"].iloc[0]
-    for change in ({"margin": 1.0}, {"centering": 1.0}):
+    for change in ({"margins": MARGINS}, {"centering": 1.0}):
         fit(made, preferences, tmp_path, epochs=1, **change)
         assert pd.read_csv(tmp_path / "curve.csv")["loss"].iloc[0] > plain + 0.1
 

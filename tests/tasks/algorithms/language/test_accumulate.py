@@ -5,7 +5,7 @@ import torch
 
 from tasks.algorithms.language import dpo, reward_model, sft
 from tasks.algorithms.language.completions import make_completions
-from tasks.algorithms.language.pairs import Pairs
+from tasks.algorithms.language.pairs import TIED, Pairs
 from tasks.algorithms.language.sequences import make_batch
 from tests.tasks.tiny import llama, llama_scorer
 
@@ -27,8 +27,9 @@ PAIRS = Pairs(
     torch.tensor(CHOSEN),
     torch.tensor(REJECTED),
     torch.tensor([1 / 3, 1 / 3, 1 / 3, 1.0, 0.5, 2.0]),
-    torch.tensor([True, False, True, False, True, False]),
+    torch.tensor([2, 0, 3, 1, TIED, 0]),
 )
+MARGINS = (0.25, 0.5, 1.0, 2.0)
 OBJECTIVE = dpo.Objective("sigmoid", 0.1, label_smoothing=0.1, gamma=0.0, length_normalised=False)
 
 
@@ -61,7 +62,7 @@ def dpo_step(parts):
 def head_step(parts):
     model = llama_scorer()
     optimizer = Noting(model)
-    rows = reward_model.fit(model, [PAIRS], optimizer, margin=1.0, centering=0.3, likelihood=0.0, accumulate=parts)
+    rows = reward_model.fit(model, [PAIRS], optimizer, margins=MARGINS, centering=0.3, likelihood=0.0, accumulate=parts)
     return list(rows), optimizer.gradient
 
 
@@ -69,7 +70,9 @@ def likelihood_step(parts):
     model = llama()
     model.config.reward_beta = 0.5
     optimizer = Noting(model)
-    rows = reward_model.fit(model, [PAIRS], optimizer, margin=0.0, centering=0.0, likelihood=0.7, accumulate=parts)
+    rows = reward_model.fit(
+        model, [PAIRS], optimizer, margins=(0, 0, 0, 0), centering=0.0, likelihood=0.7, accumulate=parts
+    )
     return list(rows), optimizer.gradient
 
 
@@ -110,7 +113,7 @@ def test_the_parts_are_all_rows_and_all_pairs_once():
     ]
     assert found == list(zip(CHOSEN, REJECTED, strict=True))
     assert torch.cat([part.weight for part in parts]).tolist() == PAIRS.weight.tolist()
-    assert torch.cat([part.strong for part in parts]).tolist() == PAIRS.strong.tolist()
+    assert torch.cat([part.level for part in parts]).tolist() == PAIRS.level.tolist()
 
 
 def test_a_part_without_trained_tokens_adds_nothing():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted, with_corrupted
-from tasks.algorithms.language.pairs import Pairs
+from tasks.algorithms.language.pairs import NO_LEVEL, Pairs
 from tests.tasks.tiny import completions
 
 # Two answers to one prompt, three to another; token 2 ends an answer.
@@ -15,7 +15,7 @@ def pairs(found=PAIRS):
     chosen, rejected = map(torch.tensor, zip(*found, strict=True))
     batch = completions(PROMPTS, RESPONSES, pad=0)
     weight = torch.tensor([1.0, 1 / 3, 1 / 3, 1 / 3])[: len(found)]
-    return Pairs(batch, torch.arange(5), chosen, rejected, weight, torch.ones(len(found), dtype=torch.bool))
+    return Pairs(batch, torch.arange(5), chosen, rejected, weight, torch.full((len(found),), 2))
 
 
 def texts(batch):
@@ -64,7 +64,7 @@ def test_best_answers_are_rejected_by_none():
 
 def test_one_more_pair_a_prompt_whose_worse_side_is_the_corruption():
     before, after = pairs(), with_corrupted(pairs(), 0.25, 16, torch.Generator().manual_seed(0))
-    for name in ("chosen", "rejected", "weight", "strong", "index"):
+    for name in ("chosen", "rejected", "weight", "level", "index"):
         was, now = getattr(before, name), getattr(after, name)
         assert torch.equal(now[: len(was)], was), name
     assert texts(after.responses)[:5] == RESPONSES
@@ -73,7 +73,7 @@ def test_one_more_pair_a_prompt_whose_worse_side_is_the_corruption():
     assert after.rejected[4:].tolist() == [5, 6]
     assert after.weight[4:].tolist() == [0.25, 0.25]
     assert after.responses.owner[5:].tolist() == [0, 1]
-    assert not after.strong[4:].any()
+    assert after.level[4:].tolist() == [NO_LEVEL] * 2, "no margin is asked of it"
     assert not {tuple(text) for text in texts(after.responses)[5:]} & {tuple(text) for text in RESPONSES}
 
 

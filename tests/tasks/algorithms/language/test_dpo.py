@@ -6,7 +6,7 @@ import torch
 from tasks.algorithms.language import dpo, rollouts
 from tasks.algorithms.language.completions import response_logps, token_logps
 from tasks.algorithms.language.dpo import Objective
-from tasks.algorithms.language.pairs import Pairs
+from tasks.algorithms.language.pairs import NO_LEVEL, Pairs
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import completions, gpt2, llama
 
@@ -103,8 +103,8 @@ def test_gradient_by_hand():
 def pairs_of(responses, chosen, rejected):
     count = len(chosen)
     index = torch.arange(len(responses.tokens))
-    strong = torch.zeros(count, dtype=torch.bool)
-    return Pairs(responses, index, torch.tensor(chosen), torch.tensor(rejected), torch.ones(count), strong)
+    level = torch.full((count,), NO_LEVEL)
+    return Pairs(responses, index, torch.tensor(chosen), torch.tensor(rejected), torch.ones(count), level)
 
 
 RESPONSES = completions([[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]], pad=2)
@@ -177,8 +177,8 @@ def test_references_are_found_by_their_place_in_the_whole_set():
     model = llama(1)
     known = dpo.reference_logps(model, [RESPONSES])
     part = completions([[5], [3, 4]], [[6, 2], [8, 9, 10, 2]], pad=2)
-    strong = torch.zeros(1, dtype=torch.bool)
-    pairs = Pairs(part, torch.tensor([2, 1]), torch.tensor([0]), torch.tensor([1]), torch.ones(1), strong)
+    level = torch.tensor([NO_LEVEL])
+    pairs = Pairs(part, torch.tensor([2, 1]), torch.tensor([0]), torch.tensor([1]), torch.ones(1), level)
     row = next(dpo.fit(model, [pairs], make_optimizer(model, 0.001, 1, clip=1.0), reference=known, objective=DPO))
     assert row["loss"] == pytest.approx(log(2), abs=1e-5), "every ratio is one only with each response's own reference"
 

@@ -61,7 +61,13 @@ def of_reward_model(models, accumulate=1):
     optimizer = Noting(models[0])
     setattr(models[0].config, reward_model.BETA, 2.0)
     fit = reward_model.fit(
-        models[0], [PAIRS], optimizer, margin=0.5, centering=0.1, likelihood=1.0, accumulate=accumulate
+        models[0],
+        [PAIRS],
+        optimizer,
+        margins=(0.1, 0.2, 0.5, 0.9),
+        centering=0.1,
+        likelihood=1.0,
+        accumulate=accumulate,
     )
     rows = [*fit, reward_model.beats_corrupted(models[0], [PAIRS, PAIRS], 16, torch.Generator().manual_seed(0))]
     return rows, [reward_model.scores(models[0], [RESPONSES, RESPONSES]), *optimizer.gradients]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tasks.algorithms.language.rejection import best_of_each
+from tasks.algorithms.language.experience import best_of_each
 
 REWARDS = torch.tensor([0.2, 0.9, 0.5, 0.1, 0.3, 0.3, 0.8, 0.8, -1.0, 0.4])
 OWNER = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 0])

@@ -7,7 +7,7 @@ from torch.nn.functional import pad
 
 from tasks.algorithms.language import reward_model
 from tasks.algorithms.language.completions import Completions, states
-from tasks.algorithms.language.pairs import Pairs
+from tasks.algorithms.language.pairs import NO_LEVEL, TIED, Pairs
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import BIGRAMS, Bigrams, completions, llama, llama_scorer
 
@@ -15,6 +15,9 @@ from tests.tasks.tiny import BIGRAMS, Bigrams, completions, llama, llama_scorer
 CHOSEN, REJECTED = torch.tensor([2.0, 1.0, 0.5, -1.0]), torch.tensor([1.0, 0.5, 0.75, 1.0])
 WEIGHT = torch.tensor([1 / 3, 1 / 3, 1 / 3, 1.0])
 MARGIN = torch.tensor([0.5, 0.0, 0.0, 0.5])
+
+
+NO_MARGINS = (0.0, 0.0, 0.0, 0.0)
 
 
 def cost(difference):
@@ -104,12 +107,12 @@ def test_padding_changes_neither_score_nor_gradient(kind):
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
 
 
-def ranking(batch, pairs, strong=None):
+def ranking(batch, pairs, levels=None):
     """All `pairs` (chosen row, rejected row) of one prompt over the rows of `batch`."""
     chosen, rejected = map(torch.tensor, zip(*pairs, strict=True))
     rows, count = len(batch.tokens), len(pairs)
-    strong = torch.zeros(count, dtype=torch.bool) if strong is None else torch.tensor(strong)
-    return Pairs(batch, torch.arange(rows), chosen, rejected, torch.full((count,), 1 / count), strong)
+    level = torch.full((count,), NO_LEVEL) if levels is None else torch.tensor(levels)
+    return Pairs(batch, torch.arange(rows), chosen, rejected, torch.full((count,), 1 / count), level)
 
 
 def gradient(model, pairs):
@@ -132,18 +135,48 @@ def test_each_response_once_is_two_rows_a_pair():
     )
 
 
-def test_fit_asks_a_margin_of_strong_preferences_only():
+def test_fit_asks_of_each_pair_the_margin_of_its_level():
     model = llama_scorer()
-    pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1)], strong=[True, False])
+    pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1), (2, 0)], levels=[3, 1, NO_LEVEL])
     a, b, c = reward_model.score(model, pairs.responses).tolist()
     row = next(
         reward_model.fit(
-            model, [pairs], make_optimizer(model, 0.001, 1, clip=1.0), margin=2.0, centering=0.0, likelihood=0.0
+            model,
+            [pairs],
+            make_optimizer(model, 0.001, 1, clip=1.0),
+            margins=(9.0, 0.5, 9.0, 2.0),
+            centering=0.0,
+            likelihood=0.0,
         )
     )
-    assert row["loss"] == pytest.approx((cost(a - b - 2.0) + cost(c - b)) / 2, rel=1e-4)
-    assert row["margin"] == pytest.approx((a - b + c - b) / 2, rel=1e-4)
-    assert row["accuracy"] == ((a > b) + (c > b)) / 2
+    assert row["loss"] == pytest.approx((cost(a - b - 2.0) + cost(c - b - 0.5) + cost(c - a)) / 3, rel=1e-4)
+    assert row["margin"] == pytest.approx((a - b + c - b + c - a) / 3, rel=1e-4)
+    assert row["accuracy"] == pytest.approx(((a > b) + (c > b) + (c > a)) / 3)
+
+
+def test_a_tied_pair_asks_for_equal_scores():
+    """By hand: its loss is least, log 2, where the scores are equal, and the same whichever of the two stands first."""
+    one, zero, tied = torch.ones(1), torch.zeros(1), torch.tensor([True])
+
+    def loss(a, b):
+        return reward_model.pair_loss(torch.tensor([a]), torch.tensor([b]), one, zero, 0.0, tied=tied).item()
+
+    assert loss(1.5, 1.5) == pytest.approx(log(2))
+    assert loss(2.0, 1.5) == loss(1.5, 2.0) == pytest.approx((cost(0.5) + cost(-0.5)) / 2)
+    assert loss(2.0, 1.5) > log(2)
+
+
+def test_fit_counts_a_tie_half_and_asks_no_margin_and_no_likelihood_of_it():
+    model = llama()
+    model.config.reward_beta = 0.5
+    pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1)], levels=[2, TIED])
+    a, b, c = reward_model.score(model, pairs.responses).tolist()
+    still = make_optimizer(model, 0.001, 1, clip=1.0)
+    row = next(reward_model.fit(model, [pairs], still, margins=(9.0,) * 4, centering=0.0, likelihood=3.0))
+    tie = (cost(c - b) + cost(b - c)) / 2
+    assert row["loss"] == pytest.approx((cost(a - b - 9.0) + tie) / 2 - 3.0 * a / 2 / 0.5, rel=1e-4)
+    assert row["margin"] == pytest.approx((a - b) / 2, rel=1e-4)
+    assert row["accuracy"] == ((a > b) + 0.5) / 2
 
 
 def test_the_likelihood_of_chosen_answers_by_hand():
@@ -155,9 +188,9 @@ def test_the_likelihood_of_chosen_answers_by_hand():
         model.config.reward_beta = 0.5
         found = reward_model.score(model, pairs.responses).tolist()
         still = make_optimizer(model, 0.001, 1, clip=1.0)
-        return found, next(reward_model.fit(model, [pairs], still, margin=0.0, centering=0.0, likelihood=likelihood))[
-            "loss"
-        ]
+        return found, next(
+            reward_model.fit(model, [pairs], still, margins=NO_MARGINS, centering=0.0, likelihood=likelihood)
+        )["loss"]
 
     (a, _, c), without = loss(0.0)
     _, with_it = loss(3.0)
@@ -195,7 +228,14 @@ def echoes(cases):
     prompts = [[asked] for asked, _ in cases for _ in range(2)]
     answers = [[token, 15] for asked, other in cases for token in (asked, other)]
     rows, one = torch.arange(len(cases)) * 2, torch.ones(len(cases))
-    return Pairs(completions(prompts, answers, pad=15), torch.arange(2 * len(cases)), rows, rows + 1, one, one < 0)
+    return Pairs(
+        completions(prompts, answers, pad=15),
+        torch.arange(2 * len(cases)),
+        rows,
+        rows + 1,
+        one,
+        torch.full((len(cases),), NO_LEVEL),
+    )
 
 
 def test_it_learns_a_preference_and_a_random_head_has_not():
@@ -209,7 +249,12 @@ def test_it_learns_a_preference_and_a_random_head_has_not():
     assert 0.3 < untrained < 0.7
     rows = list(
         reward_model.fit(
-            model, [train] * 80, make_optimizer(model, 0.01, 80, clip=1.0), margin=0.0, centering=0.01, likelihood=0.0
+            model,
+            [train] * 80,
+            make_optimizer(model, 0.01, 80, clip=1.0),
+            margins=NO_MARGINS,
+            centering=0.01,
+            likelihood=0.0,
         )
     )
     assert (margins(model, held_out) > 0).float().mean() > 0.9

@@ -46,16 +46,16 @@ def test_pairs_are_those_of_the_table(words, table):
     compared = ComparisonSet(table, words)
     [pairs] = compared.batches(prompts_per_batch=2, epochs=1, seed=0)
     found = set()
-    for chosen, rejected, weight, strong in zip(pairs.chosen, pairs.rejected, pairs.weight, pairs.strong, strict=True):
+    for chosen, rejected, weight, level in zip(pairs.chosen, pairs.rejected, pairs.weight, pairs.level, strict=True):
         (better, whole), (worse, other) = (decoded(words, pairs.responses, place) for place in (chosen, rejected))
         assert whole.removesuffix(better) == other.removesuffix(worse), "one prompt"
-        found.add((whole.removesuffix(better), better, worse, round(weight.item(), 4), strong.item()))
+        found.add((whole.removesuffix(better), better, worse, round(weight.item(), 4), level.item()))
     one, two = (words.decode(chat.encode_prompt(words, f"Question {name}?")) for name in ("one", "two"))
     assert found == {
-        (one, "B<|end|>", "C<|end|>", 0.3333, False),
-        (one, "B<|end|>", "A<|end|>", 0.3333, True),
-        (one, "C<|end|>", "A<|end|>", 0.3333, True),
-        (two, "7 of them<|end|>", "7 of them", 1.0, False),
+        (one, "B<|end|>", "C<|end|>", 0.3333, 1),
+        (one, "B<|end|>", "A<|end|>", 0.3333, 2),
+        (one, "C<|end|>", "A<|end|>", 0.3333, 2),
+        (two, "7 of them<|end|>", "7 of them", 1.0, 1),
     }
 
 
@@ -79,7 +79,7 @@ def test_sampled_tokens_are_trained_on_as_they_were_sampled(words, tmp_path):
     tables.write(Comparisons, pd.DataFrame(rows), tmp_path / "pairs.parquet")
     compared = ComparisonSet(tables.read(Comparisons, tmp_path / "pairs.parquet"), words)
     assert compared.answers == sampled
-    assert compared.groups == [[(0, 1, True), (0, 2, True)]]
+    assert compared.groups == [[(0, 1, 2, ""), (0, 2, 2, "")]]
 
 
 def test_each_distinct_response_stands_once(words, table):

@@ -1,0 +1,161 @@
+"""Reward models of right and wrong answers, and of good and bad steps: cross-entropy of labels at tokens.
+
+outcome  every token of an answer, or the last one, says whether the answer is right:
+         -(r log p + (1 - r) log(1 - p)) with p the sigmoid of the head's one output (arXiv:2110.14168, section 4.2)
+process  the token at which a step ends says whether it is bad, neutral or good, by a softmax over three outputs
+         (arXiv:2305.20050). Where roll-outs say how often a step leads to the right answer, a share g, the labels are soft: (1 - g, 0, g)
+         (Math-Shepherd, arXiv:2312.08935, eqs. 4 and 5)
+
+A batch's loss is a weighted sum over labelled tokens. An answer weighs the same however long it is; a step weighs the same however
+many its answer has, as in TRL's PRMTrainer.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
+
+from tasks.algorithms.common import distributed, sharding, shared_draws
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.causal_lm import SequenceClassifier
+from tasks.algorithms.language.completions import Completions, share_of_prompts
+from tasks.algorithms.language.step_rewards import logits_at
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """N responses of up to L tokens, some of which have a label: a probability for each of the head's C outputs."""
+
+    responses: Completions
+    target: Tensor  # (N, L, C)
+    weight: Tensor  # (N, L) the token's share of the whole batch's loss; 0 without a label
+
+    @property
+    def at(self) -> Tensor:
+        """True at tokens with a label: (N, L)."""
+        return self.weight > 0
+
+    def rows(self, index: Tensor, padded: bool = False) -> "Labelled":
+        """The responses at `index` (long), padded no further than needed, or else as here."""
+        responses = self.responses.rows(index, padded)
+        longest = responses.tokens.shape[1]
+        return Labelled(responses, self.target[index, :longest], self.weight[index, :longest])
+
+    def parts(self, count: int) -> Iterator["Labelled"]:
+        """The responses in `count` parts of nearly equal numbers of prompts, or in fewer where there are fewer prompts."""
+        if count == 1:
+            yield self
+            return
+        for prompts in self.responses.owner.unique().tensor_split(count):
+            if len(prompts):
+                yield self.rows(_owned(self.responses, prompts))
+
+    def share(self, model: object, padded: bool = False) -> "tuple[Labelled, Tensor, float] | None":
+        """The responses to this rank's share of the prompts, their rows, and what they count: 1, or 0 for a stand-in; perhaps none."""
+        if distributed.size() == 1:
+            return self, torch.arange(len(self.responses)), 1.0
+        prompts, counted = share_of_prompts(self.responses.owner, model)
+        rows = _owned(self.responses, prompts)
+        return (self.rows(rows, padded), rows, counted) if len(rows) else None
+
+
+def _owned(responses: Completions, prompts: Tensor) -> Tensor:
+    return torch.isin(responses.owner, prompts).nonzero().flatten()
+
+
+def outcomes(responses: Completions, right: Sequence[bool], tokens: Literal["all", "last"]) -> Labelled:
+    """Answers that are right or wrong (N,), which each of their tokens says, or the last one alone. An answer weighs 1/N."""
+    length = responses.mask.sum(dim=1, keepdim=True)
+    places = torch.arange(responses.mask.shape[1])
+    said = responses.mask if tokens == "all" else places == length - 1
+    weight = said / said.sum(dim=1, keepdim=True) / len(responses)
+    label = torch.tensor(right).float()
+    return Labelled(responses, label[:, None, None].expand(*weight.shape, 1), weight)
+
+
+def steps(
+    responses: Completions, ends: Sequence[Sequence[int]], targets: Sequence[Sequence[Sequence[float]]]
+) -> Labelled:
+    """Answers in steps: of each the places where its steps end, and there a probability for each of three classes.
+
+    All steps of the batch weigh the same.
+    """
+    target, weight = torch.zeros(*responses.mask.shape, 3), torch.zeros(responses.mask.shape)
+    total = sum(map(len, ends))
+    for row, (places, labels) in enumerate(zip(ends, targets, strict=True)):
+        target[row, list(places)], weight[row, list(places)] = torch.tensor(labels), 1 / total
+    return Labelled(responses, target, weight)
+
+
+def losses(logits: Tensor, target: Tensor) -> Tensor:
+    """The cross-entropy of each token (M,) from what the head says of it (M, C) and its label (M, C)."""
+    if logits.shape[1] == 1:
+        return binary_cross_entropy_with_logits(logits, target, reduction="none").squeeze(1)
+    return -(target * log_softmax(logits, dim=1)).sum(dim=1)
+
+
+def right(logits: Tensor, target: Tensor) -> Tensor:
+    """Whether the label that the head holds for likeliest is the right one: (M,) from (M, C) and (M, C)."""
+    if logits.shape[1] == 1:
+        return (logits.squeeze(1) > 0) == (target.squeeze(1) > 0.5)
+    return logits.argmax(dim=1) == target.argmax(dim=1)
+
+
+def fit(
+    model: SequenceClassifier, batches: Iterable[Labelled], optimizer: Optimizer, accumulate: int = 1
+) -> Iterator[dict[str, float]]:
+    """Train `model` in place. A batch is passed through in `accumulate` parts. Yields a step's loss, accuracy and grad_norm.
+
+    Accuracy is that of steps, or of answers by their last token.
+    """
+    model.train()
+    device = next(model.parameters()).device
+    for batch in batches:
+        total, found = 0.0, [torch.zeros(0, dtype=torch.bool, device=device)]
+        for whole in batch.parts(accumulate):
+            own = whole.share(model, padded=shared_draws.needed(model))
+            with shared_draws.of_all_rows(model, [] if own is None else whole.responses.kinds_of_rows(own[1])):
+                if own is None:
+                    continue
+                part, _, counted = own
+                at = part.at
+                logits = logits_at(model, part.responses, at)
+                target, weight = part.target[at].to(device), part.weight[at].to(device)
+                loss = counted * (weight * losses(logits, target)).sum()
+                loss.backward()
+            total += loss.item()
+            if counted:
+                judged = _judged(part)[at].to(device)
+                found.append(right(logits.detach(), target)[judged])
+        norm, told = optimizer.step(), distributed.gathered(torch.cat(found))
+        yield {
+            "loss": distributed.total({"loss": total})["loss"],
+            "accuracy": told.float().mean().item(),
+            "grad_norm": norm,
+        }
+    model.eval()
+
+
+def _judged(batch: Labelled) -> Tensor:
+    """The tokens whose labels count for accuracy (N, L): the ends of steps, or of answers."""
+    if batch.target.shape[2] > 1:
+        return batch.at
+    mask = batch.responses.mask
+    return torch.arange(mask.shape[1]) == mask.sum(dim=1, keepdim=True) - 1
+
+
+@torch.no_grad()
+def predicted(model: SequenceClassifier, batches: Iterable[Labelled]) -> Tensor:
+    """What the head says of every labelled token of all batches, in order: (M, C), on the CPU. Ranks take the batches in turn."""
+    model.eval()
+    with sharding.whole(model):
+        found = [
+            logits_at(model, batch.responses, batch.at).cpu()
+            if distributed.in_turn(number)
+            else torch.zeros(int(batch.at.sum()), batch.target.shape[2])
+            for number, batch in enumerate(batches)
+        ]
+    return distributed.summed(torch.cat(found))

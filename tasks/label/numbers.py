@@ -1,0 +1,116 @@
+"""The statistics of the record in words and as a drawing, for the page and for a terminal."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.common.estimates import Estimate
+from tasks.language.judgements.assignment import Assignment
+from tasks.language.judgements.record import Record
+from tasks.language.judgements.statistics import Measured, Statistics, statistics
+from tasks.language.judgements.strengths import Strength
+
+MOST_DISPUTED = 20
+NONE = "\N{EN DASH}"  # there is nothing to say it from
+MINUS = "\N{MINUS SIGN}"
+WIDTH, LEFT, RIGHT, ROW = 640, 150, 20, 34  # of the drawing, in pixels
+MEASURES = {
+    "gold": ("Right on gold items", "how often a judgement says what is expected"),
+    "repeats": ("Same on repeats", "how often a person says the same of an item again"),
+    "first_shown": ("First shown wins", "0.50 without a bias for the side on which an answer is shown"),
+    "longer": ("Longer wins", "0.50 if length does not sway anybody"),
+}
+
+
+def numbers(record: Record, assignment: Assignment) -> dict[str, Any]:
+    """All that the statistics page shows."""
+    found, progress = statistics(record), assignment.progress_of_all(record)
+    return {
+        "progress": progress,
+        "left": _duration(progress.seconds_left) if progress.seconds_left else "",
+        "found": found,
+        "hours": _duration(found.hours * 3600),
+        "measures": [(name, estimate(getattr(found.measured, key)), hint) for key, (name, hint) in MEASURES.items()],
+        "people": [(one, [estimate(getattr(one.measured, key)) for key in MEASURES]) for one in found.people],
+        "measure_names": [name for name, _ in MEASURES.values()],
+        "agreement": _agreement(found),
+        "strengths": [(one, number(one.strength), interval(one.low, one.high)) for one in found.strengths],
+        "plot": plot(found.strengths),
+        "disputed": found.disputed[:MOST_DISPUTED],
+    }
+
+
+def lines(record: Record) -> list[str]:
+    """The same for a terminal."""
+    found = statistics(record)
+    told = [f"{found.judgements} judgements of {found.items} items in {_duration(found.hours * 3600)}"]
+    told += [f"{name}: {estimate(getattr(found.measured, key))}" for key, (name, _) in MEASURES.items()]
+    told += [f"agreement, {one.question}: {number(one.alpha)} ({one.units} units)" for one in found.agreement]
+    for one in found.people:
+        told.append(f"{one.person}: {one.judgements} judgements, {one.seconds:.0f} s each, {_short(one.measured)}")
+    told += [
+        f"{one.name}: strength {number(one.strength)}{interval(one.low, one.high)}, "
+        f"{one.wins} wins, {one.ties} ties, {one.losses} losses"
+        for one in found.strengths
+    ]
+    return told
+
+
+def _short(measured: Measured) -> str:
+    return ", ".join(f"{name.lower()} {estimate(getattr(measured, key))}" for key, (name, _) in MEASURES.items())
+
+
+def _agreement(found: Statistics) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "question": one.question,
+            "alpha": number(one.alpha),
+            "by_level": [f"{level} {number(value)}" for level, value in one.by_level.items()],
+            "by_person": [f"{person} {number(value)}" for person, value in one.by_person.items()],
+            "units": one.units,
+        }
+        for one in found.agreement
+    ]
+
+
+def plot(strengths: Sequence[Strength]) -> dict[str, Any]:
+    """Where the dots, intervals and ticks of the strengths stand; an interval without an end reaches the edge."""
+    ends = [value for one in strengths for value in (one.strength, one.low, one.high) if math.isfinite(value)]
+    low, high = min([*ends, -0.5]) - 0.2, max([*ends, 0.5]) + 0.2
+
+    def across(value: float) -> float:
+        inside = min(max(value, low), high)
+        return round(LEFT + (inside - low) / (high - low) * (WIDTH - LEFT - RIGHT), 1)
+
+    step = next(step for step in (0.5, 1, 2, 5, 10, 20, 50) if (high - low) / step <= 8 or step == 50)
+    ticks = [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return {
+        "width": WIDTH,
+        "left": LEFT,
+        "height": ROW * len(strengths) + 40,
+        "rows": [
+            (one.name, ROW * place + 20, across(one.low), across(one.strength), across(one.high))
+            for place, one in enumerate(strengths)
+        ],
+        "ticks": [(across(tick), f"{tick:g}") for tick in ticks],
+    }
+
+
+def number(value: float | None) -> str:
+    """Two decimals, with a minus sign that is one."""
+    return NONE if value is None else f"{value:.2f}".replace("inf", "∞").replace("-", MINUS)
+
+
+def interval(low: float, high: float) -> str:
+    """An interval in brackets, with a space before."""
+    return f" [{number(low)}, {number(high)}]"
+
+
+def estimate(found: Estimate | None) -> str:
+    """A share with its 95 % interval."""
+    return NONE if found is None else number(found.mean) + interval(found.low, found.high)
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"

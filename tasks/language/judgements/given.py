@@ -1,0 +1,80 @@
+"""Judgements that another tool collected, as lines of the record.
+
+What such a tool does not say is set so: an answer has ended and has no tokens, its source is `""` unless it is known, and the answers
+were shown as they stand. A judgement's id follows from what it says, so that a file that is read in twice counts once.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tasks.language.judgements.lines import Answer, Item, Judgement, Line, Mode, Value, item_id, misfit, steps_of
+
+
+class Given(NamedTuple):
+    """One person's judgement of answers to a prompt."""
+
+    prompt_id: str
+    prompt: str
+    history: str
+    answers: Sequence[str]
+    mode: Mode
+    value: Value
+    person: str
+    seconds: float  # 0: not known
+
+
+def lines(judgements: Iterable[Given], at: str) -> list[Line]:
+    """Items before their judgements, each once; `at` is when they were read in, as the record has times."""
+    found: dict[str, Line] = {}
+    for one in judgements:
+        item = _item(one)
+        found.setdefault(item.item, item)
+        said = [item.item, one.person, one.value.model_dump(mode="json", by_alias=True)]
+        name = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+        found[name] = Judgement(
+            judgement=name,
+            item=item.item,
+            person=one.person,
+            mode=one.mode,
+            order=tuple(range(len(one.answers))),
+            value=one.value,
+            seconds=one.seconds,
+            repeat=0,
+            at=at,
+        )
+    return list(found.values())
+
+
+def _item(one: Given) -> Item:
+    item = Item(
+        item=item_id(one.mode, one.prompt, one.history, one.answers),
+        mode=one.mode,
+        prompt_id=one.prompt_id,
+        prompt=one.prompt,
+        history=one.history,
+        answers=tuple(
+            Answer(sample=number, source="", text=text, ended=True, tokens=None)
+            for number, text in enumerate(one.answers)
+        ),
+        steps=steps_of(one.answers[0]) if one.mode == "steps" else (),
+    )
+    if wrong := misfit(one.value, item):
+        raise ValueError(wrong)
+    return item
+
+
+def person(name: object) -> str:
+    """A name that the record can keep: what stands for no letter, digit, space or one of `_.@-` becomes `_`."""
+    text = re.sub(r"[^\w .@-]", "_", str(name))[:64] if name is not None else ""
+    if not text:
+        raise ValueError("there is no name of who judged; expected one")
+    return text
+
+
+def dense(places: Sequence[float]) -> tuple[int, ...]:
+    """Ranks from 1 without a gap, from any numbers of which the smallest is best."""
+    known = sorted(set(places))
+    return tuple(known.index(place) + 1 for place in places)

@@ -1,0 +1,155 @@
+"""What the record of judgements says of the people, the answers and the work: all that the statistics page shows."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+
+from tasks.common.estimates import Estimate, share
+from tasks.language.judgements import biases
+from tasks.language.judgements.lines import Item, Judgement, PairwiseValue
+from tasks.language.judgements.outcomes import alike, outcomes
+from tasks.language.judgements.questions import Agreement, agreements
+from tasks.language.judgements.record import Record
+from tasks.language.judgements.strengths import Comparison, Strength, strengths
+
+Shares = Mapping[str, float | None]  # by judgement, from 0 to 1; None: it says nothing
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of some judgements, each with its 95 % interval; None where there is nothing to say it from."""
+
+    gold: Estimate | None  # how far judgements of gold items say what is expected
+    repeats: Estimate | None  # how far repeats say what the person said the first time
+    first_shown: Estimate | None  # how often the answer shown first wins; 1/2 without a bias
+    longer: Estimate | None  # how often the longer answer wins
+
+
+@dataclass(frozen=True)
+class PersonStatistics:
+    """One person's judgements."""
+
+    person: str
+    judgements: int
+    skips: int
+    flags: int
+    seconds: float  # median
+    measured: Measured
+
+
+@dataclass(frozen=True)
+class Disputed:
+    """An item that people judge differently: `disagreement` is 1 less how far any two of them say the same, on average."""
+
+    item: Item
+    people: int
+    disagreement: float
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of the judgements that count. Repeats count only for `repeats`, the time and the two biases."""
+
+    judgements: int
+    items: int  # judged at least once
+    modes: Mapping[str, int]  # judgements by mode
+    verdicts: Mapping[str, int]  # judgements of pairs by verdict
+    measured: Measured
+    people: Sequence[PersonStatistics]
+    agreement: Sequence[Agreement]
+    strengths: Sequence[Strength]  # of the answers' sources
+    disputed: Sequence[Disputed]  # most disagreement first, none without any
+    seconds: float | None  # median
+    hours: float  # in all
+
+
+def statistics(record: Record) -> Statistics:
+    """All of it; for ten thousand judgements in about a second."""
+    given = record.judgements
+    first = _first(given)
+    values = (
+        _on_gold(record, first.values()),
+        _on_repeats(given, first),
+        {line.judgement: biases.first_shown_wins(line) for line in given},
+        {line.judgement: biases.longer_wins(line, record.items[line.item]) for line in given},
+    )
+    return Statistics(
+        judgements=len(given),
+        items=len({line.item for line in given}),
+        modes=Counter(line.mode for line in given),
+        verdicts=Counter(line.value.strength for line in given if isinstance(line.value, PairwiseValue)),
+        measured=_measured(given, values),
+        people=_people(record, given, values),
+        agreement=agreements(first.values()),
+        strengths=strengths(_comparisons(record, first.values())),
+        disputed=_disputed(record, first.values()),
+        seconds=median(line.seconds for line in given) if given else None,
+        hours=sum(line.seconds for line in given) / 3600,
+    )
+
+
+def _first(given: Sequence[Judgement]) -> dict[tuple[str, str], Judgement]:
+    """By person and item, the judgement that is not a repeat; the last of several."""
+    return {(line.person, line.item): line for line in given if line.repeat == 0}
+
+
+def _on_gold(record: Record, judgements: Iterable[Judgement]) -> Shares:
+    golds = ((line, record.items[line.item].gold) for line in judgements)
+    return {line.judgement: alike(line.value, gold) for line, gold in golds if gold is not None}
+
+
+def _on_repeats(given: Sequence[Judgement], first: Mapping[tuple[str, str], Judgement]) -> Shares:
+    before = ((line, first.get((line.person, line.item))) for line in given if line.repeat)
+    return {line.judgement: alike(line.value, own.value) for line, own in before if own is not None}
+
+
+def _people(record: Record, given: Sequence[Judgement], values: Sequence[Shares]) -> list[PersonStatistics]:
+    own: dict[str, list[Judgement]] = defaultdict(list)
+    for line in given:
+        own[line.person].append(line)
+    skips, flags = (Counter(one.person for one in lines) for lines in (record.skips, record.flags))
+    return [
+        PersonStatistics(
+            person=person,
+            judgements=len(lines),
+            skips=skips[person],
+            flags=flags[person],
+            seconds=median(line.seconds for line in lines),
+            measured=_measured(lines, values),
+        )
+        for person, lines in sorted(own.items())
+    ]
+
+
+def _measured(judgements: Sequence[Judgement], values: Sequence[Shares]) -> Measured:
+    def estimate(shares: Shares) -> Estimate | None:
+        known = [value for line in judgements if (value := shares.get(line.judgement)) is not None]
+        return share(known) if known else None
+
+    return Measured(*map(estimate, values))
+
+
+def _comparisons(record: Record, judgements: Iterable[Judgement]) -> list[Comparison]:
+    """The answers' sources against each other. A gold item's better answer was known before, so it says nothing of them."""
+    found = []
+    for line in judgements:
+        item = record.items[line.item]
+        for one in outcomes(line.value) if item.gold is None else ():
+            first, second = item.answers[one.first].source, item.answers[one.second].source
+            found.append(Comparison(first, second, one.score, line.item))
+    return found
+
+
+def _disputed(record: Record, judgements: Iterable[Judgement]) -> list[Disputed]:
+    by_item: dict[str, list[Judgement]] = defaultdict(list)
+    for line in judgements:
+        by_item[line.item].append(line)
+    rows = []
+    for item, lines in by_item.items():
+        pairs = [alike(one.value, other.value) for one, other in combinations(lines, 2)]
+        known = [value for value in pairs if value is not None]
+        if known and sum(known) < len(known):
+            rows.append(Disputed(record.items[item], len(lines), 1 - sum(known) / len(known)))
+    return sorted(rows, key=lambda row: (-row.disagreement, -row.people, row.item.item))

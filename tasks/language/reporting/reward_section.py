@@ -1,0 +1,194 @@
+"""What the report says of the reward model: how it judges held-out examples, by strength and length, and its worst mistakes.
+
+All is computed from held_out.parquet in the model's folder, one row for each held-out comparison or solution. Examples of one prompt are
+not independent, so that intervals are over prompts.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tasks.common import estimates, plots, tables
+from tasks.common.estimates import Estimate
+from tasks.common.tables import Record
+from tasks.language.tables.held_out import HeldOut
+from tasks.language.tables.preferences import LEVELS, level
+
+FILE = "held_out.parquet"
+SHOWN = 4  # mistakes
+LABELS = "labels"  # whose author has no name: a simulated annotator, or a file's
+CLASSES = {-1: "bad", 0: "neutral", 1: "good"}  # of a step
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Row:
+    """The share of some held-out examples that is right, with its interval over prompts."""
+
+    name: str
+    count: int
+    right: Estimate
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the templates show; figures are SVGs by name."""
+
+    tables: list[tuple[str, list[Row]]]  # heading -> rows
+    mistakes: list[list[Record]]  # each of them texts side by side, with what is said of them
+    figures: dict[str, str] = field(default_factory=dict)
+    sentences: list[str] = field(default_factory=list)
+
+
+def section(folder: Path, seed: int, resamples: int) -> Section | None:
+    """The section for the reward model in `folder`; None where it has no held-out examples, as a model from elsewhere."""
+    if not (folder / FILE).is_file():
+        return None
+    table = tables.read(HeldOut, folder / FILE)
+    return (_of_comparisons if "comparison_id" in table else _of_solutions)(table, seed, resamples)
+
+
+def _share(right: Array, prompts: pd.Series, seed: int, resamples: int) -> Estimate:
+    """The mean of `right` (N,), with an interval over prompts."""
+    grouped = pd.Series(right).groupby(prompts.to_numpy())
+    return estimates.ratio(grouped.sum(), grouped.size(), seed, resamples)
+
+
+def _rows(
+    right: Array, kinds: Mapping[str, NDArray[np.bool_]], prompts: pd.Series, seed: int, resamples: int
+) -> list[Row]:
+    """A row for each kind of examples that there is."""
+    return [
+        Row(name, int(taken.sum()), _share(right[taken], prompts[taken], seed, resamples))
+        for name, taken in kinds.items()
+        if taken.any()
+    ]
+
+
+def _of_comparisons(table: pd.DataFrame, seed: int, resamples: int) -> Section:
+    margin = (table["chosen_reward"] - table["rejected_reward"]).to_numpy()
+    right = estimates.win_values(margin, np.zeros(len(margin)))
+    levels = table["strength"].map(level).to_numpy()
+    longer = (table["chosen_length"] - table["rejected_length"]).to_numpy()
+    half = float(np.median(np.abs(longer))) or 1.0
+    lengths = {
+        f"chosen shorter, by more than {half:g} tokens": longer < -half,
+        "chosen shorter": (longer < 0) & (longer >= -half),
+        "equally long": longer == 0,
+        "chosen longer": (longer > 0) & (longer <= half),
+        f"chosen longer, by more than {half:g} tokens": longer > half,
+    }
+    strengths = {f"{LEVELS[at]} better".strip(): levels == at for at in reversed(range(len(LEVELS)))}
+    own = seed, resamples
+    found = {
+        "by strength": _rows(right, strengths, table["prompt_id"], *own),
+        "by the difference of lengths": _rows(right, lengths, table["prompt_id"], *own),
+    }
+    everything = _rows(right, {"all": np.ones(len(table), dtype=bool)}, table["prompt_id"], *own)
+    figures = {
+        f"reward-{name.replace(' ', '-')}": plots.categories(
+            {row.name: row.right for row in rows}, "share ordered as labelled", f"reward-{number}", level=0.5
+        )
+        for number, (name, rows) in enumerate(found.items())
+    }
+    judges = [("Held-out comparisons that two judges order alike", _agreement(table, *own))]
+    headed = [(f"Held-out comparisons that the model orders as labelled, {name}", rows) for name, rows in found.items()]
+    headed[0] = headed[0][0], [*everything, *headed[0][1]]
+    return Section([*headed, *(part for part in judges if part[1])], _worst_pairs(table, margin), figures)
+
+
+def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
+    """How often each two of the labels' authors, the given scores (the rubric's, or others') and the model order a comparison alike.
+
+    A comparison that a judge does not tell apart is left out.
+    """
+    swapped = np.where(
+        table["chosen"] < table["rejected"], 1.0, -1.0
+    )  # one order of the two texts, whoever judged them
+    pairs = pd.DataFrame({"prompt_id": table["prompt_id"], "texts": [*map(_texts, table["chosen"], table["rejected"])]})
+    orders = {"reward model": swapped * np.sign(table["chosen_reward"] - table["rejected_reward"])}
+    if "chosen_score" in table:
+        orders["rubric"] = swapped * np.sign(table["chosen_score"] - table["rejected_score"])
+    authors = table["person"].replace("", LABELS) if "person" in table else pd.Series(LABELS, table.index)
+    for name in sorted(authors.unique()):
+        orders[str(name)] = np.where(authors == name, swapped, np.nan)
+    known = pairs.assign(**orders).groupby(["prompt_id", "texts"], as_index=False).mean()
+    orders = {name: np.nan_to_num(np.sign(known[name].to_numpy())) for name in orders}
+    found = []
+    for (one, first), (other, second) in combinations(orders.items(), 2):
+        both = (first != 0) & (second != 0)
+        if both.any():
+            alike = _share((first == second)[both].astype(float), known["prompt_id"][both], seed, resamples)
+            found.append(Row(f"{one} and {other}", int(both.sum()), alike))
+    return found
+
+
+def _texts(one: str, other: str) -> str:
+    return "\0".join(sorted((one, other)))
+
+
+def _worst_pairs(table: pd.DataFrame, margin: Array) -> list[list[Record]]:
+    """The comparisons that the model gets wrong by most, one of each prompt."""
+    wrong = table.assign(margin=margin)[margin < 0].sort_values("margin", kind="stable").drop_duplicates("prompt_id")
+    return [[*_sides(row)] for row in tables.records(wrong.head(SHOWN))]
+
+
+def _sides(row: Record) -> Iterator[Record]:
+    yield {"name": "prompt", "said": row["strength"], "text": row["prompt"]}
+    for side in ("chosen", "rejected"):
+        points = f", {row[f'{side}_score']:g} points" if row.get(f"{side}_score") is not None else ""
+        yield {"name": side, "said": f"reward {row[f'{side}_reward']:.2f}{points}", "text": row[side]}
+
+
+def _of_solutions(table: pd.DataFrame, seed: int, resamples: int) -> Section:
+    """An outcome or process reward model: right and wrong solutions told apart at one half, and where steps are known, the steps."""
+    rewards, right = table["reward"].to_numpy(dtype=float), table["right"].to_numpy(dtype=bool)
+    told = ((rewards > 0.5) == right).astype(float)
+    kinds = {"all": np.ones(len(table), dtype=bool), "right solutions": right, "wrong solutions": ~right}
+    found = [
+        (
+            "Held-out solutions whose reward says whether they are right",
+            _rows(told, kinds, table["prompt_id"], seed, resamples),
+        )
+    ]
+    if "bad" in table and "truth" in table:
+        found.append(("Held-out steps that are told bad from others", _by_class(table, seed, resamples)))
+        found.append(("Held-out solutions whose first wrong step is found", _first_wrong(table, seed, resamples)))
+    far = np.where(right, rewards, 1 - rewards)
+    worst = table.assign(far=far).sort_values("far", kind="stable").drop_duplicates("prompt_id").head(SHOWN)
+    return Section(found, [[*_solution(row)] for row in tables.records(worst)])
+
+
+def _by_class(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
+    steps = table[["prompt_id", "bad", "truth"]].explode(["bad", "truth"], ignore_index=True)
+    bad, truth = steps["bad"].to_numpy(dtype=float) > 0.5, steps["truth"].to_numpy(dtype=int)
+    kinds = {f"{name} steps": truth == value for value, name in CLASSES.items()}
+    return _rows((bad == (truth < 0)).astype(float), kinds, steps["prompt_id"], seed, resamples)
+
+
+def first_wrong(bad: Sequence[float]) -> int:
+    """The place of the first step that is bad with a probability above one half; -1 where none is."""
+    return next((place for place, chance in enumerate(bad) if chance > 0.5), -1)
+
+
+def _first_wrong(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
+    """ProcessBench's two accuracies (arXiv:2412.06559): the first wrong step of a solution that has one, and none of one that has none."""
+    found = np.array([first_wrong(chances) for chances in table["bad"]])
+    truth = np.array([first_wrong([float(label < 0) for label in labels]) for labels in table["truth"]])
+    kinds = {"solutions with a wrong step": truth >= 0, "solutions without one": truth < 0}
+    return _rows((found == truth).astype(float), kinds, table["prompt_id"], seed, resamples)
+
+
+def _solution(row: Record) -> Iterator[Record]:
+    yield {"name": "prompt", "said": "", "text": row["prompt"]}
+    text, said = row["response"], f"{'right' if row['right'] else 'wrong'}, reward {row['reward']:.2f}"
+    if row.get("bad") is not None:
+        said += "; each line behind the chance that it is not bad"
+        lines = [line for line in text.split("\n") if line.strip()]
+        text = "\n".join(f"{1 - bad:.2f}  {line}" for bad, line in zip(row["bad"], lines, strict=False))
+    yield {"name": "solution", "said": said, "text": text}

@@ -1,0 +1,96 @@
+"""Reward models on solutions: of answers that are right or wrong (outcome), and of steps that are good or bad (process)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language import labelled, step_rewards
+from tasks.algorithms.language.causal_lm import PretrainedClassifier, PretrainedModel
+from tasks.common import processes, tables
+from tasks.common.tokenizers import Tokenizer
+from tasks.common.tracking import Row
+from tasks.language.configs.reward_model import RewardModelConfig
+from tasks.language.data.comparisons import Limit
+from tasks.language.data.solution_set import SolutionSet
+from tasks.language.reward_modelling import solution_measures
+from tasks.language.reward_modelling.objective import BINS, SCORED_AT_ONCE
+from tasks.language.tables.held_out import HeldOut
+from tasks.language.tables.solutions import Solutions
+from tasks.stage import Metrics
+
+
+class OnSolutions:
+    """Solutions with a label for each, or for each step."""
+
+    def __init__(self, config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) -> None:
+        assert config.objective in ("outcome", "process")
+        self.config, limit = config, Limit(config.max_length, config.truncation)
+        table = tables.read(Solutions, examples / "test.parquet").sort_values("prompt_id", kind="stable")
+        learnt = tables.read(Solutions, examples / "train.parquet")
+        self.train = SolutionSet(learnt, tokenizer, limit, config.objective)
+        self.test = SolutionSet(table, tokenizer, limit, config.objective)
+        self.table = table[self.test.kept]
+        self.train.say_cuts("reward_model", limit)
+        self.steps = self.train.steps(config.prompts_per_batch, config.epochs)
+        self.found = pd.DataFrame()  # what the model says of the held-out solutions
+
+    def check_positions(self, model: PretrainedModel) -> None:
+        """DataError with one line where a solution is longer than the model can read."""
+        for solutions in (self.train, self.test):
+            solutions.check_positions(model, "reward_model.max_length")
+
+    def fit(self, model: PretrainedModel, optimizer: Optimizer, start: int) -> Iterator[Row]:
+        """Train the model from step `start` on."""
+        config = self.config
+        batches = self.train.batches(config.prompts_per_batch, config.epochs, config.seed, config.outcome_tokens, start)
+        return labelled.fit(_classifier(model), batches, optimizer, config.training.accumulate)
+
+    def measure(self, model: PretrainedModel) -> Metrics:
+        """Accuracies of the held-out solutions."""
+        logits = labelled.predicted(_classifier(model), self.test.in_order(SCORED_AT_ONCE)).double()
+        target = torch.cat([batch.target[batch.at] for batch in self.test.in_order(SCORED_AT_ONCE)]).double()
+        shared = {
+            "accuracy": labelled.right(logits, target).double().mean().item(),
+            "loss": labelled.losses(logits, target).mean().item(),
+        }
+        self.found = self._held_out(logits)
+        return {**shared, **solution_measures.measures(self.found)}
+
+    def write(self, out: Path) -> None:
+        """Write calibration.csv and held_out.parquet, of what was measured last."""
+        tables.write_curves(solution_measures.calibration(self.found, BINS), out / "calibration.csv")
+        if processes.is_main():
+            tables.write(HeldOut, self.found, out / "held_out.parquet")
+
+    def more(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
+        """How many solutions were cut or left out."""
+        return {"truncated": self.train.truncated, "dropped": self.train.dropped}
+
+    def _held_out(self, logits: Tensor) -> pd.DataFrame:
+        """The held-out solutions with their rewards; of steps with the probabilities (M, 3) of their classes."""
+        frame = self.table[["solution_id", "prompt_id", "prompt", "response", "right"]]
+        frame = frame.assign(length=[len(answer) for answer in self.test.answers])
+        if self.config.objective == "outcome":
+            return frame.assign(reward=logits.squeeze(1).sigmoid().numpy())
+        parts = logits.softmax(dim=1).split([len(ends) for ends in self.test.ends])
+        steps: dict[str, Any] = {
+            name: [part[:, number].tolist() for part in parts] for number, name in enumerate(step_rewards.CLASSES)
+        }
+        given = [name for name in ("labels", "truth") if name in self.table]
+        cut: dict[str, Any] = {
+            name: [[*values[: len(ends)]] for values, ends in zip(self.table[name], self.test.ends, strict=True)]
+            for name in given
+        }
+        worth = torch.nn.utils.rnn.pad_sequence([1 - part[:, 0] for part in parts], batch_first=True, padding_value=-1)
+        rewards = step_rewards.combined(worth, worth >= 0, self.config.step_score)
+        return frame.assign(reward=rewards.numpy(), **cut, **steps)
+
+
+def _classifier(model: PretrainedModel) -> PretrainedClassifier:
+    """The same model: kind is head with these objectives."""
+    return cast("PretrainedClassifier", model)

@@ -1,0 +1,122 @@
+"""How well rewards tell right solutions from wrong ones, and good steps from bad ones; from what a model says of held-out solutions.
+
+Steps are held against `truth` where the table has it, else against `labels`. A step counts as found bad where the probability that it is
+not bad is below one half.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tasks.algorithms.language.step_rewards import CLASSES
+from tasks.stage import Metrics
+
+METRICS = {
+    "right": "The share of the held-out answers that are right.",
+    "auc": "The area under the ROC curve of the rewards of held-out answers: the chance that a right one has a higher reward than a wrong one; a tie counts half.",
+    "brier": "The mean square of the difference between the probability and what was so, 0 or 1: of answers being right (outcome) or of steps not being bad (process).",
+    "best_of/reward": "The share of the held-out prompts whose answer of the highest reward is right; equal rewards share.",
+    "best_of/chance": "The mean over held-out prompts of the share of right answers: what an answer picked at random reaches.",
+    "best_of/possible": "The share of the held-out prompts with a right answer, which the best choice would find.",
+    "by_class/CLASS": "The share of the held-out steps of this class whose likeliest class it is.",
+    "first_error/wrong": "Of held-out solutions with a bad step: the share whose first bad step is the first that is found bad (ProcessBench, arXiv:2412.06559).",
+    "first_error/right": "Of held-out solutions without a bad step: the share in which none is found bad.",
+    "first_error/f1": "The harmonic mean of `first_error/wrong` and `first_error/right`.",
+}
+CALIBRATION = {  # beside those of reward_model.CALIBRATION
+    "labels": "The number of held-out answers (outcome) or steps (process) in the bin; `predicted` and `observed` are then of answers being right, or of steps not being bad.",
+}
+Numbers = NDArray[np.float64]
+
+
+def measures(held_out: pd.DataFrame) -> Metrics:
+    """METRICS of held-out solutions (schema HeldOut); one that nothing can be said of is left out."""
+    right = held_out["right"].to_numpy(dtype=bool)
+    rewards = held_out["reward"].to_numpy(dtype=np.float64)
+    predicted, observed = _probabilities(held_out)
+    found: dict[str, float | Metrics] = {"right": float(right.mean())}
+    if 0 < right.sum() < len(right):
+        found["auc"] = area_under_roc(rewards, right)
+    found["brier"] = float(((predicted - observed) ** 2).mean())
+    found["best_of"] = best_of(held_out)
+    if "bad" in held_out:
+        found["by_class"] = _by_class(held_out)
+        found["first_error"] = first_error(
+            [1 - np.asarray(steps) for steps in held_out["bad"]], [np.asarray(labels) for labels in _truth(held_out)]
+        )
+    return found
+
+
+def area_under_roc(scores: Numbers, positive: NDArray[np.bool_]) -> float:
+    """The share of pairs of a positive and a negative whose positive scores higher, a tie counting half; from scores (N,)."""
+    ranks = pd.Series(scores).rank().to_numpy()  # ties share their mean rank
+    count = int(positive.sum())
+    above = ranks[positive].sum() - count * (count + 1) / 2
+    return float(above / (count * (len(scores) - count)))
+
+
+def best_of(held_out: pd.DataFrame) -> Metrics:
+    """The `best_of` measures: one answer of each prompt is picked by its reward."""
+    groups = [group for _, group in held_out.groupby("prompt_id", sort=False)]
+    picked = [group.loc[group["reward"] == group["reward"].max(), "right"].mean() for group in groups]
+    return {
+        "reward": float(np.mean(picked)),
+        "chance": float(np.mean([group["right"].mean() for group in groups])),
+        "possible": float(np.mean([group["right"].any() for group in groups])),
+    }
+
+
+def first_error(not_bad: Sequence[Numbers], truth: Sequence[NDArray[np.int_]]) -> Metrics:
+    """ProcessBench's accuracies and their harmonic mean, from each step's probability of not being bad and its true label."""
+    told = [_first(steps < 0.5) for steps in not_bad]
+    known = [_first(labels < 0) for labels in truth]
+    found: dict[str, float] = {}
+    for name, clean in (("wrong", False), ("right", True)):
+        hits = [guess == place for guess, place in zip(told, known, strict=True) if (place is None) == clean]
+        if hits:
+            found[name] = float(np.mean(hits))
+    if len(found) == 2:
+        wrong, right = found["wrong"], found["right"]
+        found["f1"] = 2 * wrong * right / (wrong + right) if wrong + right else 0.0
+    return found
+
+
+def calibration(held_out: pd.DataFrame, bins: int) -> list[dict[str, float]]:
+    """Predicted against observed: of answers being right, or of steps not being bad, in `bins` of equal count."""
+    predicted, observed = _probabilities(held_out)
+    parts = np.array_split(np.argsort(predicted, kind="stable"), min(bins, len(predicted)))
+    return [
+        {
+            "predicted": float(predicted[part].mean()),
+            "observed": float(observed[part].mean()),
+            "labels": float(len(part)),
+        }
+        for part in parts
+    ]
+
+
+def _probabilities(held_out: pd.DataFrame) -> tuple[Numbers, Numbers]:
+    """What is predicted, and what was so: of answers, or of steps where their probabilities are there."""
+    if "bad" not in held_out:
+        return held_out["reward"].to_numpy(dtype=np.float64), held_out["right"].to_numpy(dtype=np.float64)
+    return 1 - np.concatenate([*held_out["bad"]]), (np.concatenate(_truth(held_out)) >= 0).astype(np.float64)
+
+
+def _truth(held_out: pd.DataFrame) -> list[list[int]]:
+    return [[*labels] for labels in held_out["truth" if "truth" in held_out else "labels"]]
+
+
+def _by_class(held_out: pd.DataFrame) -> Metrics:
+    likeliest = np.stack([np.concatenate([*held_out[name]]) for name in CLASSES]).argmax(axis=0)
+    known = np.concatenate(_truth(held_out)) + 1
+    return {
+        name: float((likeliest[known == number] == number).mean())
+        for number, name in enumerate(CLASSES)
+        if (known == number).any()
+    }
+
+
+def _first(bad: NDArray[np.bool_]) -> int | None:
+    return int(bad.argmax()) if bad.any() else None
