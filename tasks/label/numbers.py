@@ -92,7 +92,7 @@ def plot(strengths: Sequence[Strength]) -> dict[str, Any]:
             (one.name, ROW * place + 20, across(one.low), across(one.strength), across(one.high))
             for place, one in enumerate(strengths)
         ],
-        "ticks": [(across(tick), f"{tick:g}") for tick in ticks],
+        "ticks": [(across(tick), f"{tick:g}".replace("-", MINUS)) for tick in ticks],
     }
 
 

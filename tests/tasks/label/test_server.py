@@ -85,7 +85,7 @@ def test_no_source_no_expected_value_and_no_order_is_in_what_a_page_gets(tmp_pat
         while told["mode"]:
             shapes.add(tuple(sorted(told)))
             everything = page + json.dumps(told)
-            for secret in ("secret-", "hidden-", "700", "701", "9001", '"gold', '"order', '"repeat', "expected"):
+            for secret in ("secret-", "hidden-", "700000", "900000", '"gold', '"order', '"repeat', "expected"):
                 assert secret not in everything, secret
             told = judge(client, told, VALUES[mode])
         assert len(shapes) == 1, "gold items and repeats look like others"
@@ -265,6 +265,14 @@ def test_two_people_at_once_share_items_and_lose_nothing(tmp_path):
     people = {item.item: {line.person for line in record.judgements if line.item == item.item} for item in items}
     assert all(len(who) >= 2 for who in people.values())
     assert sum(map(len, people.values())) == len(record.judgements), "nobody judges an item twice"
+
+
+def test_an_item_of_somebody_who_has_left_goes_to_others(tmp_path, monkeypatch):
+    with serving(tmp_path, some("pairwise", 1), replace(QUIET, overlap=1)) as client:
+        assert call(client, "/next", person="anna")["mode"]
+        assert not call(client, "/next", person="bert")["mode"]
+        monkeypatch.setattr("tasks.label.session.GONE_SECONDS", 0.0)
+        assert call(client, "/next", person="bert")["mode"]
 
 
 def test_the_statistics_page_shows_what_the_record_says(tmp_path):
