@@ -30,7 +30,7 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """
     yield from _problems(configs, stages)
     own = configs["demonstrations"]
-    if "demonstrations" in stages and own.source == "files" and readable(own.path):
+    if "demonstrations" in stages and own.source in ("files", "people") and readable(own.path):
         rows = demonstrations.read(own, Path(own.path))
         if configs["pretrained"].init == "scratch":
             check_roles(rows, own.path)
