@@ -1,8 +1,8 @@
 """Reward models compared: `python -m benchmarks.reward_models SEED=DATA [..] [--only "NAME;.."] [--scratch FOLDER]`.
 
-DATA is the data folder of a run of the default pipeline with that seed in every section, up to `evaluate@sft`'s inputs. Each case trains
-one reward model by the stages' own commands with params.yaml changed; then the stage `evaluate` scores 8 answers of SFT to each test
-problem at two temperatures with it. The answers are the same in all cases of a seed, so that differences are paired by problem.
+DATA is the data folder of a run of the default pipeline with that seed in every section, up to `evaluate@sft`. Each case trains one reward model
+by the stage's own command with params.yaml changed, and scores the 8 answers of SFT to each test problem that `evaluate@sft` sampled at two
+temperatures. These are the same in all cases of a seed, so that differences are paired by problem.
 Results are added to benchmarks/results/reward_models.json, from which benchmarks/reward_models.md is written.
 """
 
@@ -18,15 +18,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from benchmarks import simulated_people
 from benchmarks.variants import call
 from flows.params import checking, editing
-from tasks.common import estimates
+from tasks.algorithms.language import experience, reward_model
+from tasks.algorithms.language.completions import make_completions
+from tasks.common import estimates, models, tables
+from tasks.language.data import chat, prompts
+from tasks.language.reporting import measures
+from tasks.language.rewards import reward_model_files
+from tasks.language.tables.evaluation import Generations
+from tasks.language.tables.problems import Problems
 
 ROOT = Path(__file__).parents[1]
 RESULTS, TABLE = ROOT / "benchmarks/results/reward_models.json", ROOT / "benchmarks/reward_models.md"
-UPSTREAM = ("raw", "problems", "mixture", "sft", "responses", "preferences")
+UPSTREAM = ("raw", "problems", "sft", "responses", "preferences", "evaluate")
+ANSWERS = Path("data/evaluate/sft")
 BEST = {"strict_best_of_8_t0.5": "best of 8 at 0.5", "strict_best_of_8_t1.0": "best of 8 at 1"}
 CONTROLS = {
     "strict_mean_at_8_t0.5": "mean@8 at 0.5",
@@ -40,6 +49,7 @@ RANKED = {
     "ranking_with_steps_sampled_t1.0": "the same, both show steps",
 }
 BASE = "pairs"  # what the other cases are compared with, problem by problem
+TEMPERATURES = (0.5, 1.0)
 RESAMPLES = 2000
 
 
@@ -52,16 +62,23 @@ class Case:
     change: Callable[[Path], None] | None = None
 
 
-def shuffled(folder: Path) -> None:
-    """The training pairs without their rankings: each is a group of its own, so that a prompt's pairs come in many steps."""
-    source, target = folder / "data/preferences", folder / "data/shuffled"
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
-    table = pd.read_parquet(source / "train.parquet")
-    table.assign(prompt_id=table["comparison_id"]).to_parquet(target / "train.parquet")
+def quarter(shuffled: bool) -> Callable[[Path], None]:
+    """The training pairs of every fourth prompt; `shuffled`: each pair is a group of its own, so that a prompt's pairs come in many steps."""
+
+    def write(folder: Path) -> None:
+        source, target = folder / "data/preferences", folder / "data/quarter"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+        table = pd.read_parquet(source / "train.parquet")
+        table = table[table["prompt_id"].isin(sorted(table["prompt_id"].unique())[::4])]
+        table = table.assign(prompt_id=table["comparison_id"]) if shuffled else table
+        table.to_parquet(target / "train.parquet")
+
+    return write
 
 
 SOLUTIONS = ("reward_model.data=data/solutions", "reward_model.kind=head", "reward_model.likelihood=0.0")
+QUARTER = ("reward_model.epochs=8", "reward_model.data=data/quarter")
 PEOPLE = (
     "preferences.source=people",
     "preferences.path=data/raw/preferences",
@@ -78,11 +95,10 @@ CASES: dict[str, Case] = {
     "ranking": Case(["reward_model.objective=ranking"]),
     "outcome": Case([*SOLUTIONS, "reward_model.objective=outcome"], ["solutions"]),
     "process": Case([*SOLUTIONS, "reward_model.objective=process"], ["solutions"]),
-    "pairs, 4 epochs": Case(["reward_model.epochs=4"]),
-    "ranking, 4 epochs": Case(["reward_model.objective=ranking", "reward_model.epochs=4"]),
-    "pairs shuffled, 4 epochs": Case(
-        ["reward_model.epochs=4", "reward_model.data=data/shuffled", "reward_model.prompts_per_batch=160"], (), shuffled
+    "a quarter of the pairs by ranking, 8 epochs": Case(
+        [*QUARTER, "reward_model.prompts_per_batch=16"], (), quarter(False)
     ),
+    "the same pairs shuffled, 8 epochs": Case([*QUARTER, "reward_model.prompts_per_batch=160"], (), quarter(True)),
     **{
         name: Case(PEOPLE, ["preferences"], simulated_people.writer(accuracies, judgements, overlap))
         for name, (accuracies, judgements, overlap) in {
@@ -110,25 +126,54 @@ def run_case(folder: Path, params: str, case: Case) -> dict[str, Any]:
     (folder / "params.yaml").write_text(params)
     if case.change is not None:
         case.change(folder)
-    settings = [*case.settings, "evaluate.reward_model_path=data/reward_model", "evaluate.candidates=[0.0]"]
-    editing.edit(folder, checking.sections(folder), [editing.setting(text) for text in settings])
+    editing.edit(folder, checking.sections(folder), [editing.setting(text) for text in case.settings])
     kept = folder / "kept"
     if "preferences" in case.stages:
         shutil.copytree(folder / "data/preferences", kept)
     try:
         cost = sum(call(folder, stage) for stage in (*case.stages, "reward_model"))
-        call(folder, "evaluate@sft")
     finally:
         if kept.exists():
             shutil.rmtree(folder / "data/preferences", ignore_errors=True)
             kept.rename(folder / "data/preferences")
-    evaluated = json.loads((folder / "data/metrics/evaluate@sft.json").read_text())
+    values, ranked = scored(folder)
+    values.to_parquet(folder / "values.parquet")
     return {
         "cpu_seconds": cost,
         "reward_model": json.loads((folder / "data/metrics/reward_model.json").read_text()),
         "trained": pd.read_csv(folder / "data/curves/reward_model.csv").tail(20).mean().to_dict(),
-        "evaluated": {name: evaluated[name] for name in (*BEST, *CONTROLS, *RANKED)},
+        "evaluated": {**{name: float(values[name].mean()) for name in values}, **ranked},
     }
+
+
+@torch.no_grad()
+def scored(folder: Path) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Of each test problem, by temperature, whether the answer with the highest reward is right; and how the reward orders answers."""
+    model, tokenizer = (load(folder / "data/reward_model") for load in (reward_model_files.load, models.load_tokenizer))
+    drawn = tables.read(Generations, folder / ANSWERS / "generations.parquet")
+    drawn = drawn[drawn["temperature"].isin(TEMPERATURES)].reset_index(drop=True)
+    asked = tables.read(Problems, folder / ANSWERS / "asked.parquet")
+    places = {name: place for place, name in enumerate(asked["problem_id"])}
+    whole = make_completions(
+        prompts.encode_rows(tokenizer, tables.records(asked)),
+        [places[name] for name in drawn["problem_id"]],
+        [
+            chat.encode_response(tokenizer, text, ended)
+            for text, ended in zip(drawn["response"], drawn["ended"], strict=True)
+        ],
+        tokenizer.pad_token_id,
+    )
+    rewards = torch.zeros(len(whole))
+    for rows in experience.micro_batches(whole, torch.arange(len(whole)), 128):
+        rewards[rows] = reward_model.score(model, whole.rows(rows))
+    drawn["reward"] = rewards.numpy()
+    named = {measures.label(temperature): temperature for temperature in TEMPERATURES}
+    references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
+    values = measures.per_problem(
+        pd.concat([drawn, drawn[drawn["sample"] == 0].assign(temperature=0.0)]), references, named, [8]
+    )
+    ranked = measures.ranking(drawn, named, 0, 100)
+    return values[[*BEST, *CONTROLS]], {name: ranked[name].mean for name in RANKED}
 
 
 def compared(values: pd.DataFrame, base: pd.DataFrame) -> dict[str, list[float]]:
@@ -136,12 +181,6 @@ def compared(values: pd.DataFrame, base: pd.DataFrame) -> dict[str, list[float]]
     assert values.index.equals(base.index), "the same problems"
     differences = {name: estimates.bootstrap(values[name] - base[name], 0, RESAMPLES) for name in BEST}
     return {name: [found.mean, found.low, found.high] for name, found in differences.items()}
-
-
-def chosen(folder: Path) -> pd.DataFrame:
-    """Whether the answer that the reward model chose is right: a row for each problem, a column for each temperature."""
-    long = pd.read_parquet(folder / "data/evaluate/sft/measures.parquet")
-    return long.pivot(index="problem_id", columns="metric", values="value")[list(BEST)]
 
 
 def run_seed(seed: int, folder: Path, given: Path, names: Sequence[str]) -> None:
@@ -153,7 +192,7 @@ def run_seed(seed: int, folder: Path, given: Path, names: Sequence[str]) -> None
     table = folder / "base.parquet"
     for name in names if table.exists() else dict.fromkeys([BASE, *names]):
         found = run_case(folder, params, CASES[name])
-        values = chosen(folder)
+        values = pd.read_parquet(folder / "values.parquet")
         if name == BASE:
             values.to_parquet(table)
         keep(seed, name, {**found, "over_pairs": compared(values, pd.read_parquet(table))})
@@ -190,7 +229,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines += ["", "## The same answers without a reward model", "", f"| seed | {' | '.join(CONTROLS.values())} |"]
     lines.append("|---|" + "---|" * len(CONTROLS))
     for seed, row in sorted(results.get(BASE, {}).items()):
-        lines.append(f"| {seed} | {' | '.join(percent(row['evaluated'][name]['mean']) for name in CONTROLS)} |")
+        lines.append(f"| {seed} | {' | '.join(percent(row['evaluated'][name]) for name in CONTROLS)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -199,8 +238,8 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     over = ["{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value for value in row["over_pairs"][name])) for name in BEST]
     model, loss = row["reward_model"], row["trained"].get("loss", float("nan"))
     shown = (
-        [percent(row["evaluated"][name]["mean"]) for name in BEST],
-        [percent(row["evaluated"][name]["mean"]) for name in RANKED],
+        [percent(row["evaluated"][name]) for name in BEST],
+        [percent(row["evaluated"][name]) for name in RANKED],
     )
     return [
         *shown[0],
@@ -226,7 +265,7 @@ def means(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return float(np.mean([read(row) for row in rows]))
 
     def evaluated(names: Mapping[str, str]) -> list[str]:
-        return [percent(mean(lambda row, name=name: row["evaluated"][name]["mean"])) for name in names]
+        return [percent(mean(lambda row, name=name: row["evaluated"][name])) for name in names]
 
     numbers = [
         percent(mean(lambda row: row["reward_model"]["accuracy"])),
