@@ -266,7 +266,7 @@ def named(table, key):
 HERE = [key for key in KEYS if named(ELSEWHERE, key) is None and not seams.in_dvc(key)]
 
 
-def judge(file):
+def people_judge(file):
     """Two people judge two answers to each of thirty prompts, and agree about every second one."""
     for n in range(30):
         one = {"prompt_id": f"mine-{n}", "prompt": f"Ada has {n} pens. How many?", "tokens": [5, n, 2], "ended": True}
@@ -291,7 +291,7 @@ class Home:
             path = root / f"data/raw/{file}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join(part) + "\n")
-        judge(root / "data/raw/judgements/people.jsonl")
+        people_judge(root / "data/raw/judgements/people.jsonl")
         given = [{"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"} for n in range(30)]
         (root / "data/raw/pairs").mkdir()
         (root / "data/raw/pairs/own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
