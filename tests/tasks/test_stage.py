@@ -12,8 +12,8 @@ from mlflow import MlflowClient
 from pydantic import Field, ValidationError
 
 from tasks.common.config import Config
-from tasks.common.errors import ConfigError
-from tasks.stage import Names, path, read_section
+from tasks.common.errors import WAITING, ConfigError, WaitingError
+from tasks.stage import Names, alone, path, read_section
 
 ROOT = Path(__file__).parents[2]
 
@@ -328,3 +328,13 @@ def test_a_stage_that_is_to_divide_something_else_says_what_it_can(house):
         1,
         "dvc.yaml: toy: meta.resources.shard: expected optimizer or model, got 'weights'\n",
     )
+
+
+def test_waiting_for_people_is_a_status_of_its_own_with_one_line(capsys):
+    def run():
+        raise WaitingError("waiting for 40 more: posttrain label")
+
+    with pytest.raises(SystemExit) as ended:
+        alone(run)
+    assert ended.value.code == WAITING == 75
+    assert capsys.readouterr().err == "waiting for 40 more: posttrain label\n"

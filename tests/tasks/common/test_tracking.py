@@ -10,6 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from tasks.common import tracking
+from tasks.common.errors import WAITING
 
 
 @pytest.fixture
@@ -69,6 +70,17 @@ def test_a_run_that_the_coordinator_owns(store, tmp_path, monkeypatch, capsys):
     lines = [json.loads(line) for line in (tmp_path / "progress").read_text().splitlines()]
     assert lines[-1] == {"step": 2, "total": 2}
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_waits_for_people_has_not_failed(store, tmp_path):
+    def waiting():
+        yield ROWS[0]
+        raise SystemExit(WAITING)
+
+    with pytest.raises(SystemExit):
+        recorded(tmp_path, waiting())
+    [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
+    assert (run.info.status, run.data.tags["posttrain.waiting"]) == ("KILLED", "for people")
 
 
 def test_a_run_that_fails_is_failed_and_keeps_its_rows(store, tmp_path):
