@@ -101,7 +101,7 @@ CASES: dict[str, Case] = {
     "ranking": Case(["reward_model.objective=ranking"]),
     "outcome": Case([*SOLUTIONS, "reward_model.objective=outcome"], ["solutions"]),
     "process": Case([*SOLUTIONS, "reward_model.objective=process"], ["solutions"]),
-    "a eighth of the pairs by ranking, 8 epochs": Case(
+    "an eighth of the pairs by ranking, 8 epochs": Case(
         [*EIGHTH, "reward_model.prompts_per_batch=16"], (), eighth(False)
     ),
     "the same pairs shuffled, 8 epochs": Case([*EIGHTH, "reward_model.prompts_per_batch=160"], (), eighth(True)),
