@@ -89,7 +89,10 @@ def test_other_tools_and_statistics(started: list[list[str]], tmp_path: Path) ->
         (["--name", ""], "expected the name of a file"),
         (["--export", "csv", "x"], "--export csv: expected trl, trl-chat, argilla, potato"),
         (["--statistics", "--arena", "sft", "grpo"], "choose one of"),
-        (["--arena", "sft", "ppo"], "evaluate@ppo: neither a path nor a stage that has run"),
+        (
+            ["--arena", "sft", "ppo"],
+            "evaluate@ppo: neither a path nor a stage that has run; `posttrain run evaluate@ppo` makes them",
+        ),
         (["--mode", "vote"], "vote"),
         (["--repeats", "0.9"], "--repeats"),
         (["--overlap", "0"], "--overlap"),

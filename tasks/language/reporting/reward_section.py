@@ -21,6 +21,7 @@ from tasks.language.tables.preferences import LEVELS, level
 
 FILE = "held_out.parquet"
 SHOWN = 4  # mistakes
+LABELS = "labels"  # whose author has no name: a simulated annotator, or a file's
 CLASSES = {-1: "bad", 0: "neutral", 1: "good"}  # of a step
 Array = NDArray[np.float64]
 
@@ -113,7 +114,7 @@ def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
     orders = {"reward model": swapped * np.sign(table["chosen_reward"] - table["rejected_reward"])}
     if "chosen_score" in table:
         orders["rubric"] = swapped * np.sign(table["chosen_score"] - table["rejected_score"])
-    authors = table["person"] if "person" in table else pd.Series("labels", table.index)
+    authors = table["person"].replace("", LABELS) if "person" in table else pd.Series(LABELS, table.index)
     for name in sorted(authors.unique()):
         orders[str(name)] = np.where(authors == name, swapped, np.nan)
     known = pairs.assign(**orders).groupby(["prompt_id", "texts"], as_index=False).mean()

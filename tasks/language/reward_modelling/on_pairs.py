@@ -96,8 +96,9 @@ class OnPairs:
         return {"truncated": self.train.truncated, "dropped": self.train.dropped, "beats": beaten}
 
     def _held_out(self) -> pd.DataFrame:
-        names = ("comparison_id", "prompt_id", "prompt", "chosen", "rejected", "strength")
-        frame = self.table[[name for name in (*names, "chosen_score", "rejected_score") if name in self.table]]
+        names = ["comparison_id", "prompt_id", "prompt", "chosen", "rejected", "strength", "person"]
+        names += ["chosen_score", "rejected_score"]
+        frame = self.table[[name for name in names if name in self.table]]
         chosen, rejected = self.test.sides()
         lengths = torch.tensor([len(answer) for answer in self.test.answers])
         return frame.assign(

@@ -27,6 +27,7 @@ class HeldOut(Table):
     chosen: Series[str] | None
     rejected: Series[str] | None
     strength: Series[str] | None
+    person: Series[str] | None  # who preferred the chosen one; empty where nobody is named
     chosen_score: Series[float] | None  # the annotator's, where it gave scores
     rejected_score: Series[float] | None
     chosen_reward: Series[float] | None
@@ -48,7 +49,11 @@ class HeldOut(Table):
     def whole(cls, frame: pd.DataFrame) -> bool:
         """Either kind of row, and with it all that belongs to it."""
         found = {*frame}
-        solutions = found >= OF_SOLUTIONS and found.isdisjoint(OF_PAIRS) and len(found & OF_STEPS) in (0, len(OF_STEPS))
+        solutions = (
+            found >= OF_SOLUTIONS
+            and found.isdisjoint(OF_PAIRS | {"person"})
+            and len(found & OF_STEPS) in (0, len(OF_STEPS))
+        )
         return solutions or (found >= OF_PAIRS and found.isdisjoint(OF_SOLUTIONS | OF_STEPS))
 
     @pa.dataframe_check(error="a label and three probabilities for each step")

@@ -9,6 +9,7 @@ import pytest
 
 from flows.engine.guard import free_port
 from tasks.label.shown import as_shown
+from tasks.language.judgements import rankings
 from tasks.language.judgements.record import read
 from tests.tasks.label.browser import PROGRAM, Browser
 from tests.tasks.label.pages import COUNTS, Server
@@ -45,7 +46,8 @@ def people(browser):
     yield found
     faults = [event for event in browser.events if event["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
     browser.events.clear()
-    unexpected = [fault for fault in faults if "net::ERR" not in json.dumps(fault)]
+    away = ("net::ERR", "the server responded with a status of 403")
+    unexpected = [fault for fault in faults if not any(words in json.dumps(fault) for words in away)]
     assert not unexpected, "the page has no errors but that the server was away"
 
 
@@ -151,6 +153,64 @@ def test_what_the_page_does_beside(tmp_path, people):
     assert ([line.reason for line in record.flags], len(record.skips)) == (["odd"], 1)
 
 
+def test_a_server_with_another_token_gets_nothing_and_the_judgement_stays(tmp_path, people):
+    anna = people[0]
+    with Server(tmp_path, file_of(tmp_path, "pairwise", 3), "pairwise", free_port()) as server:
+        anna.open(server.address)
+        right = server.address
+        server.kill()
+        server.start(token="another")
+        anna.judge("pairwise")
+        anna.tab.wait("document.querySelector('#fault').textContent.includes('open the address')")
+        server.kill()
+        server.start()
+        anna.open(right)
+        anna.tab.wait("document.querySelector('#progress').textContent.startsWith('1 of 3')")
+    assert len(read(server.record).judgements) == 1
+
+
+def test_a_better_answer_that_is_being_written_outlives_a_reload(tmp_path, people):
+    anna = people[0]
+    with Server(tmp_path, file_of(tmp_path, "edit", 3), "edit", free_port()) as server:
+        anna.open(server.address)
+        anna.tab.press("1")
+        anna.tab.type("so far ")
+        text = anna.tab.value("document.querySelector('textarea').value")
+        anna.open(server.address)
+        assert anna.tab.value("document.querySelector('textarea').value") == text
+        anna.tab.value("document.querySelector('textarea').focus()")
+        anna.leave()
+        anna.tab.press("Enter", modifiers=2)
+        anna.wait()
+        assert anna.tab.value("document.querySelector('textarea').value") == ""
+    [line] = read(server.record).judgements
+    assert (line.value.text, line.value.start) == (text, line.order[0])
+
+
+def test_the_page_reads_rankings_as_the_record_does(tmp_path, people):
+    """The two readers of `D > G > A = B`, on texts with faults and without."""
+    tab, chance = people[0].tab, random.Random(0)
+    texts = ["", " ", "a>b>c>d", "D > C > A = B", "A=B=C=D", "A > B", "A > A > B > C > D", "E > A"]
+    for _ in range(300):
+        names = chance.sample("ABCDabcdE", chance.choice((3, 4, 4, 4, 5)))
+        texts.append(
+            "".join(part for name in names for part in (name, chance.choice([" > ", "=", ">", " = ", " "])))[:-1]
+        )
+    with Server(tmp_path, file_of(tmp_path, "ranking", 2), "ranking", free_port()) as server:
+        people[0].open(server.address)
+        read_by_page = tab.value(
+            "import('/static/ranking.js').then(it => "
+            f"{json.dumps(texts)}.map(text => (({{tiers, fault}}) => fault ? null : it.ranks(tiers, [...'ABCD']))(it.parse(text, [...'ABCD']))))"
+        )
+    assert sum(ranks is not None for ranks in read_by_page) > 30
+    for text, ranks in zip(texts, read_by_page, strict=True):
+        try:
+            expected = [*rankings.parse(text, "ABCD")]
+        except ValueError:
+            expected = None
+        assert ranks == expected, text
+
+
 def test_time_in_which_the_page_is_hidden_does_not_count(tmp_path, people):
     tab = people[0].tab
     with Server(tmp_path, file_of(tmp_path, "pairwise", 3), "pairwise", free_port()) as server:
@@ -171,6 +231,10 @@ def test_a_phone_shows_everything_in_its_width(mode, tmp_path, people):
     with Server(tmp_path, file_of(tmp_path, mode, 3), mode, free_port()) as server:
         people[0].open(server.address)
         assert tab.value("document.documentElement.scrollWidth") == 360
+        tree = tab.call("Accessibility.getFullAXTree")["nodes"]
+        roles = {"button", "radio", "textbox", "link", "combobox", "dialog", "progressbar"}
+        nameless = [one for one in tree if one.get("role", {}).get("value") in roles and not one["name"]["value"]]
+        assert not nameless, "a screen reader has a name for everything"
         small = "[...document.querySelectorAll('main button, main .choice, footer button')].filter(one => one.getBoundingClientRect().height < 38)"
         assert tab.value(f"{small}.map(one => one.outerHTML)") == []
         assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"

@@ -1,0 +1,138 @@
+"""What the report says of a reward model, by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasks.common import tables
+from tasks.language.reporting.reward_section import FILE, first_wrong, section
+from tasks.language.tables.held_out import HeldOut
+
+
+def comparison(number, chosen_reward, strength="a better", lengths=(5, 5), scores=(6.0, 3.0), **more):
+    return {
+        "prompt_id": f"p-{number}",
+        "prompt": f"What is {number}?",
+        "comparison_id": f"p-{number}/0-1{more.get('person', '')}",
+        "chosen": f"right {number}",
+        "rejected": f"wrong {number}",
+        "strength": strength,
+        "chosen_score": scores[0],
+        "rejected_score": scores[1],
+        "chosen_reward": chosen_reward,
+        "rejected_reward": 0.0,
+        "chosen_length": lengths[0],
+        "rejected_length": lengths[1],
+        **more,
+    }
+
+
+def made(rows, folder):
+    tables.write(HeldOut, pd.DataFrame(rows), folder / FILE)
+    return section(folder, 0, 200)
+
+
+def shares(found, heading):
+    rows = next(rows for name, rows in found.tables if heading in name)
+    return {row.name: (row.count, round(row.right.mean, 3)) for row in rows}
+
+
+def test_comparisons_by_strength_and_length(tmp_path):
+    found = made(
+        [
+            comparison(0, 2.0, "a significantly better", (5, 15)),
+            comparison(1, -1.0, "b significantly better", (15, 5)),
+            comparison(2, 1.0, "a negligibly better", (5, 5)),
+            comparison(3, -3.0, "a slightly better", (7, 5)),
+            comparison(4, 0.0, "b better", (5, 8)),
+        ],
+        tmp_path,
+    )
+    assert shares(found, "by strength") == {
+        "all": (5, 0.5),  # two right, two wrong, a tie
+        "significantly better": (2, 0.5),
+        "better": (1, 0.5),
+        "slightly better": (1, 0.0),
+        "negligibly better": (1, 1.0),
+    }
+    assert shares(found, "difference of lengths") == {  # the median difference is 3 tokens
+        "chosen shorter, by more than 3 tokens": (1, 1.0),
+        "chosen shorter": (1, 0.5),
+        "equally long": (1, 1.0),
+        "chosen longer": (1, 0.0),
+        "chosen longer, by more than 3 tokens": (1, 0.0),
+    }
+    assert [sides[1]["text"] for sides in found.mistakes] == ["right 3", "right 1"]  # by how much they are wrong
+    assert len(found.figures) == 2
+    assert all(svg.startswith("<svg") for svg in found.figures.values())
+
+
+def test_judges_agree_on_the_comparisons_that_both_order(tmp_path):
+    rows = [
+        comparison(0, 1.0, person="anna"),
+        comparison(0, 1.0, person="ben"),
+        comparison(1, 1.0, scores=(2.0, 4.0), person="anna"),
+        {**comparison(1, 1.0, person="ben"), "chosen": "wrong 1", "rejected": "right 1"},
+        comparison(2, 1.0, scores=(3.0, 3.0), person="anna"),
+    ]
+    rows[3] |= {"chosen_reward": 0.0, "rejected_reward": 1.0, "chosen_score": 4.0, "rejected_score": 2.0}
+    assert shares(made(rows, tmp_path), "two judges") == {
+        "reward model and rubric": (2, 0.5),
+        "reward model and anna": (3, 1.0),
+        "reward model and ben": (2, 0.5),
+        "rubric and anna": (2, 0.5),
+        "rubric and ben": (2, 1.0),
+        "anna and ben": (2, 0.5),
+    }
+
+
+def solution(number, right, reward, bad=None, truth=None):
+    lists = {} if bad is None else {"labels": truth, "truth": truth, "bad": bad}
+    if bad is not None:
+        lists |= {"neutral": [0.0] * len(bad), "good": [1 - chance for chance in bad]}
+    return {
+        "prompt_id": f"p-{number}",
+        "prompt": f"What is {number}?",
+        "solution_id": f"p-{number}/0",
+        "response": "1 + 1 = 2\n\n2 + 2 = 5\n#### 5",
+        "right": right,
+        "reward": reward,
+        "length": 9,
+        **lists,
+    }
+
+
+def test_solutions_by_their_outcome(tmp_path):
+    found = made([solution(0, True, 0.9), solution(1, True, 0.2), solution(2, False, 0.4)], tmp_path)
+    assert shares(found, "whether they are right") == {
+        "all": (3, 0.667),
+        "right solutions": (2, 0.5),
+        "wrong solutions": (1, 1.0),
+    }
+    assert found.mistakes[0][1]["said"] == "right, reward 0.20"
+
+
+def test_steps_by_class_and_the_first_wrong_one(tmp_path):
+    found = made(
+        [
+            solution(0, False, 0.3, [0.1, 0.7, 0.9], [1, -1, -1]),
+            solution(1, False, 0.3, [0.1, 0.2, 0.9], [0, -1, -1]),
+            solution(2, True, 0.8, [0.1, 0.2, 0.6], [1, 1, 1]),
+        ],
+        tmp_path,
+    )
+    assert shares(found, "steps") == {"bad steps": (4, 0.75), "neutral steps": (1, 1.0), "good steps": (4, 0.75)}
+    assert shares(found, "first wrong step") == {
+        "solutions with a wrong step": (2, 0.5),
+        "solutions without one": (1, 0.0),
+    }
+    assert "0.30  2 + 2 = 5\n0.10  #### 5" in found.mistakes[0][1]["text"] + found.mistakes[1][1]["text"]
+
+
+@pytest.mark.parametrize(("bad", "place"), [([0.1, 0.6, 0.9], 1), ([0.5, 0.5], -1), ([], -1)])
+def test_the_first_wrong_step(bad, place):
+    assert first_wrong(np.array(bad)) == place
+
+
+def test_a_model_from_elsewhere_has_no_section(tmp_path):
+    assert section(tmp_path, 0, 10) is None
