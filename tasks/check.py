@@ -24,9 +24,11 @@ from safetensors import SafetensorError, safe_open
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets import episodes
 from tasks.offline.datasets.tables import Measured, Recorded
 from tasks.offline.reporting import measurements
@@ -35,6 +37,9 @@ from tasks.offline.reporting import measurements
 TABLES: dict[str, type[Table]] = {
     "preferences/train.parquet": Comparisons,
     "preferences/test.parquet": Comparisons,
+    "solutions/train.parquet": Solutions,
+    "solutions/test.parquet": Solutions,
+    "held_out.parquet": HeldOut,
     "demonstrations/train.parquet": Demonstrations,
     "demonstrations/validation.parquet": Demonstrations,
     "mixture/validation.parquet": Prompts,

@@ -18,6 +18,7 @@ from tasks.common import adapters
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
+OTHER_SHAPES = "has weights of other shapes than config.json says"
 SHOWN = 3  # names shown of a longer list
 SECONDS, MEMORY = 20, 2**30  # for a chat template to render a question: more is an attack, or an endless loop
 LONGEST = 2**20  # characters that it may make of a question and an answer
@@ -76,6 +77,7 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=bool(new),  # another head; what else does not fit is refused below
             **{"dtype": adapters.unrounded(dtype) if adapted else dtype, **adapters.NONE, **arguments},
         )
         if adapted:
@@ -86,6 +88,7 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     )
     unused = [name for name in found["unexpected_keys"] if not new or name.startswith(body)]
     _refuse(source, "has weights that the model of config.json does not", unused)
+    _refuse(source, OTHER_SHAPES, {name for name, *_ in found["mismatched_keys"]} - {*new})
     broken = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
     _refuse(source, "has weights that are not finite numbers", broken)
     return model
@@ -166,7 +169,7 @@ def _one_line(source: str | Path) -> Iterator[None]:
         yield
     except Exception as error:  # transformers, safetensors, tokenizers and JSON each raise their own
         if "ignore_mismatched_sizes" in str(error):
-            raise DataError(f"{source}: has weights of other shapes than config.json says") from None
+            raise DataError(f"{source}: {OTHER_SHAPES}") from None
         said = " ".join(str(error).split())[:300]
         raise DataError(f"{source}: cannot be loaded ({type(error).__name__}: {said})") from None
 

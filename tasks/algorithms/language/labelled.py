@@ -86,7 +86,7 @@ def steps(
     target, weight = torch.zeros(*responses.mask.shape, 3), torch.zeros(responses.mask.shape)
     total = sum(map(len, ends))
     for row, (places, labels) in enumerate(zip(ends, targets, strict=True)):
-        target[row, list(places)], weight[row, list(places)] = torch.tensor(labels), 1 / total
+        target[row, list(places)], weight[row, list(places)] = torch.tensor(labels, dtype=torch.float32), 1 / total
     return Labelled(responses, target, weight)
 
 

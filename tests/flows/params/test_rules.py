@@ -1,5 +1,6 @@
 """Faults that can be known before a run are told before it: one line with the key and what was expected."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -30,12 +31,12 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
         "graph-60.location: expected a place below transitions.path, where changes are noticed, got '../x'"
     ),
     'grpo.reward={"mine.py:f": 1.0}': (
-        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or constraints or code or a function such as rewards/mine.py:politeness"
+        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or constraints or code or outcome or process or a function such as rewards/mine.py:politeness"
     ),
     "grpo.reward_seconds=0": "expected a number above 0 and of at most 1000000, got 0",
     "ppo.reward_files=": "expected text, got null",
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: praise')}]": (
-        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or constraints or code or a function such as "
+        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or constraints or code or outcome or process or a function such as "
         "rewards/mine.py:politeness, got 'praise'"
     ),
     "report.baseline=ppo2": "expected 'pretrained' or 'sft' or 'rejection_sft' or 'dpo' or 'reinforce' or 'ppo' or 'grpo', got 'ppo2'",
@@ -75,6 +76,21 @@ TOGETHER = {
         "reward.reward_model counts (such as data/reward_model), got 'data/raw/reward_model'"
         for name in ("rejection_sft", "reinforce", "grpo")
     },
+    "ppo.reward={process: 1.0}": (
+        "ppo.reward_model_path: expected a reward model of objective process, since reward.process counts, got 'data/reward_model', of "
+        "objective pairs"
+    ),
+    "grpo.reward.outcome=0.5": "grpo.reward_model_path: expected a folder with a model, since reward.outcome counts ",
+    f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: process')}]": (
+        "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks for it"
+    ),
+    "grpo.supervision=process": "grpo.supervision: expected outcome where reward does not count process, got 'process'",
+    "reward_model.data=data/solutions": (
+        "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'data/solutions'"
+    ),
+    "reward_model.data=elsewhere": (
+        "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'elsewhere'"
+    ),
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
         "transitions.datasets.graph-60.location: data/raw/transitions/x does not exist"
     ),
@@ -198,6 +214,25 @@ def test_a_model_in_the_folder_or_of_a_stage_will_do(root: Path) -> None:
     editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 
+def test_a_reward_model_of_the_objective_that_the_reward_asks_for_will_do(root: Path) -> None:
+    """One of the pipeline is known by reward_model.objective, another by its config.json."""
+    learned = ["objective=process", "data=data/solutions", "kind=head", "likelihood=0.0"]
+    edits = ["ppo.reward={process: 1.0}", *(f"reward_model.{one}" for one in learned)]
+    editing.edit(root, SECTIONS, [editing.setting(one) for one in edits])
+    editing.check_together(root, SECTIONS, STAGES | {"solutions"}, STAGES | {"solutions"})
+    editing.edit(root, SECTIONS, [*map(editing.setting, ("ppo.reward={outcome: 1.0}", "ppo.reward_model_path=mine"))])
+    (root / "mine").mkdir()
+    for config, fault in {
+        "{": "got 'mine', of objective pairs",
+        "[]": "got 'mine', of objective pairs",
+        '{"reward_objective": "process"}': "expected a reward model of objective outcome, .*, of objective process",
+        '{"reward_objective": "outcome"}': "",
+    }.items():
+        (root / "mine/config.json").write_text(config)
+        with pytest.raises(ParameterError, match=fault) if fault else contextlib.nullcontext():
+            editing.check_together(root, SECTIONS, {"ppo", "mixture"}, STAGES)
+
+
 def test_a_link_below_the_folder_may_lead_to_data_elsewhere(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -206,6 +241,34 @@ def test_a_link_below_the_folder_may_lead_to_data_elsewhere(
     (raw / "mine").symlink_to(tmp_path_factory.mktemp("elsewhere"))
     entry = "{environment: graph, source: minari, location: mine, steps: null, episodes: null}"
     editing.edit(root, SECTIONS, [editing.setting(f"transitions.datasets.graph-60={entry}")])
+    editing.check_together(root, SECTIONS, STAGES, STAGES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            ["objective=outcome", "kind=head", "likelihood=0.0"],
+            "reward_model.data: expected a folder with solutions with objective outcome (such as data/solutions), got 'data/preferences'",
+        ),
+        (
+            ["objective=process", "kind=head", "likelihood=0.0", "data=mine"],
+            "reward_model.data: expected a folder with solutions with objective process (such as data/solutions), got 'mine'",
+        ),
+        (
+            ["objective=ranking"],
+            "reward_model.objective: expected pairs with preferences.source files, which holds no rankings",
+        ),
+    ],
+)
+def test_a_reward_model_learns_from_what_its_objective_asks_for(root: Path, settings: list[str], line: str) -> None:
+    edits = ["preferences.source=files", *(f"reward_model.{one}" for one in settings)]
+    editing.edit(root, SECTIONS, [editing.setting(one) for one in edits])
+    with pytest.raises(ParameterError) as caught:
+        editing.check_together(root, SECTIONS, STAGES, STAGES)
+    assert str(caught.value).startswith(f"params.yaml: {line}")
+    fitting = "reward_model.objective=pairs" if "ranking" in settings[0] else "reward_model.data=data/solutions"
+    editing.edit(root, SECTIONS, [editing.setting(fitting)])
     editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 

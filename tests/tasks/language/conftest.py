@@ -1,11 +1,15 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from tasks.common import models, tables
-from tasks.language.tables.preferences import Comparisons
+from tasks.language.data import chat
+from tasks.language.steps.cutting import cut
+from tasks.language.tables.preferences import Comparisons, Rankings
 from tasks.language.tables.problems import Problems
+from tasks.language.tables.solutions import Solutions
 from tests.tasks.tiny import gpt2
 
 
@@ -36,11 +40,65 @@ def preferences(made: Path) -> Path:
     table = pd.DataFrame(rows)
     tables.write(Comparisons, table.head(60), made / "preferences" / "train.parquet")
     tables.write(Comparisons, table.tail(20), made / "preferences" / "test.parquet")
+    tables.write(Rankings, pd.DataFrame(ranked(table)), made / "preferences" / "rankings.parquet")
     return made / "preferences"
 
 
+def ranked(compared: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """The answers to each prompt ranked: the solution first, then the two others, which tie."""
+    held_out = {*compared.tail(20)["prompt_id"]}
+    for prompt_id, pairs in compared.groupby("prompt_id", sort=False):
+        answers = [(pairs["chosen"].iloc[0], 1), *((text, 2) for text in pairs["rejected"])]
+        for sample, (text, rank) in enumerate(answers):
+            yield {
+                "ranking_id": f"{prompt_id}/anna",
+                "prompt_id": prompt_id,
+                "prompt": pairs["prompt"].iloc[0],
+                "held_out": prompt_id in held_out,
+                "person": "anna",
+                "sample": sample,
+                "response": text,
+                "ended": True,
+                "rank": rank,
+            }
+
+
+@pytest.fixture(scope="session")
+def solutions(made: Path) -> Path:
+    """The solution, good in each step, and one of another number in its last step, which is bad as is what follows; a line before is neutral."""
+    words, rows = models.load_tokenizer(made / "pretrained"), []
+    for row in tables.read(Problems, made / "problems" / "train.parquet").head(40).itertuples():
+        worked = str(row.solution)
+        steps = worked.count("\n") + 1
+        wrong = [1] * (steps - 2) + [-1, -1] if steps > 1 else [-1]
+        for sample, (text, labels) in enumerate(
+            (
+                (worked, [1] * steps),
+                (worked.replace(str(row.answer), f"{row.answer}0"), wrong),
+                (f"So.\n{worked}", [0] + [1] * steps),
+            )
+        ):
+            tokens = chat.encode_response(words, text)
+            [ends] = cut(words, [tokens])
+            rows.append(
+                {
+                    **{
+                        "solution_id": f"{row.problem_id}/{sample}",
+                        "prompt_id": row.problem_id,
+                        "prompt": row.question,
+                    },
+                    **{"response": text, "ended": True, "tokens": tokens, "right": sample != 1},
+                    **{"ends": ends, "labels": labels, "truth": labels},
+                }
+            )
+    table = pd.DataFrame(rows)
+    tables.write(Solutions, table.head(90), made / "solutions" / "train.parquet")
+    tables.write(Solutions, table.tail(30), made / "solutions" / "test.parquet")
+    return made / "solutions"
+
+
 @pytest.fixture
-def with_dropout(ready: Path, preferences: Path, tmp_path: Path) -> Path:
+def with_dropout(ready: Path, preferences: Path, solutions: Path, tmp_path: Path) -> Path:
     """`made` with a model that has dropout, so that each step of SFT and of the reward model draws from torch's generator."""
     folder = tmp_path / "with_dropout"
     folder.mkdir()

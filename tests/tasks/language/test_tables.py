@@ -5,10 +5,12 @@ import pytest
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
+from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets.tables import Measured, Recorded
 from tests.tasks.test_check import leaves
 
@@ -93,6 +95,33 @@ GOOD = {
         "chosen_tokens": [5, 2],
         "rejected_tokens": [6],
     },
+    Solutions: {
+        "solution_id": "train-0/0",
+        "prompt_id": "train-0",
+        "prompt": "How many?",
+        "response": "3 + 4 = 7\n#### 7",
+        "ended": True,
+        "tokens": [5, 6, 7, 2],
+        "right": True,
+        "ends": [1, 3],
+        "labels": [1, 1],
+        "truth": [1, 0],
+        "good": [0.5, 1.0],
+    },
+    HeldOut: {
+        "solution_id": "train-0/0",
+        "prompt_id": "train-0",
+        "prompt": "How many?",
+        "response": "3 + 4 = 7\n#### 7",
+        "right": True,
+        "reward": 0.5,
+        "length": 4,
+        "labels": [1, 1],
+        "truth": [1, 0],
+        "bad": [0.5, 0.25],
+        "neutral": [0.0, 0.25],
+        "good": [0.5, 0.5],
+    },
     Generations: {
         "problem_id": "test-0",
         "temperature": 0.5,
@@ -114,6 +143,19 @@ GOOD = {
     Measured: {"policy": "medium", "episode": 3, "total": -12.5},
     Recorded: {"episode": 3, "total": 2.0, "length": 7, "terminated": True},
 }
+UNFIT = (  # steps that do not fit the tokens, labels that do not fit the steps
+    {"tokens": []},
+    {"ends": [1, 2]},
+    {"ends": [3, 1]},
+    {"ends": [3]},
+    {"ends": [3, 3]},
+    {"ends": [-1, 3]},
+    {"labels": [1]},
+    {"labels": [1, 2]},
+    {"truth": [1, 0, 0]},
+    {"good": [0.5]},
+    {"good": [0.5, 1.5]},
+)
 BAD = [
     (Problems, {"question": ""}, "question"),
     (Problems, {"answer": "8"}, "answer"),  # the solution says 7
@@ -155,6 +197,18 @@ BAD = [
     (Comparisons, {"strength": "much better"}, "strength"),
     (Comparisons, {"rejected_score": None}, "rejected_score"),
     (Comparisons, {"rejected_score": "4"}, "rejected_score"),
+    (Solutions, {"labels": [1]}, "one label for each step"),
+    (Solutions, {"labels": [1, 2]}, "one label for each step"),
+    (Solutions, {"ends": [3, 1]}, "one label for each step"),
+    (Solutions, {"ends": [1, 2]}, "one label for each step"),
+    (Solutions, {"truth": [1, 0, 0]}, "one label for each step"),
+    (Solutions, {"good": [0.5, 1.5]}, "one label for each step"),
+    (Solutions, {"tokens": []}, "one label for each step"),
+    (HeldOut, {"reward": 1.5}, "reward"),
+    (HeldOut, {"bad": [0.5]}, "three probabilities for each step"),
+    (HeldOut, {"truth": [1]}, "three probabilities for each step"),
+    (HeldOut, {"chosen": "7"}, "the columns of comparisons, or those of solutions"),
+    (HeldOut, {"length": 0}, "length"),
     (Generations, {"sample": -1}, "sample"),
     (Generations, {"temperature": -0.5}, "temperature"),
     (Generations, {"temperature": 0.0}, "one greedy answer"),
@@ -163,6 +217,9 @@ BAD = [
     (Comparisons, {"rejected_tokens": [5, -1]}, "token ids"),
     (Comparisons, {"rejected_tokens": [0.5]}, "token ids"),
     (Comparisons, {"rejected_tokens": "56"}, "token ids"),
+    (Solutions, {"prompt": ""}, "prompt"),
+    (Solutions, {"right": "yes"}, "right"),
+    *((Solutions, change, "one label for each step") for change in UNFIT),
     (Generations, {"length": 0}, "length"),
     (Generations, {"reward": float("nan")}, "reward"),
     (Measures, {"value": float("nan")}, "value"),
@@ -179,6 +236,7 @@ UNIQUE = [
     Demonstrations,
     Responses,
     Comparisons,
+    Solutions,
     Generations,
     Measures,
     Measured,

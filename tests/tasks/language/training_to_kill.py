@@ -15,7 +15,7 @@ import torch
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.common import checkpoints
 from tests.tasks import policies
-from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_sft
+from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_reward_objectives, test_sft
 
 
 def die(*_):
@@ -27,6 +27,12 @@ STAGES = {
     "sft": lambda made, out: test_sft.tune(made, out, epochs=3, training={"optimizer": "muon"}),
     "sft-packed": lambda made, out: test_sft.tune(made, out, epochs=4, packing=True, max_length=250, batch_size=2),
     "reward_model": lambda made, out: test_reward_model.fit(made, made / "preferences", out),
+    **{
+        f"reward_model-{objective}": lambda made, out, objective=objective: test_reward_objectives.learn(
+            made, out, objective, epochs=4
+        )
+        for objective in ("ranking", "outcome", "process")
+    },
     "dpo": lambda made, out: test_dpo.fit(made, made / "preferences", out),
     "rejection_sft": lambda made, out: policies.train("rejection_sft", made, out, epochs=3),
     "reinforce": lambda made, out: policies.train("reinforce", made, out, **SPACED, variance_every=3),

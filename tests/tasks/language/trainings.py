@@ -6,7 +6,7 @@
 from functools import partial
 
 from tests.tasks import policies
-from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_sft
+from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_reward_objectives, test_sft
 
 TRAININGS = {
     "pretrained": lambda home, out, **changes: test_pretrained.pretrain(home, out, **changes),
@@ -51,6 +51,12 @@ IN_RANKS = {
     "reward_model": lambda home, out: test_reward_model.fit(
         home, home / "preferences", out, epochs=1, prompts_per_batch=7, corrupted=0.5
     ),
+    **{
+        f"reward_model-{objective}": lambda home, out, objective=objective: test_reward_objectives.learn(
+            home, out, objective, epochs=1, prompts_per_batch=7, training={"accumulate": 2}
+        )
+        for objective in ("ranking", "outcome", "process")
+    },
     **{stage: lambda home, out, stage=stage: policies.train(stage, home, out, **FULL[stage]) for stage in FULL},
     "rejection_sft": lambda home, out: policies.train("rejection_sft", home, out, prompts=7),
 }

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tasks.algorithms.language import dpo, reward_model, sft
+from tasks.algorithms.language import dpo, labelled, reward_model, sft
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.pairs import TIED, Pairs
 from tasks.algorithms.language.sequences import make_batch
@@ -30,6 +30,13 @@ PAIRS = Pairs(
     torch.tensor([2, 0, 3, 1, TIED, 0]),
 )
 MARGINS = (0.25, 0.5, 1.0, 2.0)
+ANSWERS = labelled.outcomes(RESPONSES, [True, False, True, False, True, False, True, True, False], "all")
+STEPS = labelled.steps(
+    RESPONSES,
+    [[1], [0], [0, 1, 3], [1], [2, 5], [0], [1], [1, 3], [0, 1]],
+    [[(0, 0, 1)], [(1, 0, 0)], [(0, 0, 1)] * 3, [(0, 1, 0)], [(0, 0, 1), (0.25, 0, 0.75)], [(1, 0, 0)], [(0, 0, 1)],
+     [(0, 0, 1), (1, 0, 0)], [(0, 1, 0), (0, 0, 1)]],
+)  # fmt: skip
 OBJECTIVE = dpo.Objective("sigmoid", 0.1, label_smoothing=0.1, gamma=0.0, length_normalised=False)
 
 
@@ -76,8 +83,22 @@ def likelihood_step(parts):
     return list(rows), optimizer.gradient
 
 
+def labels_step(parts, batch):
+    model = llama_scorer(num_labels=batch.target.shape[2])
+    optimizer = Noting(model)
+    return list(labelled.fit(model, [batch], optimizer, parts)), optimizer.gradient
+
+
+def outcome_step(parts):
+    return labels_step(parts, ANSWERS)
+
+
+def process_step(parts):
+    return labels_step(parts, STEPS)
+
+
 @pytest.mark.parametrize("parts", [2, 3, 100])
-@pytest.mark.parametrize("step", [sft_step, dpo_step, head_step, likelihood_step])
+@pytest.mark.parametrize("step", [sft_step, dpo_step, head_step, likelihood_step, outcome_step, process_step])
 def test_the_parts_add_up_to_the_batch(step, parts):
     """By torch's own gradient of one pass. Each part is smaller: a part that read all would make the sum too large."""
     ([whole], gradient), ([cut], summed) = step(1), step(parts)

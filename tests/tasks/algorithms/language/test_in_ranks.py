@@ -8,17 +8,24 @@ import pytest
 import torch
 
 from tasks.algorithms.common import distributed
-from tasks.algorithms.language import dpo, grpo, ppo, reinforce, reward_model, rollouts, sft
+from tasks.algorithms.language import dpo, grpo, labelled, ppo, reinforce, reward_model, rollouts, sft
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience, share
 from tasks.algorithms.language.kl import AdaptiveKl
-from tests.tasks.algorithms.language.test_accumulate import DEMONSTRATIONS, OBJECTIVE, PAIRS, RESPONSES
+from tests.tasks.algorithms.language.test_accumulate import (
+    ANSWERS,
+    DEMONSTRATIONS,
+    OBJECTIVE,
+    PAIRS,
+    RESPONSES,
+    STEPS,
+)
 from tests.tasks.algorithms.language.test_grpo import AGGREGATIONS, BATCH
 from tests.tasks.algorithms.language.test_grpo import asked as grpo_settings
 from tests.tasks.algorithms.language.test_ppo import asked as ppo_settings
 from tests.tasks.ranks import in_ranks
-from tests.tasks.tiny import llama
+from tests.tasks.tiny import llama, llama_scorer
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 OLD = -torch.rand(BATCH.mask.shape, generator=torch.Generator().manual_seed(5)) * 3 * BATCH.mask
@@ -73,6 +80,13 @@ def of_reward_model(models, accumulate=1):
     return rows, [reward_model.scores(models[0], [RESPONSES, RESPONSES]), *optimizer.gradients]
 
 
+def of_labels(scorers, batch, accumulate=1):
+    model = scorers[batch.target.shape[2] > 1]
+    optimizer = Noting(model)
+    rows = [*labelled.fit(model, [batch], optimizer, accumulate)]
+    return rows, [labelled.predicted(model, [batch, batch]), *optimizer.gradients]
+
+
 def of_grpo(models, aggregation="dapo", **changes):
     optimizer, settings = Noting(models[0]), grpo_settings(aggregation=aggregation, micro_batch=4, **changes)
     fit = grpo.fit(models[0], lambda _: EXPERIENCE, optimizer, settings, start=0, steps=2, reference=models[1])
@@ -114,6 +128,8 @@ CASES = {
     "dpo in parts": lambda models: of_dpo(models, 3),
     "reward model": of_reward_model,
     "reward model in parts": lambda models: of_reward_model(models, 3),
+    "outcome": lambda models: of_labels(models[3:], ANSWERS),
+    "process in parts": lambda models: of_labels(models[3:], STEPS, 2),
     **{f"grpo {how}": lambda models, how=how: of_grpo(models, how, updates=2, beta=0.1) for how in AGGREGATIONS},
     "grpo without truncated": lambda models: of_grpo(models, "bnpo", mask_truncated=True),
     "reinforce": of_reinforce,
@@ -130,7 +146,7 @@ def check_same(found, expected):
         assert (gradient - wanted).norm() < 1e-5 * wanted.norm()
 
 
-QUICK = {("sft", 7), ("dpo", 2), ("grpo dapo", 2)}
+QUICK = {("sft", 7), ("dpo", 2), ("process in parts", 7), ("grpo dapo", 2)}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +158,7 @@ QUICK = {("sft", 7), ("dpo", 2), ("grpo dapo", 2)}
     ],
 )
 def test_ranks_have_the_gradient_and_the_metrics_of_one_process(case, ranks):
-    models = [[llama(seed) for seed in (1, 2, 3)] for _ in range(ranks + 1)]
+    models = [[*map(llama, (1, 2, 3)), *(llama_scorer(num_labels=n) for n in (1, 3))] for _ in range(ranks + 1)]
     expected = CASES[case](models[-1])
     assert all(gradient.abs().max() > 0.01 for gradient in expected[1])
     for found in in_ranks(ranks, lambda rank: CASES[case](models[rank])):

@@ -43,7 +43,9 @@ def limited(words, tokens, truncation, pairs=PAIRS):
 
 def texts(found):
     """The tokens of each pair that is kept."""
-    return [(found.answers[chosen], found.answers[rejected]) for group in found.groups for chosen, rejected, *_ in group]
+    return [
+        (found.answers[chosen], found.answers[rejected]) for group in found.groups for chosen, rejected, *_ in group
+    ]
 
 
 def test_a_pair_of_exactly_the_limit_is_left_as_it_is(words, prompt):

@@ -1,0 +1,254 @@
+"""The stage reward_model on rankings, answers and steps."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from tasks.algorithms.language import reward_model
+from tasks.algorithms.language.completions import make_completions
+from tasks.common import models, tables
+from tasks.common.errors import DataError, StageError
+from tasks.language.configs.reward_model import RewardModelConfig
+from tasks.language.data import chat
+from tasks.language.reward_modelling import solution_measures
+from tasks.language.rewards import reward_model_files
+from tasks.language.tables.held_out import HeldOut
+from tasks.language.tables.preferences import Rankings
+from tasks.language.tables.solutions import Solutions
+from tests.tasks.language.test_reward_model import fit
+
+ON_SOLUTIONS = {"centering": 0.0, "epochs": 16, "learning_rate": 0.01}
+
+
+def learn(home, out, objective, **changes):
+    """Train on home/preferences or home/solutions."""
+    folder = "solutions" if objective in ("outcome", "process") else "preferences"
+    own = ON_SOLUTIONS if folder == "solutions" else {}
+    return fit(home, home / folder, out, objective=objective, **{**own, **changes})
+
+
+@pytest.fixture(scope="module")
+def learnt(made, solutions, preferences, tmp_path_factory):
+    """Metrics and folder of each objective."""
+    found = {}
+    for objective in ("ranking", "outcome", "process"):
+        out = tmp_path_factory.mktemp(objective)
+        found[objective] = learn(made, out, objective), out
+    return found
+
+
+def alone(path, row):
+    """What Transformers' own class says of each token of a solution, one sequence at a time: (T, outputs)."""
+    model, words = AutoModelForSequenceClassification.from_pretrained(path), models.load_tokenizer(path)
+    asked = chat.encode_prompt(words, row.prompt)
+    ids = torch.tensor([[*asked, *row.tokens]])
+    with torch.no_grad():
+        states = model.base_model(ids).last_hidden_state[0, len(asked) :]
+        last = model(ids).logits[0]
+        found = model.score(states)
+    torch.testing.assert_close(found[-1], last, rtol=1e-4, atol=1e-5)
+    return found
+
+
+def test_rankings_teach_what_their_pairs_do(learnt):
+    metrics, out = learnt["ranking"]
+    assert metrics["accuracy"] > 0.9
+    assert {"loss", "accuracy", "margin", "grad_norm"} <= set(pd.read_csv(out / "curve.csv"))
+
+
+def test_the_held_out_rankings_are_not_learnt_from(made, preferences, learnt, tmp_path):
+    home = shutil.copytree(made, tmp_path / "made")
+    table = tables.read(Rankings, preferences / "rankings.parquet")
+    tables.write(Rankings, table[~table["held_out"]], home / "preferences/rankings.parquet")
+    learn(home, tmp_path, "ranking")
+    files = [folder / "model/model.safetensors" for folder in (tmp_path, learnt["ranking"][1])]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("objective", ["outcome", "process"])
+def test_answers_and_steps_are_told_apart(learnt, objective):
+    """Wrong answers end in another number, which begins with the right one."""
+    metrics, out = learnt[objective]
+    assert metrics["accuracy"] > metrics["untrained"]["accuracy"]
+    assert metrics["accuracy"] > 0.85
+    assert metrics["auc"] > 0.9
+    assert metrics["best_of"]["reward"] > metrics["best_of"]["chance"] == pytest.approx(2 / 3)
+    curve = pd.read_csv(out / "curve.csv")
+    assert list(curve) == ["step", "loss", "accuracy", "grad_norm"]
+    assert curve["loss"].iloc[-1] < 0.5 * curve["loss"].iloc[0]
+
+
+@pytest.mark.parametrize("objective", ["outcome", "process"])
+def test_what_is_written_is_what_the_saved_model_says(solutions, learnt, objective):
+    metrics, out = learnt[objective]
+    found = tables.read(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
+    table = tables.read(Solutions, solutions / "test.parquet")
+    assert set(found.index) == set(table["solution_id"])
+    for row in table.head(9).itertuples():
+        said = alone(out / "model", row)
+        if objective == "outcome":
+            assert found.loc[row.solution_id, "reward"] == pytest.approx(said[-1].sigmoid().item(), rel=1e-4)
+            continue
+        steps = said[[int(end) for end in row.ends]].softmax(-1)
+        for number, name in enumerate(("bad", "neutral", "good")):
+            assert found.loc[row.solution_id, name] == pytest.approx(steps[:, number].tolist(), rel=1e-3, abs=1e-6)
+        assert found.loc[row.solution_id, "reward"] == pytest.approx(1 - steps[:, 0].max().item(), rel=1e-4)
+    measured = solution_measures.measures(found.reset_index())
+    assert {name: metrics[name] for name in measured} == measured
+
+
+@pytest.mark.parametrize("how", ["minimum", "product", "last"])
+def test_rewards_are_those_that_policies_are_paid(made, solutions, tmp_path, how):
+    """`score` finds the steps by the tokens; the table says where they end."""
+    learn(made, tmp_path, "process", step_score=how, epochs=1)
+    model, words = reward_model_files.load(tmp_path / "model"), models.load_tokenizer(tmp_path / "model")
+    rows = tables.records(tables.read(Solutions, solutions / "test.parquet"))
+    asked = [chat.encode_prompt(words, row["prompt"]) for row in rows]
+    batch = make_completions(asked, [*range(len(rows))], [row["tokens"].tolist() for row in rows], words.pad_token_id)
+    held_out = tables.read(HeldOut, tmp_path / "model/held_out.parquet").set_index("solution_id")
+    expected = [held_out.loc[row["solution_id"], "reward"] for row in rows]
+    with torch.no_grad():
+        assert reward_model.score(model, batch).tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_held_out_comparisons_are_written(preferences, learnt):
+    metrics, out = learnt["ranking"]
+    found = tables.read(HeldOut, out / "model/held_out.parquet")
+    margins = found["chosen_reward"] - found["rejected_reward"]
+    assert metrics["accuracy"] == (margins > 0).mean()
+    assert metrics["by_level"] == pytest.approx(
+        {
+            "slightly": (margins > 0)[found["strength"] == "b slightly better"].mean(),
+            "better": (margins > 0)[found["strength"] == "a better"].mean(),
+        }
+    )
+    words = models.load_tokenizer(out / "model")
+    assert found["chosen_length"].tolist() == [len(chat.encode_response(words, text)) for text in found["chosen"]]
+
+
+def test_calibration_counts_every_answer_and_every_step(solutions, learnt):
+    table = tables.read(Solutions, solutions / "test.parquet")
+    for objective, count in (("outcome", len(table)), ("process", table["ends"].map(len).sum())):
+        written = pd.read_csv(learnt[objective][1] / "model/calibration.csv")
+        assert written["labels"].sum() == count
+        assert written["predicted"].is_monotonic_increasing
+        assert written[["predicted", "observed"]].to_numpy().min() >= 0
+
+
+def test_the_same_bytes_again_and_others_by_the_tokens_that_say_it(made, learnt, solutions, tmp_path):
+    for name, changes in (("same", {}), ("last", {"outcome_tokens": "last"})):
+        learn(made, tmp_path / name, "outcome", **changes)
+    paths = [path / "model/model.safetensors" for path in (learnt["outcome"][1], tmp_path / "same", tmp_path / "last")]
+    assert paths[0].read_bytes() == paths[1].read_bytes() != paths[2].read_bytes()
+
+
+def test_soft_labels_teach_shares(made, solutions, tmp_path):
+    """Of a step that reaches the answer in a quarter of the roll-outs the model comes to say so."""
+    home = shutil.copytree(made, tmp_path / "made")
+    for name in ("train", "test"):
+        table = tables.read(Solutions, solutions / f"{name}.parquet")
+        table["good"] = [[0.25] * len(ends) for ends in table["ends"]]
+        tables.write(Solutions, table, home / f"solutions/{name}.parquet")
+    learn(home, tmp_path, "process")
+    found = tables.read(HeldOut, tmp_path / "model/held_out.parquet")
+    assert 1 - np.concatenate([*found["bad"]]).mean() == pytest.approx(0.25, abs=0.05)
+
+
+@pytest.mark.parametrize("objective", ["outcome", "process"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"precision": "bf16", "gradient_checkpointing": True, "accumulate": 3}},
+        {"lora": {"rank": 4, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}},
+        {"max_length": 60, "truncation": "right", "epochs": 8},
+    ],
+)
+def test_with_all_that_trainings_have(made, solutions, tmp_path, objective, changes):
+    metrics = learn(made, tmp_path, objective, **{"epochs": 4, **changes})
+    assert metrics["loss"] < metrics["untrained"]["loss"]
+    assert metrics["truncated"] > 0 if "max_length" in changes else metrics["truncated"] == 0
+    assert reward_model_files.load(tmp_path / "model").config.reward_objective == objective
+
+
+def test_a_policy_that_is_a_reward_model_of_another_objective(made, preferences, solutions, learnt, tmp_path):
+    """Its marks are taken off, and it gets a new head."""
+    home = tmp_path / "home"
+    shutil.copytree(made, home, ignore=shutil.ignore_patterns("pretrained"))
+    shutil.copytree(learnt["process"][1] / "model", home / "pretrained")
+    learn(home, tmp_path, "pairs", epochs=1)
+    scorer = reward_model_files.load(tmp_path / "model")
+    assert scorer.score.weight.shape[0] == 1
+    assert not [name for name in vars(scorer.config) if name.startswith("reward_")]
+    learn(home, tmp_path / "outcome", "outcome", epochs=1)
+    assert reward_model_files.load(tmp_path / "outcome/model").config.reward_objective == "outcome"
+
+
+def test_a_policy_whose_body_does_not_fit_its_config_is_one_line(made, solutions, tmp_path):
+    """Only a head may be another one."""
+    home = shutil.copytree(made, tmp_path / "home")
+    config = json.loads((home / "pretrained/config.json").read_text())
+    (home / "pretrained/config.json").write_text(json.dumps(config | {"intermediate_size": 4}))
+    with pytest.raises(DataError, match=r"has weights of other shapes than config.json says: model\.layers"):
+        learn(home, tmp_path, "outcome")
+
+
+@pytest.mark.parametrize(
+    ("objective", "changes", "line"),
+    [
+        ("outcome", {"reward_objective": "praise"}, "reward_objective: expected outcome or process, got 'praise'"),
+        (
+            "outcome",
+            {"reward_objective": ["outcome"]},
+            r"reward_objective: expected outcome or process, got \['outcome'\]",
+        ),
+        ("outcome", {"reward_objective": "process"}, "num_labels: expected 3 with reward_objective process, got 1"),
+        (
+            "process",
+            {"reward_step_score": "mean"},
+            "reward_step_score: expected minimum or product or last, got 'mean'",
+        ),
+        ("process", {"reward_breaks": "all"}, "reward_breaks: expected a list of token ids"),
+        ("process", {"reward_breaks": [-1]}, "reward_breaks: expected a list of token ids"),
+        ("process", {"reward_blanks": [True]}, "reward_blanks: expected a list of token ids"),
+        ("process", {"reward_blanks": [2**70]}, "reward_blanks: expected a list of token ids"),
+        ("process", {"reward_objective": None}, "has weights of other shapes than config.json says"),
+    ],
+)
+def test_a_config_that_lies_is_one_line(learnt, tmp_path, objective, changes, line):
+    model = shutil.copytree(learnt[objective][1] / "model", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(StageError, match=line) as stopped:
+        reward_model_files.load(model)
+    assert "\n" not in str(stopped.value)
+
+
+def test_examples_of_another_kind_are_one_line(made, preferences, solutions, tmp_path):
+    with pytest.raises(DataError, match="not a Solutions table"):
+        fit(made, preferences, tmp_path, objective="process", centering=0.0)
+    with pytest.raises(DataError, match="not a Comparisons table"):
+        fit(made, solutions, tmp_path, objective="pairs")
+    home = shutil.copytree(preferences, tmp_path / "preferences", ignore=shutil.ignore_patterns("rankings*"))
+    with pytest.raises(DataError, match=r"rankings.parquet: no such file; objective ranking learns from the rankings"):
+        fit(made, home, tmp_path, objective="ranking")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"objective": "outcome", "kind": "log_probability"}, "expected 'head' with objective outcome or process"),
+        ({"objective": "process", "centering": 0.1}, "expected 0.0 with objective outcome or process"),
+        ({"objective": "process", "corrupted": 0.1}, "expected 0.0 with objective outcome or process"),
+    ],
+)
+def test_keys_without_an_effect_are_refused(changes, said):
+    from tests.tasks.language.test_reward_model import CONFIG
+
+    given = {**CONFIG.model_dump(warnings=False), "centering": 0.0, **changes}
+    with pytest.raises(ValueError, match=said):
+        RewardModelConfig.model_validate(given)
