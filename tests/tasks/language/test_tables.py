@@ -6,6 +6,7 @@ from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
+from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
@@ -66,6 +67,19 @@ GOOD = {
         "response": "7",
         "ended": True,
         "rank": 1,
+    },
+    Judgements: {
+        "judgement": "0" * 32,
+        "item": "0" * 16,
+        "mode": "pairwise",
+        "prompt_id": "train-0",
+        "person": "anna",
+        "at": "2026-01-31T12:00:00Z",
+        "seconds": 2.5,
+        "repeat": 0,
+        "order": [1, 0],
+        "value": '{"strength": "a better"}',
+        "gold": False,
     },
     Comparisons: {
         "comparison_id": "train-0/0-1",
@@ -171,6 +185,14 @@ BAD = [
     (Annotations, {"clarity_reason": ""}, "clarity_reason"),
     (Annotations, {"total": 9}, "total"),
     (Annotations, {"rank": 0}, "rank"),
+    (Judgements, {"judgement": "0"}, "judgement"),
+    (Judgements, {"mode": "rating"}, "mode"),
+    (Judgements, {"person": ""}, "person"),
+    (Judgements, {"seconds": -1.0}, "seconds"),
+    (Judgements, {"repeat": -1}, "repeat"),
+    (Judgements, {"order": [1, 1]}, "order has each place once"),
+    (Judgements, {"value": "[]"}, "value is a JSON object"),
+    (Judgements, {"value": "{"}, "value is a JSON object"),
     (Comparisons, {"prompt": ""}, "prompt"),
     (Comparisons, {"strength": "much better"}, "strength"),
     (Comparisons, {"rejected_score": None}, "rejected_score"),
@@ -202,6 +224,7 @@ BAD = [
     (Recorded, {"total": None}, "total"),
 ]
 UNIQUE = [
+    Judgements,
     Problems,
     Demonstrations,
     Responses,
