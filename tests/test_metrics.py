@@ -18,7 +18,7 @@ from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
 from tests import seams
 from tests.test_contract import PIPELINE, ROOT
-from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
+from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over, people_judge
 
 KINDS = ("CURVES", "METRICS", "HEADLINE")
 FUNCTION = "rewards/mine.py:length"
@@ -87,6 +87,12 @@ def home(one_thread, tmp_path_factory):
         Path("pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
         given = laid_over(PARAMS, {"preferences": {"source": "files", "path": "pairs.jsonl"}})
         seams.run("preferences", given, Path("given"))
+        people_judge(Path("judgements.jsonl"))
+        people = {"judgements": "judgements.jsonl", "pairs_path": "pairs.jsonl", "minimum": 1}
+        shares = {"annotator": 1.0, "people": 1.0, "files": 1.0, "hub": 0.0}
+        mixed = laid_over(PARAMS, {"preferences": {**people, "source": "mixture", "mixture": shares}})
+        seams.run("preferences", mixed, Path("mixed"))
+        shutil.copy("mixed/data/metrics/preferences.json", "data/metrics/preferences@mixed.json")
         asked = [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(30)]
         for name in ("train", "test"):
             Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, asked)))

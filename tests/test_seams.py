@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from tests import seams
 from tests.conftest import PARAMS
+from tests.tasks.language import judged
 
 PRESET = YAML(typ="safe").load(seams.ROOT / "presets/tiny.yaml")
 POLICY = {
@@ -143,6 +144,7 @@ VALUES: dict[str, Any] = {
     "problems.largest": 40,
     "rejection_sft.minimum_reward": -14.34,  # the best answers earn -14.38 to -14.20
     "preferences.tie_margin": 4.0,
+    "preferences.mixture.*": 1.0,
     "mixture.datasets.0.name": "sums",
     "mixture.datasets.0.location": "test.jsonl",
     "sft.max_length": 100,
@@ -172,8 +174,22 @@ VALUES: dict[str, Any] = {
 # Keys that have an effect only with another setting, by pattern.
 ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
+JUDGED = {
+    "preferences.source": "people",
+    "preferences.judgements": "data/raw/judgements/people.jsonl",
+    "preferences.minimum": 1,
+}
+FROM_ALL = {
+    "preferences.judgements": "data/raw/judgements/people.jsonl",
+    "preferences.minimum": 1,
+    "preferences.pairs_path": "data/raw/pairs/own.jsonl",
+    "preferences.mixture": {"annotator": 0.5, "people": 0.5, "files": 0.5, "hub": 0.0},
+    "preferences.source": "mixture",
+}
 UNDER: dict[str, dict[str, Any]] = {
     **{f"solutions.{key}": {"solutions.source": "rollouts"} for key in ("estimate", "prompts", "samples")},
+    "preferences.disagreement": JUDGED,
+    "preferences.mixture.*": FROM_ALL,
     "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},
     "mixture.datasets.0.weight": {"mixture.datasets": TWO_SETS},
     "demonstrations.seed": {"demonstrations.source": "files"},
@@ -204,6 +220,11 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     ),
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "preferences.source": ("files and a hub need a path too", "tests/tasks/language/test_preferences.py"),
+    "preferences.mixture.hub": ("needs a network", "tests/tasks/language/test_preferences.py"),
+    "preferences.minimum": (
+        "below it the stage waits and writes nothing",
+        "tests/tasks/language/test_judged_preferences.py",
+    ),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
     "solutions.minimum": ("counts what people judged", "tests/tasks/language/test_solutions.py"),
     **{
@@ -245,6 +266,15 @@ def named(table, key):
 HERE = [key for key in KEYS if named(ELSEWHERE, key) is None and not seams.in_dvc(key)]
 
 
+def people_judge(file):
+    """Two people judge two answers to each of thirty prompts, and agree about every second one."""
+    for n in range(30):
+        one = {"prompt_id": f"mine-{n}", "prompt": f"Ada has {n} pens. How many?", "tokens": [5, n, 2], "ended": True}
+        rows = [{**one, "sample": sample, "response": f"{text} {n}"} for sample, text in enumerate(("####", "Some:"))]
+        judged.write(file, judged.pair(rows, "a better", "anna"))
+        judged.write(file, judged.pair(rows, "a better" if n % 2 else "b better", "ben")[1:])
+
+
 class Home:
     """A folder like this repository, in which a stage and its upstream run once, when first asked for."""
 
@@ -261,6 +291,10 @@ class Home:
             path = root / f"data/raw/{file}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join(part) + "\n")
+        people_judge(root / "data/raw/judgements/people.jsonl")
+        given = [{"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"} for n in range(30)]
+        (root / "data/raw/pairs").mkdir()
+        (root / "data/raw/pairs/own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
 
     def outs(self, stage):
         """The hashes of the stage's outs."""

@@ -72,9 +72,7 @@ def group_advantages(rewards: Tensor, owner: Tensor, kind: Literal["standardized
     return centred / ((squares / (counts - 1).clamp(min=1)).sqrt()[owner] + STD_FLOOR)
 
 
-def step_advantages(
-    rewards: Tensor, mask: Tensor, owner: Tensor, kind: Literal["standardized", "centered"]
-) -> Tensor:
+def step_advantages(rewards: Tensor, mask: Tensor, owner: Tensor, kind: Literal["standardized", "centered"]) -> Tensor:
     """The advantage of each token by the rewards of steps (N, L), given at their last tokens and nan elsewhere: (N, L).
 
     Process supervision (GRPO, arXiv:2402.03300, section 4.1.3): a step's reward counts relative to those of all steps of its
