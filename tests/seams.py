@@ -11,12 +11,15 @@ import importlib
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
+
+from tests.tasks.language import judged
 
 ROOT = Path(__file__).parent.parent
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
@@ -177,3 +180,50 @@ def _leaves(schema: dict[str, Any], value: Any, path: tuple[Any, ...]) -> Iterat
         yield from _leaves(entry, value[0], (*path, 0))
     else:
         yield path, schema, value
+
+
+class Home:
+    """A folder like this repository, in which a stage and its upstream run once, when first asked for."""
+
+    def __init__(self, root: Path, params: Params, one_branch: Mapping[str, str]) -> None:
+        self.root, self.params, self.one_branch = root, params, one_branch
+        self.found: dict[tuple[str, str], dict[str, str]] = {}  # hashes of outs by stage and what was changed
+        rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(40)]
+        given = [json.dumps({"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"}) for n in range(30)]
+        for file, part in (
+            ("problems/train", rows[:24]),
+            ("problems/test", rows[24:]),
+            ("demonstrations/own", rows),
+            ("test_problems/own", rows[:5]),
+            ("pairs/own", given),
+        ):
+            path = root / f"data/raw/{file}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(part) + "\n")
+        judged.two_people(root / "data/raw/judgements/people.jsonl")
+
+    def outs(self, stage: str) -> dict[str, str]:
+        """The hashes of the stage's outs."""
+        if stage == "decision_transformer":  # which can learn from text and from a language model
+            self.outs("pretrained")
+        flow = module(stage).split(".")[1]
+        for earlier in self.params:
+            if module(earlier).split(".")[1] == flow and (earlier, "") not in self.found:
+                self.found[earlier, ""] = run(earlier, self.params, self.root)
+                if earlier == "pretrained":
+                    shutil.copytree(self.root / "data/pretrained", self.root / "data/raw/models")
+            if earlier == stage:
+                break
+        return self.found[stage, ""]
+
+    def changed(self, stage: str, changes: Mapping[str, Any], out: Path) -> dict[str, str]:
+        """The hashes with these changes to its params; the outs go to `out`."""
+        self.outs(stage)
+        return run(stage, changed(self.params, changes), out, self.one_branch.get(stage))
+
+    def beside(self, stage: str, changes: Mapping[str, Any], out: Path) -> dict[str, str]:
+        """The hashes with these settings, made once for all keys that need them."""
+        name = stage, json.dumps(changes)
+        if name not in self.found:
+            self.found[name] = self.changed(stage, changes, out) if changes else self.outs(stage)
+        return self.found[name]

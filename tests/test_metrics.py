@@ -17,8 +17,9 @@ from tasks.language.rewards import ranking_accuracy, rubric
 from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
 from tests import seams
+from tests.tasks.language import judged
 from tests.test_contract import PIPELINE, ROOT
-from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over, people_judge
+from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
 
 KINDS = ("CURVES", "METRICS", "HEADLINE")
 FUNCTION = "rewards/mine.py:length"
@@ -87,7 +88,7 @@ def home(one_thread, tmp_path_factory):
         Path("pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
         given = laid_over(PARAMS, {"preferences": {"source": "files", "path": "pairs.jsonl"}})
         seams.run("preferences", given, Path("given"))
-        people_judge(Path("judgements.jsonl"))
+        judged.two_people(Path("judgements.jsonl"))
         people = {"judgements": "judgements.jsonl", "pairs_path": "pairs.jsonl", "minimum": 1}
         shares = {"annotator": 1.0, "people": 1.0, "files": 1.0, "hub": 0.0}
         mixed = laid_over(PARAMS, {"preferences": {**people, "source": "mixture", "mixture": shares}})

@@ -1,6 +1,7 @@
 """Preset people with the real command: it waits for judgements, goes on when they have come, and says what more of them changed."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -51,6 +52,12 @@ def statuses(clone: Clone) -> dict[str, set[str]]:
     return found
 
 
+def in_prefect(clone: Clone) -> list[tuple[str, str]]:
+    """Type and name of each state that the flow has been in, one run after the other."""
+    with closing(sqlite3.connect(clone.root / "mlruns/prefect.db")) as server:
+        return server.execute("SELECT type, name FROM flow_run_state ORDER BY timestamp").fetchall()
+
+
 def test_the_loop_of_judging_and_training(clone: Clone) -> None:
     """It waits without a failure; then it stays and goes on by itself; then ten more judgements run what depends on them."""
     command = [sys.executable, "-m", "flows.cli", "run", "language"]
@@ -74,6 +81,11 @@ def test_the_loop_of_judging_and_training(clone: Clone) -> None:
     finally:
         waiting.kill()
     assert states(clone.posttrain("run", "language")) == {"up-to-date": BEFORE | BELOW}
+    assert in_prefect(clone) == [
+        *(("PENDING", "Pending"), ("RUNNING", "Running"), ("CANCELLED", "Waiting for people")),
+        *(("PENDING", "Pending"), ("RUNNING", "Running"), ("PAUSED", "Waiting for people"), ("RUNNING", "Running")),
+        *(("PAUSED", "Waiting for people"), ("RUNNING", "Running"), ("COMPLETED", "Completed")),
+    ]
     counted = json.loads((clone.root / "data/metrics/preferences.json").read_text())
     assert (counted["judgements"]["pairwise"], counted["people"]) == (22, 2)
 

@@ -1,7 +1,5 @@
 """Every key of every stage's section has an effect: a change to it alone changes an out of the stage."""
 
-import json
-import shutil
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,7 +10,6 @@ from ruamel.yaml import YAML
 
 from tests import seams
 from tests.conftest import PARAMS
-from tests.tasks.language import judged
 
 PRESET = YAML(typ="safe").load(seams.ROOT / "presets/tiny.yaml")
 POLICY = {
@@ -266,67 +263,11 @@ def named(table, key):
 HERE = [key for key in KEYS if named(ELSEWHERE, key) is None and not seams.in_dvc(key)]
 
 
-def people_judge(file):
-    """Two people judge two answers to each of thirty prompts, and agree about every second one."""
-    for n in range(30):
-        one = {"prompt_id": f"mine-{n}", "prompt": f"Ada has {n} pens. How many?", "tokens": [5, n, 2], "ended": True}
-        rows = [{**one, "sample": sample, "response": f"{text} {n}"} for sample, text in enumerate(("####", "Some:"))]
-        judged.write(file, judged.pair(rows, "a better", "anna"))
-        judged.write(file, judged.pair(rows, "a better" if n % 2 else "b better", "ben")[1:])
-
-
-class Home:
-    """A folder like this repository, in which a stage and its upstream run once, when first asked for."""
-
-    def __init__(self, root):
-        self.root = root
-        self.found = {}  # hashes of outs by stage and what was changed
-        rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(40)]
-        for file, part in (
-            ("problems/train", rows[:24]),
-            ("problems/test", rows[24:]),
-            ("demonstrations/own", rows),
-            ("test_problems/own", rows[:5]),
-        ):
-            path = root / f"data/raw/{file}.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(part) + "\n")
-        people_judge(root / "data/raw/judgements/people.jsonl")
-        given = [{"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"} for n in range(30)]
-        (root / "data/raw/pairs").mkdir()
-        (root / "data/raw/pairs/own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
-
-    def outs(self, stage):
-        """The hashes of the stage's outs."""
-        if stage == "decision_transformer":  # which can learn from text and from a language model
-            self.outs("pretrained")
-        flow = seams.module(stage).split(".")[1]
-        for earlier in TINY:
-            if seams.module(earlier).split(".")[1] == flow and (earlier, "") not in self.found:
-                self.found[earlier, ""] = seams.run(earlier, TINY, self.root)
-                if earlier == "pretrained":
-                    shutil.copytree(self.root / "data/pretrained", self.root / "data/raw/models")
-            if earlier == stage:
-                return self.found[stage, ""]
-
-    def changed(self, stage, changes, out):
-        """The hashes with these changes to its params; the outs go to `out`."""
-        self.outs(stage)
-        return seams.run(stage, seams.changed(TINY, changes), out, ONE_BRANCH.get(stage))
-
-    def beside(self, stage, changes, out):
-        """The hashes with these settings, made once for all keys that need them."""
-        name = stage, json.dumps(changes)
-        if name not in self.found:
-            self.found[name] = self.changed(stage, changes, out) if changes else self.outs(stage)
-        return self.found[name]
-
-
 @pytest.fixture(scope="module")
 def home(one_thread, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("seams"))
-        yield Home(Path.cwd())
+        yield seams.Home(Path.cwd(), TINY, ONE_BRANCH)
 
 
 def other_value(key, params):

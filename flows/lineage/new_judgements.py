@@ -1,7 +1,7 @@
 """What people's new judgements changed: pairs, the reward model's accuracy and the policies, before a run and after it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +47,7 @@ def before(root: Path, planned: Sequence[PlannedStage]) -> Before | None:
     if not any(stage.name == STAGE and stage.reason for stage in planned):
         return None
     with suppress(PlanError):
-        return Before(record.now(root), _metrics(root))
+        return Before(record.now(root), _metrics(root, MEASURED))
     return None
 
 
@@ -60,22 +60,21 @@ def changed(
         return None
     judged = _judgements(read_entries(root)[STAGE])
     old = known.records.get(STAGE)
-    after = _metrics(root)
+    good = {name for name, result in ended.items() if result.state in ("ran", "restored", "up-to-date")}
+    after = _metrics(root, good)
     if "judgements" not in after[STAGE] or (old is not None and _judgements(old.entry) == judged):
         return None
     now = record.now(root)
-    compared = _compared(root, known, now, ended)
+    compared = _compared(root, known, {name: one for name, one in now.items() if name in good})
     same = [pair.policy for pair in compared if pair.same or _model(pair.a, known.records) == _model(pair.b, now)]
     differing = [pair for pair in compared if pair.policy not in same]
     return Changed(known.metrics, after, differing, same, dict(_besides(planned, judged)))
 
 
-def _compared(root: Path, known: Before, now: Mapping[str, Record], ended: Mapping[str, StageResult]) -> list[Compared]:
+def _compared(root: Path, known: Before, now: Mapping[str, Record]) -> list[Compared]:
     """The policies that were evaluated before and now."""
-    good = {name for name, result in ended.items() if result.state in ("ran", "restored", "up-to-date")}
-    new = Side("after", "after", {name: one for name, one in now.items() if name in good})
     with suppress(PlanError):
-        return measured.compare(root, Side("before", "before", known.records), new)
+        return measured.compare(root, Side("before", "before", known.records), Side("after", "after", now))
     return []
 
 
@@ -107,10 +106,9 @@ def _judgements(entry: dvc_lock.Entry) -> dict[str, str]:
     return {path: md5 for path, md5 in dvc_lock.data(entry).items() if path in paths}
 
 
-def _metrics(root: Path) -> dict[str, Metrics]:
-    found: dict[str, Metrics] = {}
-    for stage in MEASURED:
-        found[stage] = {}
+def _metrics(root: Path, stages: Collection[str]) -> dict[str, Metrics]:
+    found: dict[str, Metrics] = {stage: {} for stage in MEASURED}
+    for stage in set(MEASURED) & set(stages):
         with suppress(OSError, ValueError):
             found[stage] = json.loads((root / f"data/metrics/{stage}.json").read_text())
     return found

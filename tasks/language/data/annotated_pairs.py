@@ -45,8 +45,9 @@ def annotate(
     rng = np.random.default_rng(seed)
     sampled = sampled.sort_values(["prompt_id", "sample"])
     found = Annotated(held_out(sampled["prompt_id"].unique(), test_share, rng))
-    for prompt_id, group in sampled.groupby("prompt_id"):
+    for _, group in sampled.groupby("prompt_id"):
         rows = tables.records(group)
+        prompt_id: str = rows[0]["prompt_id"]
         scores = [points(known[prompt_id], row["response"], row["ended"]) for row in rows]
         utilities = annotator.noisy_utilities([score.total for score in scores], sees.temperature, rng)
         ranking = annotator.tie_groups(utilities, sees.tie_margin)

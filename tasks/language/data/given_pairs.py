@@ -61,8 +61,8 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
                 leaked += 1
                 continue
             (test if prompt in kept else train).append({**one, "prompt_id": f"prompt-{number}"})
-    rows = alike([*train, *test])
-    return GivenPairs(rows[: len(train)], rows[len(train) :], equal, duplicates, leaked)
+    pairs = alike([*train, *test])
+    return GivenPairs(pairs[: len(train)], pairs[len(train) :], equal, duplicates, leaked)
 
 
 def read_all(rows: Iterable[Row]) -> list[Record]:

@@ -72,3 +72,12 @@ def write(path: Path, lines: Iterable[Line]) -> Path:
     with path.open("a") as file:
         file.writelines(as_text(line) + "\n" for line in lines)
     return path
+
+
+def two_people(file: Path) -> None:
+    """Two people judge two answers to each of thirty prompts, and agree about every second one."""
+    for n in range(30):
+        one = {"prompt_id": f"mine-{n}", "prompt": f"Ada has {n} pens. How many?", "tokens": [5, n, 2], "ended": True}
+        rows = [{**one, "sample": sample, "response": f"{text} {n}"} for sample, text in enumerate(("####", "Some:"))]
+        write(file, pair(rows, "a better", "anna"))
+        write(file, pair(rows, "a better" if n % 2 else "b better", "ben")[1:])

@@ -192,21 +192,12 @@ def test_scores_that_somebody_gave(given, scores):
     assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", **given}).scores == scores
 
 
-@pytest.mark.parametrize(
-    ("said", "level"),
-    [
-        (None, ""),
-        ("better", ""),
-        ("Significantly better", "significantly"),
-        ("much better", "significantly"),
-        (" slightly better ", "slightly"),
-        ("negligibly better", "negligibly"),
-        ("a better", ""),
-        ("b slightly better", "slightly"),
-        ("weak", "slightly"),
-        ("strong", ""),
-    ],
-)
+HOW_MUCH = {None: "", "better": "", "strong": "", "a better": "", "weak": "slightly", " slightly better ": "slightly"}
+HOW_MUCH |= {"b slightly better": "slightly", "negligibly better": "negligibly"}
+HOW_MUCH |= {"Significantly better": "significantly", "much better": "significantly"}
+
+
+@pytest.mark.parametrize(("said", "level"), HOW_MUCH.items())
 def test_how_much_better(said, level):
     assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": said}).level == level
 
