@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from tests import seams
 from tests.conftest import PARAMS
+from tests.tasks import solved
 
 PRESET = YAML(typ="safe").load(seams.ROOT / "presets/tiny.yaml")
 POLICY = {
@@ -40,7 +41,7 @@ BASE: dict[str, dict[str, Any]] = {
     "responses": {"skip": 40, "prompts": 16, "samples": 3, "max_new_tokens": 8, "batch_size": 8},
     "preferences": {
         "temperature": 2.0,
-        "tie_margin": 0.1,
+        "tie_margin": 0.5,
         "strengths": {"slightly": 0.5, "better": 2.0, "significantly": 4.0},
     },
     "reward_model": {"prompts_per_batch": 4},
@@ -146,6 +147,7 @@ VALUES: dict[str, Any] = {
     "mixture.datasets.0.location": "test.jsonl",
     "sft.max_length": 100,
     "*.max_length": 85,
+    "reward_model.objective": "process",
     "*.validation_share": 0.5,
     "reinforce.variance_parts": 2,
     "report.baseline": "pretrained",
@@ -171,6 +173,7 @@ VALUES: dict[str, Any] = {
 # Keys that have an effect only with another setting, by pattern.
 ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
+ON_SOLUTIONS = {"reward_model.kind": "head", "reward_model.likelihood": 0.0, "reward_model.data": "data/solved"}
 UNDER: dict[str, dict[str, Any]] = {
     "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},
     "mixture.datasets.0.weight": {"mixture.datasets": TWO_SETS},
@@ -178,6 +181,10 @@ UNDER: dict[str, dict[str, Any]] = {
     "demonstrations.validation_share": {"demonstrations.source": "files"},
     "sft.truncation": {"sft.max_length": 100},
     "reward_model.truncation": {"reward_model.max_length": 85},
+    "reward_model.objective": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
+    "reward_model.ties": {"reward_model.objective": "ranking"},
+    "reward_model.outcome_tokens": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
+    "reward_model.step_score": {**ON_SOLUTIONS, "reward_model.objective": "process"},
     "dpo.truncation": {"dpo.max_length": 85},
     "sft.packing": {"sft.max_length": 200},
     "mixture.validation_share": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
@@ -263,6 +270,11 @@ class Home:
             if seams.module(earlier).split(".")[1] == flow and (earlier, "") not in self.found:
                 self.found[earlier, ""] = seams.run(earlier, TINY, self.root)
                 if earlier == "pretrained":
+                    solved.write(
+                        self.root / "data/problems/train.parquet",
+                        self.root / "data/pretrained",
+                        self.root / "data/solved",
+                    )
                     shutil.copytree(self.root / "data/pretrained", self.root / "data/raw/models")
             if earlier == stage:
                 return self.found[stage, ""]

@@ -49,7 +49,11 @@ class HeldOut(Table):
     def whole(cls, frame: pd.DataFrame) -> bool:
         """Either kind of row, and with it all that belongs to it."""
         found = {*frame}
-        solutions = found >= OF_SOLUTIONS and found.isdisjoint(OF_PAIRS | {"person"}) and len(found & OF_STEPS) in (0, len(OF_STEPS))
+        solutions = (
+            found >= OF_SOLUTIONS
+            and found.isdisjoint(OF_PAIRS | {"person"})
+            and len(found & OF_STEPS) in (0, len(OF_STEPS))
+        )
         return solutions or (found >= OF_PAIRS and found.isdisjoint(OF_SOLUTIONS | OF_STEPS))
 
     @pa.dataframe_check(error="a label and three probabilities for each step")
