@@ -77,7 +77,13 @@ def quarter(shuffled: bool) -> Callable[[Path], None]:
     return write
 
 
-SOLUTIONS = ("reward_model.data=data/solutions", "reward_model.kind=head", "reward_model.likelihood=0.0")
+SOLUTIONS = (  # rate and epochs by solutions to other training prompts of seed 0
+    "reward_model.data=data/solutions",
+    "reward_model.kind=head",
+    "reward_model.likelihood=0.0",
+    "reward_model.learning_rate=0.001",
+    "reward_model.epochs=2",
+)
 QUARTER = ("reward_model.epochs=8", "reward_model.data=data/quarter")
 PEOPLE = (
     "preferences.source=people",
@@ -151,7 +157,7 @@ def scored(folder: Path) -> tuple[pd.DataFrame, dict[str, float]]:
     """Of each test problem, by temperature, whether the answer with the highest reward is right; and how the reward orders answers."""
     model, tokenizer = (load(folder / "data/reward_model") for load in (reward_model_files.load, models.load_tokenizer))
     drawn = tables.read(Generations, folder / ANSWERS / "generations.parquet")
-    drawn = drawn[drawn["temperature"].isin(TEMPERATURES)].reset_index(drop=True)
+    drawn = drawn[drawn["temperature"].isin([0.0, *TEMPERATURES])].reset_index(drop=True)
     asked = tables.read(Problems, folder / ANSWERS / "asked.parquet")
     places = {name: place for place, name in enumerate(asked["problem_id"])}
     whole = make_completions(
@@ -169,9 +175,7 @@ def scored(folder: Path) -> tuple[pd.DataFrame, dict[str, float]]:
     drawn["reward"] = rewards.numpy()
     named = {measures.label(temperature): temperature for temperature in TEMPERATURES}
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
-    values = measures.per_problem(
-        pd.concat([drawn, drawn[drawn["sample"] == 0].assign(temperature=0.0)]), references, named, [8]
-    )
+    values = measures.per_problem(drawn, references, named, [8])
     ranked = measures.ranking(drawn, named, 0, 100)
     return values[[*BEST, *CONTROLS]], {name: ranked[name].mean for name in RANKED}
 

@@ -98,6 +98,7 @@ def optimizer(model: Any, case: Case) -> Optimizer:
 def grpo_settings(case: Case) -> grpo.GrpoSettings:
     """GRPO as both sides run it, with TRL's default aggregation."""
     return grpo.GrpoSettings(
+        supervision="outcome",
         advantage="standardized",
         aggregation="dapo",
         updates=1,

@@ -91,18 +91,23 @@ def label(
 
 def _answers(root: Path, arena: tuple[str, str] | None, file: Path | None) -> list[str]:
     """Where the answers are that people judge, as options of tasks.label."""
-    from flows.outs import tables
-
     if file is not None:
         return [f"--file={file.absolute()}"]
     if arena is None:
-        return [f"--responses={_folder(root, tables(root, 'responses'))}"]
+        return [f"--responses={_folder(root, 'responses')}"]
     stages = [one if "@" in one or "/" in one else f"evaluate@{one}" for one in arena]
-    return ["--arena", *(str(_folder(root, tables(root, stage))) for stage in stages)]
+    return ["--arena", *(str(_folder(root, stage)) for stage in stages)]
 
 
-def _folder(root: Path, found: list[Path]) -> Path:
-    folder = found[0].parent
+def _folder(root: Path, stage: str) -> Path:
+    """The folder of a stage's tables, relative within `root`."""
+    from flows.engine.dvc_repository import PlanError
+    from flows.outs import tables
+
+    try:
+        folder = tables(root, stage)[0].parent
+    except PlanError as error:
+        raise WrongUseError(f"{error}; `posttrain run {stage}` makes them") from None
     return folder.relative_to(root) if folder.is_relative_to(root) else folder
 
 

@@ -29,6 +29,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "a metric of `evaluate` that begins with `strict_` or `rubric_`, or where no right answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained`, `lost` and `p` are there if each problem is either right or wrong by it",
     ),
     "POLICY": ("[a-z_]+", "a stage whose policy is evaluated"),
+    "SOURCE": ("annotator|people|files|hub", "a source of a mixture of preferences"),
     "STRATUM": (
         "all|neither_shows_steps|one_shows_steps|both_show_steps",
         "`all` pairs, or those where `neither_shows_steps`, `one_shows_steps` or `both_show_steps`: how many of the two answers have a worked step",

@@ -61,8 +61,9 @@ class Clone:
             values[section].update(changes)
         yaml.dump(values, self.root / "params.yaml")
 
-    def call(self, *command: str) -> str:
-        """Run a command here; its standard output."""
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of its commands."""
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW"))}
         here = {
             "PYTHONPATH": str(self.root),
@@ -70,10 +71,14 @@ class Clone:
             "PREFECT_HOME": str(self.root.parent / "prefect"),
             "DVC_NO_ANALYTICS": "1",
         }
+        return {**environ, **here, **self.variables}
+
+    def call(self, *command: str) -> str:
+        """Run a command here; its standard output."""
         done = subprocess.run(
             command,
             cwd=self.root,
-            env={**environ, **here, **self.variables},
+            env=self.environ,
             capture_output=True,
             text=True,
             check=False,

@@ -229,10 +229,10 @@ def test_what_the_report_compares_is_every_method():
 
 
 def test_plain_dvc_repro_is_both_flows_and_all_data_sets():
-    """What `dvc repro` runs without a target is what the flows run, and no stage that cannot."""
+    """What `dvc repro` runs without a target is what the flows run, solutions of which nothing depends by default, and no stage that cannot."""
     with Repo(str(ROOT)) as repo:
         pipeline = StageGraph(repo)
-        targets = {*language_model.TARGETS, *offline_rl.TARGETS, "transitions"}
+        targets = {*language_model.TARGETS, *offline_rl.TARGETS, "solutions", "transitions"}
         names = {name for name in pipeline.names if name.split("@")[0] in targets}
         assert {*pipeline.closure(names).stages} == {*pipeline.names}
 

@@ -11,12 +11,15 @@ import pandas as pd
 import pytest
 
 from tasks import contract, metrics
+from tasks.language import solutions
 from tasks.language.configs.python_rewards import RewardName
 from tasks.language.rewards import ranking_accuracy, rubric
+from tasks.language.tables.solutions import steps_of
+from tasks.language.training import judge
 from tests import seams
 from tests.tasks import solved
 from tests.test_contract import PIPELINE, ROOT
-from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
+from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over, people_judge
 
 KINDS = ("CURVES", "METRICS", "HEADLINE")
 FUNCTION = "rewards/mine.py:length"
@@ -70,6 +73,8 @@ def home(one_thread, tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("metrics"))
         patch.setattr(ranking_accuracy, "equations", lambda response: len(response) % 2)
         patch.setattr(rubric, "score", points_by_length)
+        patch.setattr(judge, "check_objective", lambda *_: None)
+        patch.setattr(solutions, "step_labels", lambda *given: [1 - 2 * (len(one) % 2) for one in steps_of(given[-1])])
         Path("rewards").mkdir()
         Path("rewards/mine.py").write_text("def length(responses, **columns): return [len(one) for one in responses]")
         for stage in PARAMS:
@@ -83,6 +88,12 @@ def home(one_thread, tmp_path_factory):
         Path("pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
         given = laid_over(PARAMS, {"preferences": {"source": "files", "path": "pairs.jsonl"}})
         seams.run("preferences", given, Path("given"))
+        people_judge(Path("judgements.jsonl"))
+        people = {"judgements": "judgements.jsonl", "pairs_path": "pairs.jsonl", "minimum": 1}
+        shares = {"annotator": 1.0, "people": 1.0, "files": 1.0, "hub": 0.0}
+        mixed = laid_over(PARAMS, {"preferences": {**people, "source": "mixture", "mixture": shares}})
+        seams.run("preferences", mixed, Path("mixed"))
+        shutil.copy("mixed/data/metrics/preferences.json", "data/metrics/preferences@mixed.json")
         asked = [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(30)]
         for name in ("train", "test"):
             Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, asked)))
@@ -91,9 +102,10 @@ def home(one_thread, tmp_path_factory):
         hub = {"hub_config": None, "hub_revision": None, "hub_split": None}
         given["problems"] |= {"source": "files", "path": "."}
         given["mixture"] |= {"path": ".", "datasets": [{**files, **hub}]}
-        for stage in ("problems", "mixture"):
+        given["solutions"]["source"] = "rollouts"
+        for stage in ("problems", "mixture", "solutions"):
             seams.run(stage, given, Path("given"))
-        for stage in ("preferences", "problems", "mixture"):
+        for stage in ("preferences", "problems", "mixture", "solutions"):
             shutil.copy(f"given/data/metrics/{stage}.json", f"data/metrics/{stage}@given.json")
         on_solutions()
         without_answers()

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from tests import seams
 from tests.conftest import PARAMS
 from tests.tasks import solved
+from tests.tasks.language import judged
 
 PRESET = YAML(typ="safe").load(seams.ROOT / "presets/tiny.yaml")
 POLICY = {
@@ -44,6 +45,7 @@ BASE: dict[str, dict[str, Any]] = {
         "tie_margin": 0.5,
         "strengths": {"slightly": 0.5, "better": 2.0, "significantly": 4.0},
     },
+    "solutions": {"prompts": 4, "samples": 2, "max_new_tokens": 8, "batch_size": 4},
     "reward_model": {"prompts_per_batch": 4},
     "dpo": {"prompts_per_batch": 4, "learning_rate": 0.001},
     "mixture": {"prompts": 12, "skip": 40, "path": "data/raw/problems"},
@@ -143,6 +145,7 @@ VALUES: dict[str, Any] = {
     "problems.largest": 40,
     "rejection_sft.minimum_reward": -14.34,  # the best answers earn -14.38 to -14.20
     "preferences.tie_margin": 4.0,
+    "preferences.mixture.*": 1.0,
     "mixture.datasets.0.name": "sums",
     "mixture.datasets.0.location": "test.jsonl",
     "sft.max_length": 100,
@@ -174,7 +177,22 @@ VALUES: dict[str, Any] = {
 ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
 ON_SOLUTIONS = {"reward_model.kind": "head", "reward_model.likelihood": 0.0, "reward_model.data": "data/solved"}
+JUDGED = {
+    "preferences.source": "people",
+    "preferences.judgements": "data/raw/judgements/people.jsonl",
+    "preferences.minimum": 1,
+}
+FROM_ALL = {
+    "preferences.judgements": "data/raw/judgements/people.jsonl",
+    "preferences.minimum": 1,
+    "preferences.pairs_path": "data/raw/pairs/own.jsonl",
+    "preferences.mixture": {"annotator": 0.5, "people": 0.5, "files": 0.5, "hub": 0.0},
+    "preferences.source": "mixture",
+}
 UNDER: dict[str, dict[str, Any]] = {
+    **{f"solutions.{key}": {"solutions.source": "rollouts"} for key in ("estimate", "prompts", "samples")},
+    "preferences.disagreement": JUDGED,
+    "preferences.mixture.*": FROM_ALL,
     "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},
     "mixture.datasets.0.weight": {"mixture.datasets": TWO_SETS},
     "demonstrations.seed": {"demonstrations.source": "files"},
@@ -209,7 +227,18 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     ),
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "preferences.source": ("files and a hub need a path too", "tests/tasks/language/test_preferences.py"),
+    "preferences.mixture.hub": ("needs a network", "tests/tasks/language/test_preferences.py"),
+    "preferences.minimum": (
+        "below it the stage waits and writes nothing",
+        "tests/tasks/language/test_judged_preferences.py",
+    ),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
+    "solutions.minimum": ("counts what people judged", "tests/tasks/language/test_solutions.py"),
+    **{
+        f"solutions.{key}": ("a model this small is never right", "tests/tasks/language/test_solutions.py")
+        for key in ("temperature", "max_new_tokens", "batch_size")
+    },
+    "grpo.supervision": ("needs a model of steps", "tests/tasks/language/training/test_model_rewards.py"),
     "*.reward_seconds": (
         "only a function that hangs reaches it",
         "tests/tasks/language/rewards/test_python_functions.py",
@@ -244,6 +273,15 @@ def named(table, key):
 HERE = [key for key in KEYS if named(ELSEWHERE, key) is None and not seams.in_dvc(key)]
 
 
+def people_judge(file):
+    """Two people judge two answers to each of thirty prompts, and agree about every second one."""
+    for n in range(30):
+        one = {"prompt_id": f"mine-{n}", "prompt": f"Ada has {n} pens. How many?", "tokens": [5, n, 2], "ended": True}
+        rows = [{**one, "sample": sample, "response": f"{text} {n}"} for sample, text in enumerate(("####", "Some:"))]
+        judged.write(file, judged.pair(rows, "a better", "anna"))
+        judged.write(file, judged.pair(rows, "a better" if n % 2 else "b better", "ben")[1:])
+
+
 class Home:
     """A folder like this repository, in which a stage and its upstream run once, when first asked for."""
 
@@ -260,6 +298,10 @@ class Home:
             path = root / f"data/raw/{file}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("\n".join(part) + "\n")
+        people_judge(root / "data/raw/judgements/people.jsonl")
+        given = [{"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"} for n in range(30)]
+        (root / "data/raw/pairs").mkdir()
+        (root / "data/raw/pairs/own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
 
     def outs(self, stage):
         """The hashes of the stage's outs."""

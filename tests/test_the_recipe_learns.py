@@ -24,7 +24,8 @@ from tasks.language.reporting import measures
 from tasks.language.rewards import answers, reward_model_files
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Problems, Prompts
-from tasks.language.training.environment import Environment, judging
+from tasks.language.training.environment import Environment
+from tasks.language.training.judge import judging
 from tests import seams
 from tests.conftest import PARAMS
 

@@ -35,8 +35,8 @@ def lines(changed: Changed) -> Iterator[str]:
             *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=False)),
         ]
         yield ("  " + "  ".join(cells)).rstrip()
-    if same := [pair.policy for pair in changed.policies if pair.same]:
-        yield f"  answers as before: {', '.join(same)}"
+    if changed.same:
+        yield f"  the same models as before: {', '.join(changed.same)}"
     if told := {stage: reason for stage, reason in changed.besides.items() if reason != FIRST}:
         more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
         named = ", ".join(f"{stage} ({reason})" for stage, reason in [*told.items()][:LISTED])
@@ -59,7 +59,7 @@ def _counts(changed: Changed) -> Iterator[list[str]]:
 
 def _policies(changed: Changed) -> Iterator[list[str]]:
     for pair in changed.policies:
-        for name in conclusion.headline(pair) if not pair.same and pair.metrics else ():
+        for name in conclusion.headline(pair) if pair.metrics else ():
             row = pair.metrics[name]
             told = [f"{pair.policy}: {name}", value(name, row["a"]), value(name, row["b"])]
             yield told + (

@@ -13,6 +13,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.state import PlannedStage, StageResult
 from flows.lineage import record
 from flows.lineage.comparison import measured
+from flows.lineage.comparison.comparing import trained
 from flows.lineage.comparison.measured import Compared
 from flows.lineage.comparison.sides import Side
 from flows.lineage.record import Record
@@ -37,6 +38,7 @@ class Changed:
     before: Mapping[str, Metrics]
     after: Mapping[str, Metrics]
     policies: Sequence[Compared] = ()
+    same: Sequence[str] = ()  # policies whose models are byte for byte those of before
     besides: Mapping[str, str] = field(default_factory=dict)  # stage -> why it ran, where that is not the judgements
 
 
@@ -61,17 +63,26 @@ def changed(
     after = _metrics(root)
     if "judgements" not in after[STAGE] or (old is not None and _judgements(old.entry) == judged):
         return None
-    return Changed(known.metrics, after, _compared(root, known, ended), dict(_besides(planned, judged)))
-
-
-def _compared(root: Path, known: Before, ended: Mapping[str, StageResult]) -> list[Compared]:
-    """The policies that were evaluated before and now."""
     now = record.now(root)
+    compared = _compared(root, known, now, ended)
+    same = [pair.policy for pair in compared if pair.same or _model(pair.a, known.records) == _model(pair.b, now)]
+    differing = [pair for pair in compared if pair.policy not in same]
+    return Changed(known.metrics, after, differing, same, dict(_besides(planned, judged)))
+
+
+def _compared(root: Path, known: Before, now: Mapping[str, Record], ended: Mapping[str, StageResult]) -> list[Compared]:
+    """The policies that were evaluated before and now."""
     good = {name for name, result in ended.items() if result.state in ("ran", "restored", "up-to-date")}
     new = Side("after", "after", {name: one for name, one in now.items() if name in good})
     with suppress(PlanError):
         return measured.compare(root, Side("before", "before", known.records), new)
     return []
+
+
+def _model(evaluation: Record, records: Mapping[str, Record]) -> str | None:
+    """The hash of the model that was evaluated."""
+    stage = trained(records, evaluation.stage)
+    return dvc_lock.hashes(records[stage].entry, "outs").get(f"data/{stage}")
 
 
 def _besides(planned: Sequence[PlannedStage], judged: Mapping[str, str]) -> "list[tuple[str, str]]":

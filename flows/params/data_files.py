@@ -41,5 +41,5 @@ def _reads_files(root: Path, stages: Collection[str]) -> bool:
     mixed = (given.get("mixture") or {}).get("datasets", []) if "mixture" in stages else []
     sources = [one.get("source") for one in (*sections, *mixed) if isinstance(one, dict)]
     counted = (given.get("problems") or {}).get("source") == "hub" and {"responses", "mixture"} & {*stages}
-    found = {"file", "files"} & {*sources} or ("problems" in stages and counted)
+    found = {"file", "files", "people", "mixture"} & {*sources} or ("problems" in stages and counted)
     return bool(found) and (root / "tasks/preflight").is_dir()

@@ -17,6 +17,7 @@ from flows.params.files import PARAMS, ParameterError
 from tasks.common.config_faults import shown, suggestion
 
 if TYPE_CHECKING:
+    from tasks.language.configs.grpo import GrpoConfig
     from tasks.language.configs.mixture import MixtureConfig
     from tasks.language.configs.policies import SamplingConfig
     from tasks.language.configs.pretrained import PretrainedConfig
@@ -107,14 +108,43 @@ def model_to_start_from(given: Given, own: "PretrainedConfig") -> Iterator[Fault
 
 
 def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
-    """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it."""
-    path, counts = own.reward_model_path, own.reward.get("reward_model")
-    mixed = any(one.reward == "reward_model" for one in given.configs["mixture"].datasets)
-    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
-    if (counts or mixed) and path not in made and not (given.root / path / "config.json").is_file():
-        why = "reward.reward_model counts" if counts else "a data set of the mixture asks for it"
-        expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
-        yield "reward_model_path", f"{expected}, got {shown(path)}"
+    """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it. It is of the kind that the
+    reward asks for."""
+    from tasks.language.configs.python_rewards import BY_MODEL
+
+    path, made = own.reward_model_path, {f"data/{name.replace('@', '/')}" for name in given.stages}
+    there = path in made or (given.root / path / "config.json").is_file()
+    mixed = {one.reward for one in given.configs["mixture"].datasets}
+    for name in BY_MODEL:
+        counts = own.reward.get(name)
+        if not counts and name not in mixed:
+            continue
+        why = f"reward.{name} counts" if counts else "a data set of the mixture asks for it"
+        found = _objective(given, path) if there else ""
+        if not there:
+            expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
+            yield "reward_model_path", f"{expected}, got {shown(path)}"
+        elif name != "reward_model" and found != name:
+            expected = f"expected a reward model of objective {name}, since {why}"
+            yield "reward_model_path", f"{expected}, got {shown(path)}, of objective {found}"
+
+
+def steps_are_judged(given: Given, own: "GrpoConfig") -> Iterator[Fault]:
+    """Advantages of steps need rewards of steps."""
+    mixed = any(one.reward == "process" for one in given.configs["mixture"].datasets)
+    if own.supervision == "process" and not own.reward.get("process") and not mixed:
+        yield "supervision", "expected outcome where reward does not count process, got 'process'"
+
+
+def _objective(given: Given, path: str) -> str:
+    """What the reward model in a folder was or will be trained on."""
+    if path == "data/reward_model" and "reward_model" in given.stages:
+        objective: str = given.configs["reward_model"].objective
+        return objective
+    try:
+        return str(json.loads((given.root / path / "config.json").read_text()).get("reward_objective", "pairs"))
+    except (ValueError, AttributeError):  # whoever loads the model says what is wrong with the file
+        return "pairs"
 
 
 def examples(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
@@ -269,6 +299,7 @@ RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # An
         for name in ("rejection_sft", "reinforce", "ppo", "grpo")
         for rule in (reward_model, python_rewards)
     ),
+    ("grpo", steps_are_judged),
     ("behaviour", environments),
     ("transitions", imported_files),
     ("offline_report", measured_policies),

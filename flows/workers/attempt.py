@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Protocol
 
-from flows.engine.dvc_command import Runner, StageFailed
+from flows.engine.dvc_command import Runner, StageFailed, StageWaiting
 from flows.engine.dvc_repository import PlanError
 from flows.engine.state import Grant
 from flows.machine import devices
@@ -30,6 +30,7 @@ from flows.workers.reporter import NOT_WANTED, Reporter
 ROOT, NAME, WORKER = "POSTTRAIN_WORKER_ROOT", "POSTTRAIN_WORKER_NAME", "POSTTRAIN_WORKER_PROCESS"
 PATIENCE_SECONDS = 1800.0  # for a server that is away when the result is to be told
 RETRY_SECONDS = 1.0
+WAITING = "CANCELLED"  # the state of an attempt whose stage waits for people: it has neither failed nor made anything
 
 
 class UnwantedError(Exception):
@@ -116,6 +117,8 @@ class Attempt:
             self._place(job).perform()
         except UnwantedError as error:
             self.status.lost = str(error)
+        except StageWaiting as error:
+            self.status.waiting = str(error)
         except Exception as error:
             known = isinstance(error, StageFailed | PlanError | devices.DeviceError | TransferError)
             line = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
@@ -170,13 +173,14 @@ class Attempt:
     def _finish(self) -> None:
         """Send the last report, then the state, and be patient with a server that is away."""
         self.status.ended, self.status.phase = True, ""
-        state = "CRASHED" if self.status.lost else "FAILED" if self.status.failure else "COMPLETED"
+        status = self.status
+        state = "CRASHED" if status.lost else "FAILED" if status.failure else WAITING if status.waiting else "COMPLETED"
         deadline = time.monotonic() + (5.0 if self.status.lost else PATIENCE_SECONDS)
         while time.monotonic() < deadline:
             with suppress(Away):
                 if self.reporter.wanted():
                     self.reporter.beat()
-                    self.api.set_state(self.run, state, self.status.failure or self.status.lost, force=True)
+                    self.api.set_state(self.run, state, status.failure or status.lost or status.waiting, force=True)
                 return
             time.sleep(RETRY_SECONDS)
 

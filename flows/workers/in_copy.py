@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.checker import Checker, declared
-from flows.engine.dvc_command import Runner, StageFailed
+from flows.engine.dvc_command import Runner, StageFailed, StageWaiting
 from flows.engine.dvc_lock import data, hashes
 from flows.engine.dvc_repository import PlanError
 from flows.engine.previous import remove
@@ -61,7 +61,7 @@ class InCopy:
                 attempt.check()
                 self._check(target)
                 self._bring_back(target, log)
-            except StageFailed:
+            except (StageFailed, StageWaiting):
                 attempt.reporter.stop()
                 with suppress(Away, PlanError):
                     attempt.reporter.beat()  # the log's last lines, before the log is gone

@@ -60,6 +60,7 @@ class Status(_Message):
     devices: list[str] = field(default_factory=list)
     ended: bool = False
     failure: str = ""  # why the stage failed, in one line
+    waiting: str = ""  # what it waits for, where people have not judged enough yet
     lost: str = ""  # why the attempt ended though the stage did not fail: it may be tried again
     outs: list[dict[str, Any]] = field(default_factory=list)  # of the entry, with hashes
     files: dict[str, str] = field(default_factory=dict)  # "log" and "records" -> hash under which the remote has them

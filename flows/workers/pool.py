@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flows.engine import attempts
 from flows.engine.attempts import Note
-from flows.engine.dvc_command import Progress, StageFailed, WorkerLost
+from flows.engine.dvc_command import Progress, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
 from flows.workers.job import LOST_SECONDS, Job, Status
@@ -39,7 +39,7 @@ class Pool:
 
         The note of an attempt that succeeded stays: the caller forgets it when it has what the attempt made.
         `say` is given a line for a person whenever what is waited for changes. StageFailed if the stage failed or `stopped`,
-        WorkerLost if the attempt may be made again.
+        StageWaiting if it waits for people, WorkerLost if the attempt may be made again.
         """
         key = run_cache_key(job.entry)
         run = self._left_behind(job, key)
@@ -136,6 +136,9 @@ class _Following:
         if self.status.ended:
             self._judge()
             return True
+        if run is not None and run.state == "CANCELLED" and (last := Status.of(self.api.status(self.run))).ended:
+            self.status = last  # it ended between the two questions
+            self._judge()
         if run is None or run.state in ("CRASHED", "CANCELLED", "CANCELLING"):
             raise WorkerLost(f"the attempt of worker {self._worker()} was {run.state.lower() if run else 'deleted'}")
         if not self.status.beat and run.state == "SCHEDULED":
@@ -154,6 +157,8 @@ class _Following:
             raise WorkerLost(f"worker {self._worker()}: {self.status.lost}")
         if self.status.failure:
             raise StageFailed(self.status.failure)
+        if self.status.waiting:
+            raise StageWaiting(self.status.waiting)
 
     def _worker(self) -> str:
         return self.status.worker or self.status.host or "(none yet)"

@@ -80,12 +80,12 @@ def export(given: argparse.Namespace) -> None:
 
 def take_in(given: argparse.Namespace) -> None:
     """Add another tool's judgements to the record; those that it has already are left out, so that it can be done again."""
-    from tasks.label.session import now
+    from tasks.label.session import instant
     from tasks.language.judgements import exchange
     from tasks.language.judgements.lines import Item, Judgement
     from tasks.language.judgements.record import Writer
 
-    lines, taken = exchange.imported(given.path, given.tool, given.tool, now()), 0
+    lines, taken = exchange.imported(given.path, given.tool, given.tool, instant()), 0
     with Writer(given.record) as writer:
         for line in lines:
             if isinstance(line, Item) and line.item not in writer.record.items:
@@ -137,7 +137,10 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise DataError(f"{host}:{port}: {error.strerror or error}; choose another --port or --host") from None
+        why = (
+            os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
+        )  # a name's fault has a number below 0
+        raise DataError(f"{host}:{port}: {why}; choose another --port or --host") from None
 
 
 def answer(
@@ -162,6 +165,8 @@ def answer(
     )
     for name in guard.addresses(given.host):
         print(f"http://{name}:{place.getsockname()[1]}/?token={token}")
+    if not guard.is_loopback(given.host):
+        print("Every machine that reaches this one can open it, and what is sent is not encrypted.")
     print("The address has the token: pass it on to those who judge, and to nobody else. Ctrl-C stops.", flush=True)
     # No log of calls: the first one has the token in its address.
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)

@@ -31,7 +31,11 @@ def numbers(record: Record, assignment: Assignment) -> dict[str, Any]:
         "found": found,
         "hours": _duration(found.hours * 3600),
         "measures": [(name, estimate(getattr(found.measured, key)), hint) for key, (name, hint) in MEASURES.items()],
-        "people": [(one, [estimate(getattr(one.measured, key)) for key in MEASURES]) for one in found.people],
+        "each": seconds(found.seconds),
+        "people": [
+            (one, seconds(one.seconds), [estimate(getattr(one.measured, key)) for key in MEASURES])
+            for one in found.people
+        ],
         "measure_names": [name for name, _ in MEASURES.values()],
         "agreement": _agreement(found),
         "strengths": [(one, number(one.strength), interval(one.low, one.high)) for one in found.strengths],
@@ -47,7 +51,7 @@ def lines(record: Record) -> list[str]:
     told += [f"{name}: {estimate(getattr(found.measured, key))}" for key, (name, _) in MEASURES.items()]
     told += [f"agreement, {one.question}: {number(one.alpha)} ({one.units} units)" for one in found.agreement]
     for one in found.people:
-        told.append(f"{one.person}: {one.judgements} judgements, {one.seconds:.0f} s each, {_short(one.measured)}")
+        told.append(f"{one.person}: {one.judgements} judgements, {seconds(one.seconds)} each, {_short(one.measured)}")
     told += [
         f"{one.name}: strength {number(one.strength)}{interval(one.low, one.high)}, "
         f"{one.wins} wins, {one.ties} ties, {one.losses} losses"
@@ -92,7 +96,7 @@ def plot(strengths: Sequence[Strength]) -> dict[str, Any]:
             (one.name, ROW * place + 20, across(one.low), across(one.strength), across(one.high))
             for place, one in enumerate(strengths)
         ],
-        "ticks": [(across(tick), f"{tick:g}") for tick in ticks],
+        "ticks": [(across(tick), f"{tick:g}".replace("-", MINUS)) for tick in ticks],
     }
 
 
@@ -109,6 +113,11 @@ def interval(low: float, high: float) -> str:
 def estimate(found: Estimate | None) -> str:
     """A share with its 95 % interval."""
     return NONE if found is None else number(found.mean) + interval(found.low, found.high)
+
+
+def seconds(found: float | None) -> str:
+    """Whole seconds."""
+    return NONE if found is None else f"{found:.0f} s"
 
 
 def _duration(seconds: float) -> str:

@@ -19,17 +19,17 @@ MOST = 20_000  # characters of a text that is rendered; a longer one is shown as
 
 
 @lru_cache(maxsize=1024)
-def render(text: str) -> str:
-    """A text as HTML."""
+def render(text: str, breaks: bool = True) -> str:
+    """A text as HTML; with `breaks` its lines stay lines."""
     if len(text) > MOST:
         return f"<pre>{html.escape(text)}</pre>"
-    rendered: str = _markdown().render(text)
+    rendered: str = _markdown(breaks).render(text)
     return rendered
 
 
-@lru_cache(maxsize=1)
-def _markdown() -> MarkdownIt:
-    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": 20}).enable("table")
+@lru_cache(maxsize=2)
+def _markdown(breaks: bool) -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": breaks, "maxNesting": 20}).enable("table")
     markdown.disable(["image", "autolink"])
     add_formulas(markdown)
     for cell in ("th_open", "td_open"):

@@ -115,7 +115,7 @@ def _pages(app: FastAPI, environment: Environment, session: Session, statistics:
 
     @app.get("/", response_class=HTMLResponse)
     def page() -> str:
-        guidelines = Markup(render(GUIDELINES.read_text()))
+        guidelines = Markup(render(GUIDELINES.read_text(), breaks=False))
         modes = {item.mode for item in session.assignment.items.values()}
         return environment.get_template("label.html.j2").render(
             guidelines=guidelines, keys=KEYS, reasons=REASONS, title=title(modes)

@@ -6,6 +6,7 @@ judgement was saved may send it again: it is known by its ticket.
 
 import hmac
 import secrets
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import RLock
@@ -14,6 +15,8 @@ from tasks.label.shown import in_item
 from tasks.language.judgements.assignment import Assignment, Progress, Shown
 from tasks.language.judgements.lines import Flag, Item, Judgement, Skip, Undo, Value, misfit
 from tasks.language.judgements.record import Writer
+
+GONE_SECONDS = 1800.0  # who has said nothing of an item for so long has left, and it goes to others
 
 
 class ConflictError(Exception):
@@ -38,12 +41,14 @@ class Session:
         self.writer, self.record, self.assignment = writer, writer.record, assignment
         self._key = key.encode()
         self._lock = RLock()
-        self._seeing: dict[str, str] = {}  # the item that each person sees just now
+        self._seeing: dict[str, tuple[str, float]] = {}  # the item that each person sees, and since when
 
     def next(self, person: str) -> Turn:
         """The person's next item."""
         with self._lock:
-            return self._turn(person, self.assignment.next(self.record, person, self._seeing), None)
+            now = time.monotonic()
+            seen = {who: item for who, (item, since) in self._seeing.items() if now - since < GONE_SECONDS}
+            return self._turn(person, self.assignment.next(self.record, person, seen), None)
 
     def judge(self, judgement: str, person: str, item: str, value: Value, seconds: float) -> None:
         """Bring a judgement, in the places of the page, to the disk; once, however often it is said."""
@@ -67,7 +72,7 @@ class Session:
                 value=in_item(value, shown.order),
                 seconds=round(seconds, 2),
                 repeat=repeat,
-                at=now(),
+                at=instant(),
             )
             self.writer.append(line)
 
@@ -78,7 +83,7 @@ class Session:
             if line is None or line.person != person or line.item not in self.assignment.items:
                 raise ConflictError("there is no such judgement of yours to take back")
             if line in self.record.judgements:
-                self.writer.append(Undo(judgement=judgement, person=person, at=now()))
+                self.writer.append(Undo(judgement=judgement, person=person, at=instant()))
             return self._turn(person, self.assignment.shown(line.item, person, line.repeat), line.value)
 
     def skip(self, item: str, person: str, again: bool) -> None:
@@ -88,7 +93,7 @@ class Session:
             last = next((line.item for line in reversed(self.record.skips) if line.person == person), None)
             if not (again and last == item):
                 self._note(found)
-                self.writer.append(Skip(item=item, person=person, at=now()))
+                self.writer.append(Skip(item=item, person=person, at=instant()))
 
     def flag(self, item: str, person: str, reason: str) -> None:
         """Note that something is wrong with an item; the same reason is noted once."""
@@ -96,13 +101,13 @@ class Session:
             found = self._item(item)
             if not any((line.item, line.person, line.reason) == (item, person, reason) for line in self.record.flags):
                 self._note(found)
-                self.writer.append(Flag(item=item, person=person, reason=reason, at=now()))
+                self.writer.append(Flag(item=item, person=person, reason=reason, at=instant()))
 
     def _turn(self, person: str, shown: Shown | None, value: Value | None) -> Turn:
         ticket = ""
         self._seeing.pop(person, None)
         if shown is not None:
-            self._seeing[person] = shown.item.item
+            self._seeing[person] = (shown.item.item, time.monotonic())
             ticket = self._ticket(secrets.token_hex(8), person, shown.item.item, shown.repeat)
         own = [line for line in self.record.judgements if line.person == person and line.item in self.assignment.items]
         progress = self.assignment.progress(self.record, person)
@@ -127,6 +132,6 @@ class Session:
             self.writer.append(item)
 
 
-def now() -> str:
+def instant() -> str:
     """The time as the record has it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,5 @@
-"""What supervised fine-tuning imitates: worked solutions of the training problems, or conversations from files or a hub."""
+"""What supervised fine-tuning imitates: worked solutions of the training problems, conversations from files or a hub, or the
+answers that people wrote where they judged."""
 
 import random
 from collections.abc import Iterable
@@ -12,6 +13,8 @@ from tasks.common.tables import Record
 from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
 from tasks.language.data.rows import Row, held_out, parsed, read_files, read_hub
+from tasks.language.judgements import judged_pairs, record
+from tasks.language.judgements.lines import EditValue
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
 
@@ -33,7 +36,7 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
         unique = list({(row["messages"], row["text"]): row for row in found}.values())
         asked = held_out_questions(problems)
         kept = [row for row in unique if not asked & set(questions(row))]
-        train, validation = split(config, kept, config.path if config.source == "files" else config.hub_id)
+        train, validation = split(config, kept, config.hub_id if config.source == "hub" else config.path)
         duplicates = len(found) - len(unique)
         leaked = len(unique) - len(train) - len(validation)
     for name, part in (("train", train), ("validation", validation)):
@@ -54,7 +57,9 @@ def of_problems(problems: Path) -> tuple[list[Record], list[Record]]:
 
 
 def read(config: DemonstrationsConfig, raw: Path) -> list[Record]:
-    """All rows of the files or the hub's data set; DataError naming the row that is in none of the forms."""
+    """All rows of the files, the hub's data set or people's record; DataError naming the row that is in none of the forms."""
+    if config.source == "people":
+        return of_people(raw)
     if config.source == "files":
         given: Iterable[Row] = read_files(raw)
     else:
@@ -65,6 +70,18 @@ def read(config: DemonstrationsConfig, raw: Path) -> list[Record]:
         messages = forms.as_json(one.messages) if one.messages else ""
         found.append({"demonstration_id": row.name, "messages": messages, "text": one.text})
     return found
+
+
+def of_people(path: Path) -> list[Record]:
+    """The better answers that people wrote, each behind its prompt."""
+    found = record.read(path)
+    rows = []
+    for one in judged_pairs.counted(found):
+        if isinstance(one.value, EditValue):
+            item = found.items[one.item]
+            asked = {"problem_id": f"{one.item}/{one.person}", "question": item.prompt, "history": item.history}
+            rows.append(forms.demonstrated(asked, one.value.text))
+    return rows
 
 
 def questions(row: Record) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import grpo
 from tasks.common.config import settings_of
+from tasks.common.errors import ConfigError
 from tasks.common.tracking import Row
 from tasks.language.configs.grpo import GrpoConfig
 from tasks.language.training import policy_training
@@ -27,6 +28,8 @@ def run(
 ) -> Metrics:
     """Train `policy`; write it to `out`, and the curve to `curves`."""
     with trainee("grpo", config, Sources(policy, mixture, reward_model, reward_files)) as learner:
+        if config.supervision == "process" and not learner.training_problems.judge.judges_steps:
+            raise ConfigError("params.yaml: grpo.supervision: expected outcome where reward does not count process")
         updates = config.steps * config.updates
         settings = settings_of(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)

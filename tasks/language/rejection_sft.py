@@ -21,7 +21,8 @@ from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat, forms
 from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.language.training import trained_model
-from tasks.language.training.environment import Environment, further_columns, judging
+from tasks.language.training.environment import Environment
+from tasks.language.training.judge import further_columns, judging
 from tasks.stage import Metrics, main
 
 CURVES = sft.METRICS

@@ -137,8 +137,10 @@ def estimate(
 
 
 def write(config: SolutionsConfig, rows: list[Record], out: Path) -> int:
-    """Write the rows, split by prompt; a column that some rows lack is left out. Returns how many are held out."""
+    """Write the rows, split by prompt; a column that some rows lack is left out, and so are soft estimates with estimate hard. Returns how many are held out."""
     table = pd.DataFrame(rows).dropna(axis="columns")
+    if config.estimate == "hard":
+        table = table.drop(columns="good", errors="ignore")
     if not len(table) or table["prompt_id"].nunique() < 2:
         raise DataError(
             f"solutions: {len(table)} solutions with labels, to fewer than 2 prompts; expected at least 2 prompts, one to train on and "

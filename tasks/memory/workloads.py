@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tasks.common.errors import ConfigError
+from tasks.language.configs.python_rewards import BY_MODEL
 from tasks.memory.shapes import Shape
 
 Device = Literal["cpu", "cuda"]
@@ -121,7 +122,7 @@ def workload(stage: str, shape: Shape, given: Mapping[str, Any], options: Option
         prompt=prompt, answer=answer, samples=answers,
         whole=stage in SUPERVISED, assumed=assumed,
         sampled=section.prompts_per_batch * section.samples if stage == "rejection_sft" else 0,
-        scorer=shape if stage == "rejection_sft" and section.reward.get("reward_model") else None,
+        scorer=shape if stage == "rejection_sft" and any(map(section.reward.get, BY_MODEL)) else None,
         scores_tokens=given["reward_model"].kind == "log_probability",
     )  # fmt: skip
 
@@ -133,7 +134,7 @@ def _by_reward(
     prompt, answer, assumed = _prompted(stage, shape, section, options)
     batch = (options.batch or section.prompts_per_step) * section.samples
     critic = stage == "ppo" or (stage == "reinforce" and section.baseline == "critic")
-    paid = options.all_models or section.reward.get("reward_model")
+    paid = options.all_models or any(map(section.reward.get, BY_MODEL))
     return Workload(
         stage, shape, **common, batch=batch if stage != "ppo" else -(-batch // section.minibatches),
         micro_batch=options.micro_batch or section.micro_batch, accumulate=1, prompt=prompt, answer=answer, samples=section.samples,

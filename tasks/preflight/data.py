@@ -12,8 +12,10 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language import demonstrations, evaluate, mixture, problems
 from tasks.language.configs.mixture import Dataset
+from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import forms, given_pairs, problem_forms
 from tasks.language.data.rows import hub_rows, read_file, read_files
+from tasks.language.judgements import judged_pairs, record
 from tasks.language.rewards import rewards
 
 Configs = Mapping[str, Any]  # section -> its Config
@@ -28,19 +30,14 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """
     yield from _problems(configs, stages)
     own = configs["demonstrations"]
-    if "demonstrations" in stages and own.source == "files" and readable(own.path):
+    if "demonstrations" in stages and own.source in ("files", "people") and readable(own.path):
         rows = demonstrations.read(own, Path(own.path))
         if configs["pretrained"].init == "scratch":
             check_roles(rows, own.path)
         train, held_out = demonstrations.split(own, rows, own.path)
         yield f"demonstrations: {len(train):,} to learn from and {len(held_out):,} held out from {own.path}"
-    own = configs["preferences"]
-    if "preferences" in stages and own.source == "files" and readable(own.path):
-        found = given_pairs.read(read_files(Path(own.path)), own.test_share, own.seed, own.path)
-        yield (
-            f"preferences: {len(found.train):,} pairs to learn from and {len(found.test):,} held out from {own.path}; left out: "
-            f"{found.equal} of equal texts, {found.duplicates} repeated, {found.leaked} whose prompt is held out"
-        )
+    if "preferences" in stages:
+        yield from _preferences(configs["preferences"])
     own = configs["mixture"]
     for one in own.datasets if "mixture" in stages else ():
         if one.source == "file" and readable(str(Path(own.path) / one.location)):
@@ -53,6 +50,23 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
         known = int((table["answer"] != "").sum())
         note = "; without an answer to each nothing is counted as right or wrong" if 0 < known < len(table) else ""
         yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer{note}"
+
+
+def _preferences(own: PreferencesConfig) -> Iterator[str]:
+    """What files of pairs hold, and how much people have judged."""
+    path = own.path if own.source == "files" else own.pairs_path
+    if "files" in own.sources and readable(path):
+        found = given_pairs.read(read_files(Path(path)), own.test_share, own.seed, path)
+        yield (
+            f"preferences: {len(found.train):,} pairs to learn from and {len(found.test):,} held out from {path}; left out: "
+            f"{found.equal} of equal texts, {found.duplicates} repeated, {found.leaked} whose prompt is held out"
+        )
+    if "people" in own.sources and readable(own.judgements):
+        judged = judged_pairs.counted(record.read(Path(own.judgements)))
+        people = len({one.person for one in judged})
+        missing = own.minimum - len(judged)
+        rest = f"; waiting for {missing} more: posttrain label" if missing > 0 else ""
+        yield f"preferences: {len(judged):,} judgements by {people} people in {own.judgements}{rest}"
 
 
 def _problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tasks.common import models
+from tasks.language.configs.python_rewards import BY_MODEL
 from tasks.memory import terms
 from tasks.memory.shapes import Shape
 from tasks.memory.workloads import Options, workload
@@ -52,7 +53,7 @@ def work(section: str, config: Any, rows: int, length: int) -> Work | None:
         answers = config.steps * config.prompts_per_step * config.samples
         passes = getattr(config, "epochs", 1) * getattr(config, "updates", 1)
         critics = int(section == "ppo" or getattr(config, "baseline", "") == "critic")
-        frozen = int(section == "ppo" or getattr(config, "beta", 0) > 0) + int(bool(config.reward.get("reward_model")))
+        frozen = int(section == "ppo" or getattr(config, "beta", 0) > 0) + int(any(map(config.reward.get, BY_MODEL)))
         one = length + config.max_new_tokens
         trained = answers * passes * (1 + critics) * one
         return Work(trained, answers * one * (1 + frozen))

@@ -9,9 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from tasks.language.configs.python_rewards import is_python
+from tasks.language.configs.python_rewards import BY_MODEL, is_python
 from tasks.language.rewards import rewards
 from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.python_functions import PythonFunction
@@ -39,19 +37,19 @@ def tried(
         for what, text in answers.items():
             one = Answered(row["question"], row["solution"], row["answer"], text, True, columns)
             started = time.monotonic()
-            found = rewards.rewards([one], {name: 1.0}, verifier, torch.zeros(1), functions, judge)
+            found = rewards.rewards([one], {name: 1.0}, verifier, None, functions, judge)
             yield what, found.total[0].item(), time.monotonic() - started
 
 
 def lines(section: str, config: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """One line for each reward of a section that counts, but for the reward model's, which needs its weights.
+    """One line for each reward of a section that counts, but for those of a reward model, which need its weights.
 
     The prompt is the first of `rows` that the section's own reward is for.
     """
     own = [row for row in rows if row.get("reward", "policy") == "policy"]
     further = [json.loads(row.get("columns") or "{}") for row in own]
     for name, weight in config.reward.items():
-        if weight and name != "reward_model" and own:
+        if weight and name not in BY_MODEL and own:
             columns = dict.fromkeys(chain.from_iterable(further)) | further[0]
             told = [
                 f"{what} {'none' if math.isnan(value) else f'{value:.2f}'} ({1000 * seconds:.0f} ms)"

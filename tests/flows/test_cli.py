@@ -138,6 +138,27 @@ def test_a_failed_stage_exits_1_with_the_end_of_its_log_and_spares_the_others(ro
     assert (code, states["ppo"], states["report"]) == (0, "up-to-date", "ran")
 
 
+def test_a_stage_that_waits_for_people_is_no_failure_and_the_last_line_says_what_to_do(root: Path) -> None:
+    code, out, _ = call(root, "run", "--set", "dpo.fail=true", "--set", "dpo.beta=75", "--set", "ppo.beta=0.3")
+    assert code == 0
+    assert "dpo       paused      waiting for 40 more: posttrain label\n" in out
+    assert "report    paused      dpo waits for people\n" in out
+    assert "failed" not in out
+    assert out.splitlines()[-3].startswith("2 paused, 1 ran, 2 up to date in ")
+    assert out.endswith("\ndpo waits for people; report waits for it\nwaiting for 40 more: posttrain label\n")
+    code, out, error = call(root, "run", "--json")
+    facts = json.loads(out)
+    assert (code, facts["dpo"]["state"], facts["dpo"]["reason"]) == (
+        0,
+        "paused",
+        "waiting for 40 more: posttrain label",
+    )
+    assert (facts["report"]["state"], facts["report"]["reason"]) == ("paused", "dpo waits for people")
+    assert error.endswith("\nwaiting for 40 more: posttrain label\n")
+    code, out, _ = call(root, "run", "--json", "--set", "dpo.fail=false")
+    assert (code, json.loads(out)["report"]["state"]) == (0, "ran")
+
+
 def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
     params = (root / "params.yaml").read_bytes()
     with Coordinator(root):

@@ -25,6 +25,9 @@ name, out = sys.argv[1], Path(sys.argv[2])
 params = YAML(typ="safe").load(Path("params.yaml"))[name]
 print("working on", name, flush=True)
 time.sleep(params["seconds"])
+if params["fail"] and params["beta"] == 75:
+    print("waiting for 40 more: posttrain label")
+    sys.exit(75)
 if params["fail"]:
     raise ValueError(f"{name} cannot go on")
 out.mkdir(parents=True)
@@ -89,13 +92,21 @@ def posttrain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_quietly(
-    root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher, workers: Elsewhere | None = None
+    root: Path,
+    planned: list[PlannedStage],
+    *,
+    jobs: int | None,
+    watch: Watcher,
+    workers: Elsewhere | None = None,
+    wait: bool = False,
 ) -> list[StageResult]:
     """A flow's `run` without Prefect and MLflow, which take longer to start than all tests that use it."""
     with Coordinator(root, workers=workers) as coordinator:
-        execution, ended = Execution(coordinator, planned, jobs, watch), dict[str, StageResult]()
+        execution, ended = Execution(coordinator, planned, jobs, watch, wait), dict[str, StageResult]()
         for stage in planned:
-            if stage.reason and all(ended[name].state != "failed" for name in stage.upstream if name in ended):
+            if stage.reason and all(
+                ended[name].state not in ("failed", "paused") for name in stage.upstream if name in ended
+            ):
                 ended[stage.name] = execution.submit(stage.name).result()
         return execution.results()
 

@@ -44,7 +44,7 @@ def ours(logps, aggregation, beta, parts):
         loss, sums = grpo_loss(
             token_logps(model, here),
             old[rows, :width],
-            ADVANTAGES[rows],
+            ADVANTAGES[rows].unsqueeze(1),
             here.mask,
             clip_low=LOW,
             clip_high=HIGH,
@@ -110,7 +110,7 @@ def test_a_wrong_setting_would_be_noticed(judge, tmp_path, logps, change, monkey
     loss, _ = grpo_loss(
         token_logps(model, COMPLETIONS),
         old,
-        ADVANTAGES,
+        ADVANTAGES.unsqueeze(1),
         COMPLETIONS.mask,
         clip_low=change.get("clip_low", LOW),
         clip_high=change.get("clip_high", HIGH),
@@ -142,7 +142,14 @@ def test_only_bnpo_depends_on_how_the_batch_is_cut(logps, aggregation, beta):
 
 
 def settings(aggregation, **changes):
-    plain = {"advantage": "standardized", "updates": 1, "clip_low": LOW, "clip_high": HIGH, "beta": 0.0}
+    plain = {
+        "supervision": "outcome",
+        "advantage": "standardized",
+        "updates": 1,
+        "clip_low": LOW,
+        "clip_high": HIGH,
+        "beta": 0.0,
+    }
     plain |= {"temperature": 1.0, "max_new_tokens": MAX_LENGTH, "mask_truncated": False, "micro_batch": 6}
     return GrpoSettings(aggregation=aggregation, **{**plain, **changes})
 

@@ -7,7 +7,7 @@ import torch
 
 from tasks.language import grpo, ppo, reinforce, rejection_sft
 from tasks.language.rewards.rewards import Rewards
-from tasks.language.training.environment import Judge
+from tasks.language.training.judge import Judge
 from tests.conftest import PARAMS, TINY
 
 NO_FILES = Path("rewards/none")  # of functions in Python
@@ -45,7 +45,7 @@ def judge_that_fails_at(call):
         if len(calls) == call:
             total = calls[-1].total.clone()
             total[1] = torch.nan
-            return Rewards(total, calls[-1].parts)
+            return Rewards(total, total, calls[-1].parts)
         return calls[-1]
 
     return judged

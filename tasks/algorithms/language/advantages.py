@@ -72,6 +72,18 @@ def group_advantages(rewards: Tensor, owner: Tensor, kind: Literal["standardized
     return centred / ((squares / (counts - 1).clamp(min=1)).sqrt()[owner] + STD_FLOOR)
 
 
+def step_advantages(rewards: Tensor, mask: Tensor, owner: Tensor, kind: Literal["standardized", "centered"]) -> Tensor:
+    """The advantage of each token by the rewards of steps (N, L), given at their last tokens and nan elsewhere: (N, L).
+
+    Process supervision (GRPO, arXiv:2402.03300, section 4.1.3): a step's reward counts relative to those of all steps of its
+    prompt's responses, as `group_advantages` says of responses; a token's advantage is the sum over its own step and those after it.
+    """
+    at_end = ~rewards.isnan()
+    rows = at_end.nonzero()[:, 0]
+    paid = torch.zeros_like(rewards).masked_scatter(at_end, group_advantages(rewards[at_end], owner[rows], kind))
+    return reward_to_go(paid, mask, 1.0)
+
+
 def has_spread(rewards: Tensor, owner: Tensor) -> Tensor:
     """Whether a prompt's responses earned different rewards: (B,) bool."""
     low = torch.full((int(owner.max()) + 1,), torch.inf, dtype=rewards.dtype, device=rewards.device)

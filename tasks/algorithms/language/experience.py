@@ -17,6 +17,23 @@ from tasks.algorithms.language.completions import Completions
 
 
 @dataclass(frozen=True)
+class StepRewards:
+    """What a process reward model says of the steps of N responses, and what the rest of the reward says of the responses."""
+
+    at_ends: Tensor  # (N, L) a step's reward at its last token, nan at all other tokens
+    weight: Tensor  # (N,) how much the process reward counts
+    others: Tensor  # (N,) the weighted sum of the other rewards
+    others_weight: Tensor  # (N,) the sum of their weights
+
+    def gathered(self, length: int) -> "StepRewards":
+        """The rows of all ranks, in their order, of `length` tokens."""
+        room = (0, length - self.at_ends.shape[1])
+        at_ends = torch.nn.functional.pad(self.at_ends, room, value=torch.nan)
+        parts = (at_ends, self.weight, self.others, self.others_weight)
+        return StepRewards(*(distributed.gathered(part) for part in parts))
+
+
+@dataclass(frozen=True)
 class Experience:
     """N responses to B prompts, on the CPU."""
 
@@ -26,6 +43,7 @@ class Experience:
     ended: Tensor  # (N,) bool, False where the length limit cut the response off
     logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
     paid: Tensor | None = None  # (N, L) the same rewards, divided among the tokens; None: all at the last token
+    steps: StepRewards | None = None  # where a process reward model judged them
 
 
 Collect = Callable[[int], Experience]

@@ -1,7 +1,8 @@
 """Group-relative policy optimisation (arXiv:2402.03300, eq. 3): each response against the others to its prompt.
 
 No critic: the advantage of a response is its reward minus its group's mean reward, divided by the group's standard deviation
-(Dr. GRPO, arXiv:2503.20783, does not divide). Groups without spread have no gradient and are not passed through the model.
+(Dr. GRPO, arXiv:2503.20783, does not divide). Groups without spread have no gradient and are not passed through the model. With
+process supervision a token's advantage is that of its step and those after it, by a process reward model (section 4.1.3).
 
 With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref). So the policy does not
 converge to ref exp(r / beta) / Z, as with a KL penalty in the reward, but to beta ref / (beta + m - r), where m is its own
@@ -18,7 +19,7 @@ from torch import Tensor
 from tasks.algorithms.common import distributed
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
-from tasks.algorithms.language.advantages import group_advantages, has_spread
+from tasks.algorithms.language.advantages import group_advantages, step_advantages
 from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import Completions, token_logps
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
@@ -35,7 +36,7 @@ from tasks.algorithms.language.surrogate import Aggregation, Totals, aggregate, 
 
 METRICS = {
     **SAMPLE_METRICS,
-    "frac_reward_zero_std": "The share of the prompts whose responses all earned the same reward, from 0 to 1: their advantages are 0.",
+    "frac_reward_zero_std": "The share of the prompts whose responses (with supervision process: their steps too) all earned the same reward, from 0 to 1: their advantages are 0.",
     "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
     "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
     "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the reference in nats; logged where beta is above 0.",
@@ -47,6 +48,7 @@ METRICS = {
 class GrpoSettings:
     """The algorithm's settings; `aggregate` (surrogate.py) explains the values of `aggregation`."""
 
+    supervision: Literal["outcome", "process"]  # process: advantages of steps
     advantage: Literal["standardized", "centered"]
     aggregation: Aggregation
     updates: int  # optimizer steps on each batch
@@ -74,9 +76,9 @@ def grpo_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of a part of a batch, and sums over its tokens of `clip_ratio` and (with a reference) `kl`.
 
-    Log-probabilities are (n, L), advantages (n,). The loss is that of eq. 3 with k3 of eq. 4, aggregated as asked.
+    Log-probabilities are (n, L), advantages (n, L) or, where all tokens of a response share one, (n, 1). The loss is that of eq. 3 with k3 of eq. 4, aggregated as asked.
     """
-    values, acts = policy_loss(logps, old_logps, advantages.unsqueeze(1), clip_low, clip_high)
+    values, acts = policy_loss(logps, old_logps, advantages, clip_low, clip_high)
     sums = {"clip_ratio": (acts & mask).sum()}
     if reference_logps is not None:
         penalty = k3(logps, reference_logps)
@@ -104,24 +106,43 @@ def fit(
         experience = collect(step)
         check_rewards(experience)
         trained = _update(policy, experience, optimizer, settings, reference)
-        spread = has_spread(experience.rewards, experience.completions.owner)
-        yield {**summary(experience), "frac_reward_zero_std": 1 - spread.float().mean().item(), **trained}
+        yield {**summary(experience), **trained}
+
+
+def token_advantages(experience: Experience, settings: GrpoSettings) -> Tensor:
+    """The advantages of a batch: (N, 1), or (N, L) with process supervision.
+
+    There the process reward and the sum of all others, which is paid at the last token, count relative to their group each by
+    itself, so that neither's scale matters; they are added with their weights. With centred advantages and no process reward
+    this is what outcome supervision does.
+    """
+    owner, kind = experience.completions.owner, settings.advantage
+    if settings.supervision == "outcome":
+        return group_advantages(experience.rewards, owner, kind).unsqueeze(1)
+    steps, mask = experience.steps, experience.completions.mask
+    assert steps is not None, "a process reward model judges the steps"
+    by_steps = step_advantages(steps.at_ends, mask, owner, kind)
+    weight = steps.others_weight.masked_fill(steps.others_weight == 0, 1.0)
+    by_others = weight * group_advantages(steps.others / weight, owner, kind)
+    return (steps.weight.unsqueeze(1) * by_steps + by_others.unsqueeze(1)) * mask
 
 
 def _update(
     policy: CausalLM, experience: Experience, optimizer: Optimizer, settings: GrpoSettings, reference: CausalLM | None
 ) -> dict[str, float]:
     batch = experience.completions
-    advantages = group_advantages(experience.rewards, batch.owner, settings.advantage)
+    advantages = token_advantages(experience, settings)
+    differs = (advantages != 0).any(1)
     used = experience.ended if settings.mask_truncated else torch.ones_like(experience.ended)
     # Without a KL term a response whose advantage is 0 adds nothing but time; bnpo counts its tokens all the same.
     bnpo = settings.aggregation == "bnpo"
-    rows = (used & ((advantages != 0) | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
+    rows = (used & (differs | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
     totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[used].sum()), settings.max_new_tokens)
     parts = micro_batches(batch, rows, settings.micro_batch)
     own = [(rows, counts, _of(totals, batch, part)) for part, rows, counts in shares(policy, batch, parts)]
     known = [_reference_logps(reference, batch.rows(rows), settings) for rows, _, _ in own]
-    metrics = {"learning_rate": optimizer.learning_rate}
+    spread = torch.zeros(len(batch.prompts)).index_fill(0, batch.owner[differs], 1.0)
+    metrics = {"frac_reward_zero_std": 1 - spread.mean().item(), "learning_rate": optimizer.learning_rate}
     for _ in range(settings.updates):
         loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
         for (part, counted, sizes), reference_logps in zip(own, known, strict=True):
@@ -130,7 +151,7 @@ def _update(
             whole, counts = grpo_loss(
                 token_logps(policy, micro_batch, settings.temperature),
                 experience.logps[part, :width].to(micro_batch.mask.device),
-                advantages[part].to(micro_batch.mask.device),
+                advantages[part, :width].to(micro_batch.mask.device),
                 micro_batch.mask,
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,

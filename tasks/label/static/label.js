@@ -35,7 +35,15 @@ function pauseOrGoOn() {
   clock.since = document.hidden ? 0 : performance.now();
 }
 
-// Ask the server, again and again while it cannot be reached or cannot write. A refusal is an Error with the reason.
+// What the server will not do however often it is asked. With another token the judgement stays to be sent.
+class Refusal extends Error {
+  constructor(status, text) {
+    super(text);
+    this.final = status !== 403;
+  }
+}
+
+// Ask the server, again and again while it cannot be reached or cannot write.
 async function ask(path, body) {
   let wait = 500;
   for (let again = false; ; again = true) {
@@ -55,7 +63,7 @@ async function ask(path, body) {
     } catch {
       answer = null; // the server is away, or was killed on the way
     }
-    if (answer && answer.status < 500) throw new Error(await reason(answer));
+    if (answer && answer.status < 500) throw new Refusal(answer.status, await reason(answer));
     const why = answer ? ` (${await reason(answer)})` : "";
     trouble(`Not saved, trying again${why} …`);
     await new Promise((done) => setTimeout(done, wait));
@@ -76,22 +84,16 @@ async function reason(answer) {
 async function exchange(path, body, saved) {
   if (busy) return;
   working(true);
-  let refused = "";
-  try {
-    let found = null;
-    try {
-      found = await ask(path, body);
-    } catch (error) {
-      refused = error.message;
-      if (path !== "/next") found = await ask("/next", { person }).catch(() => null);
-    }
-    if (path === "/judge") localStorage.removeItem(PENDING + body.judgement);
-    if (found && "html" in found) show(found, saved);
-    else if (found) say(saved);
-  } finally {
-    working(false);
-    fault(refused);
-  }
+  let refused = null;
+  const found = await ask(path, body).catch((error) => {
+    refused = error;
+    return error.final && path !== "/next" ? ask("/next", { person }).catch(() => null) : null;
+  });
+  if (path === "/judge" && refused?.final !== false) localStorage.removeItem(PENDING + body.judgement);
+  if (found && "html" in found) show(found, refused ? "" : saved);
+  else if (found) say(saved);
+  working(false);
+  fault(refused?.message ?? "");
 }
 
 function working(now) {
@@ -226,8 +228,9 @@ async function begin(whose) {
   by("who").setAttribute("aria-label", `${person}: change the name`);
   by("who").hidden = false;
   for (const key of Object.keys(localStorage).filter((one) => one.startsWith(PENDING))) {
-    await ask("/judge", JSON.parse(localStorage.getItem(key))).catch((error) => trouble(error.message));
-    localStorage.removeItem(key);
+    const refused = await ask("/judge", JSON.parse(localStorage.getItem(key))).then(() => null, (error) => error);
+    if (refused) trouble(refused.message);
+    if (refused?.final !== false) localStorage.removeItem(key);
   }
   exchange("/next", { person }, "");
 }

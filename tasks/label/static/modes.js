@@ -74,8 +74,7 @@ const steps = {
       row.addEventListener("focusin", () => steps.go(root, place));
       row.addEventListener("click", () => steps.go(root, place));
     });
-    const open = rows.findIndex((row) => checked(row) === null);
-    steps.go(root, Math.max(open, 0));
+    steps.go(root, Math.max(steps.open(steps.labels(root)), 0));
   },
   rows: (root) => [...root.querySelectorAll(".steps > li")],
   go(root, place) {
@@ -84,10 +83,14 @@ const steps = {
       if (other === place) row.setAttribute("aria-current", "step");
     });
   },
+  labels: (root) => steps.rows(root).map((row) => (checked(row) === null ? null : Number(checked(row)))),
+  open(labels) {
+    const bad = labels.indexOf(-1); // behind it, steps may stay open
+    return labels.slice(0, bad < 0 ? labels.length : bad).indexOf(null);
+  },
   value(root) {
-    const labels = steps.rows(root).map((row) => (checked(row) === null ? null : Number(checked(row))));
-    const bad = labels.indexOf(-1);
-    const open = labels.slice(0, bad < 0 ? labels.length : bad).indexOf(null);
+    const labels = steps.labels(root);
+    const open = steps.open(labels);
     return open >= 0 ? { fault: `Step ${open + 1} is still open.` } : { value: { labels } };
   },
   key(root, event) {

@@ -14,6 +14,8 @@ class GrpoConfig(PolicyConfig):
     idle = (Idle(("clip_low", "clip_high"), {"updates": (1,)}),)  # the ratio is 1
 
     samples: int = Field(ge=2, le=10**5)  # G, responses to a prompt
+    # outcome: an answer's reward is its tokens' | process: a token's are those of its step and the later ones, by the model at reward_model_path
+    supervision: Literal["outcome", "process"]
     advantage: Literal["standardized", "centered"]  # standardized: GRPO | centered: Dr. GRPO
     # grpo: mean within an answer, then over answers | dapo: over all tokens | dr_grpo: sum over a constant | bnpo: over a part's tokens
     aggregation: Literal["grpo", "bnpo", "dr_grpo", "dapo"]

@@ -29,7 +29,7 @@ class SamplingConfig(Config):
     samples: int = Field(ge=1, le=10**5)  # responses to a prompt
     temperature: float = Field(gt=0, le=100)  # temperature of sampling; 1 is the model's own distribution
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
-    # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format, constraints (share that is kept), code (passes its tests), functions of your own
+    # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format, constraints (share that is kept), code (passes its tests), outcome (the score of an outcome reward model), process (of a process reward model), functions of your own
     reward: RewardWeights
     reward_model_path: str  # folder of the reward model, a dep; read only where a reward asks for it
     # file or folder of the functions in Python that the reward uses, a dep of the stage; rewards/none where it uses none

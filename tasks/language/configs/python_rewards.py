@@ -11,7 +11,9 @@ from pydantic import AfterValidator, WithJsonSchema
 from tasks.common.config_faults import suggestion
 
 # What a response can be paid for; tasks/language/rewards/rewards.py explains each.
-RewardName = Literal["verifiable", "rubric", "reward_model", "format", "constraints", "code"]
+RewardName = Literal["verifiable", "rubric", "reward_model", "format", "constraints", "code", "outcome", "process"]
+# What the model at reward_model_path says: of any kind, or of the objective that the reward is named after.
+BY_MODEL: tuple[RewardName, ...] = ("reward_model", "outcome", "process")
 PYTHON_REWARD = re.compile(r"^rewards/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*$", re.ASCII)
 SUCH_AS = "a function such as rewards/mine.py:politeness"
 OWN: tuple[str, ...] = get_args(RewardName)

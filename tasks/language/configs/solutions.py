@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from tasks.common.config import Config, Idle, Seed
 from tasks.language.configs.preferences import NO_JUDGEMENTS
 
-ROLLOUTS = ("prompts", "samples", "temperature", "max_new_tokens", "batch_size")
+ROLLOUTS = ("estimate", "prompts", "samples", "temperature", "max_new_tokens", "batch_size")
 
 
 class SolutionsConfig(Config):
@@ -24,6 +24,8 @@ class SolutionsConfig(Config):
     path: str  # a dep of the stage: the sampled responses that are cut into steps; not read with source people
     judgements: str  # what people judged, a dep: the file or folder that `posttrain label` writes
     minimum: int = Field(ge=1, le=10**7)  # solutions judged by people that are waited for
+    # with rollouts: hard, a step is good if any of its completions is right, else bad | soft, the share of right ones is learned
+    estimate: Literal["hard", "soft"]
     prompts: int = Field(ge=1, le=10**7)  # with rollouts: prompts whose responses are used, at most
     samples: int = Field(ge=1, le=10**5)  # with rollouts: completions from the end of each step
     temperature: float = Field(gt=0, le=100)  # with rollouts: temperature of sampling

@@ -29,9 +29,9 @@ from tasks.language.judgements.lines import (
     RankingValue,
     StepsValue,
     Value,
-    steps_of,
 )
 from tasks.language.judgements.record import Record
+from tasks.language.tables.solutions import steps_of
 
 PROMPTS = ("prompt", "instruction", "question", "input", "context")
 STEP_LABELS = {"good": 1, "neutral": 0, "bad": -1}

@@ -154,6 +154,6 @@ class Assignment:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
     def _seconds(self, record: Record, own: Sequence[Judgement], left: int) -> float | None:
-        known = [line.seconds for line in own or record.judgements]
+        known = [line.seconds for line in own or record.judgements if line.seconds > 0]  # 0: not known
         share = max(0.01, 1 - self.settings.gold * bool(self._gold) - self.settings.repeats)
         return median(known) * left / share if known else None

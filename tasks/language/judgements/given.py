@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tasks.language.judgements.lines import Answer, Item, Judgement, Line, Mode, Value, item_id, misfit, steps_of
+from tasks.language.judgements.lines import Answer, Item, Judgement, Line, Mode, Value, item_id, misfit
+from tasks.language.tables.solutions import steps_of
 
 
 class Given(NamedTuple):

@@ -14,10 +14,11 @@ from tasks.common.errors import DataError
 from tasks.language.data import forms
 from tasks.language.data.rows import Row, parsed, read_files
 from tasks.language.judgements import rankings
-from tasks.language.judgements.lines import MOST_ANSWERS, Answer, Item, Mode, item_id, line_of, steps_of
+from tasks.language.judgements.lines import MOST_ANSWERS, Answer, Item, Mode, item_id, line_of
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.solutions import steps_of
 
 ANSWERS = ("responses", "answers", "completions")
 ANSWER = ("response", "completion", "answer", "solution")

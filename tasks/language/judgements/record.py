@@ -1,11 +1,12 @@
 """The record of people's judgements: JSON lines that are only ever appended, in one file or in the files of a folder.
 
-Two files, or the two sides of a git merge, together are one record: the same line twice is one, and which judgement was taken back
-does not depend on the order of the files. Lines are the types of lines.py.
+Two files, or the two sides of a git merge, together are one record: the same judgement twice is one, by its id, and which was taken
+back does not depend on the order of the files. Lines are the types of lines.py.
 """
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -44,7 +45,7 @@ class Record:
         match line:
             case Item():
                 self.items[line.item] = line
-            case Judgement() if line.judgement not in self._undone:
+            case Judgement() if self.known(line.judgement) is None:
                 self._judgements[line.judgement] = line
             case Undo() if line.judgement in self._judgements:
                 self._undone[line.judgement] = self._judgements.pop(line.judgement)
@@ -79,7 +80,8 @@ class Record:
             raise ValueError(f"order: expected 0 to {len(item.answers) - 1} in some order, got {list(line.order)}")
         if wrong := misfit(line.value, item):
             raise ValueError(f"value: {wrong}")
-        if self.known(line.judgement) not in (None, line):
+        before = self.known(line.judgement)
+        if before is not None and (before.item, before.person, before.value) != (line.item, line.person, line.value):
             raise ValueError(
                 f"judgement: id {line.judgement} stands before another judgement; expected an id of its own"
             )
@@ -130,7 +132,11 @@ def _lines(path: Path) -> Iterator[tuple[str, Line]]:
         raise DataError(
             f"{path}: expected at most {LARGEST} bytes; divide the file, a folder of files is one record too"
         )
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with file:
         number = 0
         while text := file.readline(LONGEST):
             number += 1
@@ -153,8 +159,7 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        self._file = _opened(path)
         try:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,6 +215,18 @@ class Writer:
             raise DataError(f"{self.path}: not written: the file is gone; start again") from None
         if (there.st_dev, there.st_ino, there.st_size) != (ours.st_dev, ours.st_ino, self._size):
             raise DataError(f"{self.path}: not written: another program has changed the file; start again")
+
+
+def _opened(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise DataError(f"{path}: cannot be written: expected a file")
+    return file
 
 
 def _cut_torn_line(file: int) -> int:

@@ -35,7 +35,7 @@ class PersonStatistics:
     judgements: int
     skips: int
     flags: int
-    seconds: float  # median
+    seconds: float | None  # median
     measured: Measured
 
 
@@ -85,7 +85,7 @@ def statistics(record: Record) -> Statistics:
         agreement=agreements(first.values()),
         strengths=strengths(_comparisons(record, first.values())),
         disputed=_disputed(record, first.values()),
-        seconds=median(line.seconds for line in given) if given else None,
+        seconds=_seconds(given),
         hours=sum(line.seconds for line in given) / 3600,
     )
 
@@ -116,7 +116,7 @@ def _people(record: Record, given: Sequence[Judgement], values: Sequence[Shares]
             judgements=len(lines),
             skips=skips[person],
             flags=flags[person],
-            seconds=median(line.seconds for line in lines),
+            seconds=_seconds(lines),
             measured=_measured(lines, values),
         )
         for person, lines in sorted(own.items())
@@ -129,6 +129,12 @@ def _measured(judgements: Sequence[Judgement], values: Sequence[Shares]) -> Meas
         return share(known) if known else None
 
     return Measured(*map(estimate, values))
+
+
+def _seconds(judgements: Sequence[Judgement]) -> float | None:
+    """The median; 0 stands for a time that is not known, as of judgements from other tools."""
+    known = [line.seconds for line in judgements if line.seconds > 0]
+    return median(known) if known else None
 
 
 def _comparisons(record: Record, judgements: Iterable[Judgement]) -> list[Comparison]:

@@ -1,8 +1,8 @@
 """Rewards of a response, and their weighted sum: what a policy is trained for.
 
-`verifiable` (1 where the final answer is the reference's), `reward_model` (the trained one's score) and functions of the user's
-(`rewards/FILE.py:NAME`) are found for many responses at once; each of the others is a function of one response, named in
-REWARDS.
+`verifiable` (1 where the final answer is the reference's), what a reward model says (`reward_model`, `outcome`, `process`) and
+functions of the user's (`rewards/FILE.py:NAME`) are found for many responses at once; each of the others is a function of one
+response, named in REWARDS.
 """
 
 import math
@@ -13,7 +13,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from tasks.language.configs.python_rewards import RewardName, is_python
+from tasks.algorithms.language.experience import StepRewards
+from tasks.language.configs.python_rewards import BY_MODEL, RewardName, is_python
 from tasks.language.rewards import answers, code_tests, constraints, python_functions, rubric
 from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.python_functions import PythonFunction
@@ -27,6 +28,8 @@ METRICS = {  # of a step's samples
     "constraints": "The mean share of their constraints that the samples keep, from 0 to 1, of prompts that have some; 0 in a step without.",
     "all_constraints": "The share of the samples that keep all their constraints, of prompts that have some; 0 in a step without.",
     "code": "The share of the samples whose program passes all tests of its problem, of prompts that have tests; 0 in a step without.",
+    "outcome": "The mean probability that a sample is right, by the outcome reward model; computed where it counts.",
+    "process": "The mean score of the samples by the process reward model, from its scores of their steps; computed where it counts.",
     **python_functions.METRICS,
 }
 NONE, FAILED = "/none", "/failed"  # what is logged of a function besides its mean
@@ -76,24 +79,26 @@ Weights = Mapping[str, float]  # by name, how much each reward counts in the sum
 
 @dataclass(frozen=True)
 class Rewards:
-    """The weighted sums (N,) and, by name, the values (N,) of each part that was computed.
+    """The weighted sums (N,), these without `process` (N,) and, by name, the values (N,) of each part that was computed.
 
     A function of the user's has two parts: its values, nan where it has none, and, after its name and FAILED, 1 where it failed.
     """
 
     total: Tensor
+    others: Tensor
     parts: dict[str, Tensor]
+    steps: StepRewards | None = None  # where a process reward model judged them
 
 
 def rewards(
     answered: Sequence[Answered],
     weights: Weights,
     verifier: Verifier,
-    model_scores: Tensor | None = None,
+    model_scores: Mapping[str, Tensor] | None = None,
     functions: Mapping[str, PythonFunction] | None = None,
     code: CodeJudge | None = None,
 ) -> Rewards:
-    """Judge N responses; `model_scores` (N,) are the reward model's, needed where it has a weight, as is each of `functions`.
+    """Judge N responses; `model_scores` (N,) are a reward model's, by the rewards of BY_MODEL, needed where they have a weight, as is each of `functions`.
 
     A sum is nan where a part that counts is nan: a reference answer that cannot be read is neither right nor wrong. A function
     that has no reward for a response adds nothing to its sum, nor does a reward by columns that its prompt lacks.
@@ -112,21 +117,23 @@ def rewards(
         parts["all_constraints"] = torch.where(kept.isnan(), kept, (kept == 1).float())
     if weights.get("code"):
         parts["code"] = _code(answered, code)
-    if model_scores is not None:
-        if model_scores.shape != (len(answered),):
-            raise ValueError(f"{len(answered)} responses and scores of shape {tuple(model_scores.shape)}")
-        parts["reward_model"] = model_scores
-    elif weights.get("reward_model"):
-        raise ValueError(f"the reward model has weight {weights['reward_model']}, and no scores were given")
-    total = torch.zeros(len(answered))
+    for name, scores in (model_scores or {}).items():
+        if scores.shape != (len(answered),):
+            raise ValueError(f"{len(answered)} responses and scores of shape {tuple(scores.shape)}")
+        parts[name] = scores
+    for name in BY_MODEL:
+        if weights.get(name) and name not in parts:
+            raise ValueError(f"{name} has weight {weights[name]}, and no scores were given")
+    others = torch.zeros(len(answered))
     for name in get_args(RewardName):  # in one order, whatever the order of the weights
-        if weights.get(name):  # 0 * nan is nan
-            total = total + weights[name] * (parts[name].nan_to_num(0.0) if name in BY_COLUMNS else parts[name])
+        if weights.get(name) and name != "process":  # 0 * nan is nan
+            others = others + weights[name] * (parts[name].nan_to_num(0.0) if name in BY_COLUMNS else parts[name])
     for name in sorted(name for name in weights if is_python(name) and weights[name]):
         found = (functions or {})[name](*_given(answered))
         parts[name], parts[name + FAILED] = torch.tensor(found.values), torch.tensor(found.failed).float()
-        total = total + weights[name] * parts[name].nan_to_num(0.0)
-    return Rewards(total, parts)
+        others = others + weights[name] * parts[name].nan_to_num(0.0)
+    total = others + weights["process"] * parts["process"] if weights.get("process") else others
+    return Rewards(total, others, parts)
 
 
 def fault(row: Mapping[str, Any], columns: Columns, weights: Weights) -> str | None:

@@ -1,158 +1,30 @@
-"""Prompts, a policy that answers them and a judge of the answers: what the policy-gradient stages learn from.
+"""Prompts, a policy that answers them and a judge (judge.py) of the answers: what the policy-gradient stages learn from.
 
 Every draw follows from the seed and the step's number alone, so that a training that was killed goes on with the same ones.
 """
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import get_args
 
 import pandas as pd
 import torch
 
 from tasks.algorithms.common import distributed, sharding
-from tasks.algorithms.language import experience, reward_model, rollouts
+from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.advantages import increments
-from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.completions import Completions, make_completions
-from tasks.algorithms.language.experience import Experience
+from tasks.algorithms.language.experience import Experience, StepRewards
 from tasks.algorithms.language.rollouts import Rollouts
-from tasks.common import models, tables
-from tasks.common.errors import ConfigError, DataError
-from tasks.common.tables import Record
+from tasks.common import tables
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.policies import SamplingConfig
-from tasks.language.configs.python_rewards import RewardName, is_python
 from tasks.language.data import chat, prompts
-from tasks.language.rewards import reward_model_files, rewards
-from tasks.language.rewards.answers import without_thinking
-from tasks.language.rewards.code_tests import CodeJudge
-from tasks.language.rewards.python_functions import PythonFunction
-from tasks.language.rewards.verifier import Verifier
-from tasks.language.training.trained_model import frozen_dtype
+from tasks.language.rewards import rewards
+from tasks.language.training.judge import Judge
 
-SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
 SEEDS = 2**43  # with what sampling adds, a larger number might be no seed for torch
 SHOWN = 24  # responses of a step in its table of samples
-METRICS = {f"rewards/{name}": text for name, text in rewards.METRICS.items()}
-
-
-class Judge:
-    """Scores responses by a stage's reward, or by the one that a prompt's data set asks for."""
-
-    def __init__(
-        self,
-        weights: Mapping[str, rewards.Weights],
-        scorer: PretrainedModel | None,
-        tokenizer: Tokenizer,
-        verifier: Verifier,
-        functions: Mapping[str, PythonFunction],
-        code: CodeJudge | None,
-        *,
-        columns: Collection[str],
-        strip_thinking: bool,
-        graded: bool = False,
-    ) -> None:
-        """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts it.
-
-        `functions` has each function in Python that counts; for them each prompt has all of `columns`. `code` judges programs
-        where they count. With `graded` the rubric is computed for all answers, even where it counts for none.
-        """
-        self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
-        self.functions, self.code, self.columns, self.strip_thinking = functions, code, columns, strip_thinking
-        self.graded = graded or any(counted.get("rubric") for counted in weights.values())
-
-    def grading(self) -> "Judge":
-        """The same judge, which also computes the rubric's points of every answer."""
-        return Judge(
-            self.weights,
-            self.scorer,
-            self.tokenizer,
-            self.verifier,
-            self.functions,
-            self.code,
-            columns=self.columns,
-            strip_thinking=self.strip_thinking,
-            graded=True,
-        )
-
-    def check(self, asked: Sequence[Record]) -> None:
-        """DataError with one line where a prompt has not what its reward reads: an answer, or columns of their own."""
-        for row in asked:
-            if wrong := rewards.fault(row, _columns(row), self.weights[row["reward"]]):
-                raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
-
-    def seconds(self) -> dict[str, float]:
-        """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""
-        found = {f"{name}/seconds": function.spent for name, function in self.functions.items()}
-        for function in self.functions.values():
-            function.spent = 0.0
-        return found
-
-    def __call__(self, asked: Sequence[Record], responses: Completions, ended: Sequence[bool]) -> rewards.Rewards:
-        """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
-
-        A part that counts for some prompts is computed for all, so that each step has the same parts.
-        """
-        texts = [
-            chat.decode(self.tokenizer, row[kept], complete)
-            for row, kept, complete in zip(responses.tokens, responses.mask, ended, strict=True)
-        ]
-        if self.strip_thinking:
-            texts = [*map(without_thinking, texts)]
-        empty = dict.fromkeys(self.columns)
-        answered = [
-            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
-            for row, text, complete in zip(asked, texts, ended, strict=True)
-        ]
-        kinds = [row["reward"] for row in asked]
-        scores = None if self.scorer is None else _scores(self.scorer, responses)
-        total = torch.zeros(len(texts))
-        logged = [name for function in self.functions for name in (function, function + rewards.FAILED)]
-        for kind, (_, _, names) in rewards.BY_COLUMNS.items():
-            logged += names if any(counted.get(kind) for counted in self.weights.values()) else ()
-        parts = {name: torch.full((len(texts),), torch.nan) for name in logged}
-        for kind in sorted(set(kinds)):
-            rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
-            part = rewards.rewards(
-                [answered[row] for row in rows.tolist()],
-                self.weights[kind],
-                self.verifier,
-                None if scores is None else scores[rows],
-                self.functions,
-                self.code,
-            )
-            total[rows] = part.total
-            for name, values in part.parts.items():
-                parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
-        if self.graded:
-            left = [place for place, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
-            points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
-            parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
-        return rewards.Rewards(total, parts)
-
-
-def _columns(row: Record) -> dict[str, object]:
-    """The row's further columns; none where its data set has none."""
-    text = row.get("columns")
-    found: dict[str, object] = json.loads(text) if text else {}
-    return found
-
-
-def further_columns(table: pd.DataFrame) -> set[str]:
-    """The names of the further columns that some of the prompts have."""
-    return {name for row in tables.records(table) for name in _columns(row)}
-
-
-@torch.no_grad()
-def _scores(scorer: PretrainedModel, responses: Completions) -> torch.Tensor:
-    scores = torch.zeros(len(responses))
-    for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
-        scores[rows] = reward_model.score(scorer, responses.rows(rows)).cpu()
-    return scores
 
 
 class Environment:
@@ -206,22 +78,24 @@ class Environment:
         if found.paid is not None:
             room = (0, whole.tokens.shape[1] - found.paid.shape[1])
             paid = distributed.gathered(torch.nn.functional.pad(found.paid, room))
+        steps = None if found.steps is None else found.steps.gathered(whole.tokens.shape[1])
         responses, logged = whole.completions(asked, self.tokenizer.pad_token_id), dict(zip(names, parts, strict=True))
-        return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), paid)
+        return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), paid, steps)
 
     def _judged(self, places: Sequence[int], drawn: Rollouts, by_line: bool) -> tuple[Experience, rewards.Rewards]:
         """The responses to the prompts at `places`, perhaps none, with their rewards."""
         if not places:
             nothing = Completions(*(torch.zeros(0, 1, dtype=torch.bool),) * 2, torch.zeros(0), drawn.tokens, drawn.mask)
-            paid = drawn.logps if by_line else None
-            return Experience(nothing, drawn.logps, torch.zeros(0), drawn.ended, {}, paid), rewards.Rewards(
-                torch.zeros(0), {}
-            )
+            paid, none = drawn.logps if by_line else None, torch.zeros(0)
+            steps = StepRewards(drawn.logps, none, none, none) if self.judge.judges_steps else None
+            return Experience(nothing, drawn.logps, none, drawn.ended, {}, paid, steps), rewards.Rewards(none, none, {})
         responses = drawn.completions([self.encoded[place] for place in places], self.tokenizer.pad_token_id)
         judged = self.judge(
             [self.rows[places[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
         )
-        found = Experience(responses, drawn.logps, judged.total, drawn.ended, rewards.means(judged.parts))
+        found = Experience(
+            responses, drawn.logps, judged.total, drawn.ended, rewards.means(judged.parts), steps=judged.steps
+        )
         return self.paid_by_line(places, found) if by_line else found, judged
 
     def paid_by_line(self, places: Sequence[int], found: Experience) -> Experience:
@@ -273,42 +147,3 @@ class Environment:
                 orders[epoch] = torch.randperm(len(self.rows), generator=generator).tolist()
             places.append(orders[epoch][at])
         return places
-
-
-@contextmanager
-def judging(
-    config: SamplingConfig,
-    kinds: Collection[str],
-    tokenizer: Tokenizer,
-    scorer: Path,
-    files: Path,
-    columns: Collection[str] = (),
-) -> Iterator[Judge]:
-    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it.
-
-    `files` is the file or folder of the functions in Python that count, `columns` what they may ask for besides the usual.
-    """
-    if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *get_args(RewardName)}:
-        raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
-    counted: dict[str, rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}
-    if "policy" in kinds:
-        counted["policy"] = config.reward
-    wanted = any(part.get("reward_model") for part in counted.values())
-    if wanted and not (scorer / "config.json").is_file():
-        raise ConfigError(
-            f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
-            "that of the pipeline is in data/reward_model"
-        )
-    model = reward_model_files.load(scorer, frozen_dtype(config.training)) if wanted else None
-    if wanted and models.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
-        raise DataError(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
-    own = sorted({name for part in counted.values() for name in part if part[name] and is_python(name)})
-    functions = {name: PythonFunction(name, files, config.reward_seconds) for name in own}
-    with ExitStack() as ending:
-        for function in functions.values():
-            ending.callback(function.close)
-        verifier = ending.enter_context(Verifier())
-        programs = any(part.get("code") for part in counted.values())
-        code = ending.enter_context(CodeJudge()) if programs else None
-        strip = config.strip_thinking
-        yield Judge(counted, model, tokenizer, verifier, functions, code, columns=columns, strip_thinking=strip)

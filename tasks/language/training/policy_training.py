@@ -19,8 +19,10 @@ from tasks.common.tracking import Row
 from tasks.language.configs.policies import PolicyConfig
 from tasks.language.rewards.answers import strict_answer
 from tasks.language.tables.problems import Prompts
-from tasks.language.training import environment, trained_model
-from tasks.language.training.environment import Environment, judging
+from tasks.language.training import trained_model
+from tasks.language.training.environment import Environment
+from tasks.language.training.judge import METRICS as JUDGE_METRICS
+from tasks.language.training.judge import further_columns, judging
 from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics
 
@@ -30,7 +32,7 @@ METRICS = {  # besides the algorithm's
     "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
     "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised. Only where some of them have an answer.",
     "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. Only where some of them have a worked solution that ends in `#### N`.",
-    **environment.METRICS,
+    **JUDGE_METRICS,
 }
 
 
@@ -163,7 +165,7 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
             f"params.yaml: {stage}.evaluate_every: there are no held-out prompts to evaluate on; raise "
             "mixture.validation_share, or set 0 here"
         )
-    kinds, columns = {*prompts["reward"], *held_out["reward"]}, environment.further_columns(prompts)
+    kinds, columns = {*prompts["reward"], *held_out["reward"]}, further_columns(prompts)
     with (
         judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files, columns) as judge,
         resumable(stage, config, *vars(sources).values()) as checkpoints,

@@ -79,6 +79,22 @@ def test_a_dep_that_changes_meanwhile_is_not_recorded(toy: Toy) -> None:
     assert toy.reasons() == {"a": "never run"}
 
 
+def test_raw_data_that_grows_meanwhile_is_read_again(toy: Toy) -> None:
+    """People go on judging while a stage reads what they have judged."""
+    toy.write("data/raw/people.jsonl", "{}\n")
+    grow = "test $(wc -l < data/raw/people.jsonl) -ge 3 || echo {} >> data/raw/people.jsonl"
+    toy.stage("a", cmd=f"cp data/raw/people.jsonl data/a; {grow}")
+    toy.stages["a"]["deps"] = ["data/raw/people.jsonl"]
+    toy.save()
+    assert toy.run()["a"].state == "ran"
+    assert toy.read("data/a") == "{}\n" * 3
+    assert sum("changed while it ran; runs again" in event.reason for event in toy.events) == 2
+    assert toy.reasons() == {"a": None}
+    toy.stages["a"]["cmd"] = "cp data/raw/people.jsonl data/a; echo {} >> data/raw/people.jsonl"
+    toy.save()
+    assert "changed while the stage ran" in toy.run()["a"].reason, "it has an end"
+
+
 FAILURES = {
     "exit status": ("echo half > data/a; echo it broke >&2; exit 3", "it broke (exit status 3)"),
     "killed": ("echo half > data/a; kill -9 $$", "exit status 137"),

@@ -1,6 +1,11 @@
+import time
+
 import pytest
 
-from flows.engine.execute import ranks
+from flows.engine import judged as judged_lines
+from flows.engine.coordinator import Coordinator
+from flows.engine.execute import Execution, ranks
+from flows.engine.state import Event
 from flows.machine import resources
 from tests.flows.engine.toy import Toy
 
@@ -38,6 +43,81 @@ def test_a_failure_costs_only_what_depends_on_it(toy: Toy) -> None:
     toy.stages["b"]["cmd"] = "python work.py data/b data/a"
     toy.save()
     assert set(toy.states("e").values()) == {"up-to-date", "ran"}
+
+
+JUDGED = "$(grep -c judgement data/raw/people.jsonl)"
+WAITS = f"test {JUDGED} -ge 3 && cp data/raw/people.jsonl data/b || "
+WAITS += f"{{ echo waiting for $((3 - {JUDGED})) more: posttrain label; exit 75; }}"
+ITEM, JUDGEMENT = "item\n", "judgement\n"
+
+
+@pytest.fixture
+def judged(toy: Toy) -> Toy:
+    """A diamond with a tail, in which b needs three lines from people, who have written one."""
+    toy.write("data/raw/people.jsonl", JUDGEMENT)
+    toy.diamond()
+    toy.stage("e", "d")
+    toy.stages["b"] |= {"cmd": WAITS, "deps": ["data/a", "data/raw/people.jsonl"]}
+    toy.save()
+    return toy
+
+
+def test_a_stage_that_waits_for_people_costs_only_what_depends_on_it(judged: Toy) -> None:
+    results = judged.run_parallel()
+    states = {name: result.state for name, result in results.items()}
+    assert states == {"a": "ran", "b": "paused", "c": "ran", "d": "paused", "e": "paused"}
+    assert results["b"].reason == "waiting for 2 more: posttrain label"
+    assert results["b"].awaits == ("data/a", "data/raw/people.jsonl")
+    assert (results["e"].reason, results["e"].awaits) == ("b waits for people", ())
+    assert judged.lock["stages"].keys() == {"a", "c"}
+    judged.write("data/raw/people.jsonl", JUDGEMENT * 3)
+    assert set(judged.states("e").values()) == {"up-to-date", "ran"}
+
+
+def test_what_waits_leaves_the_outs_of_before(judged: Toy) -> None:
+    judged.write("data/raw/people.jsonl", JUDGEMENT * 3)
+    judged.run("e")
+    before = judged.read("data/b"), (judged.root / "dvc.lock").read_bytes()
+    judged.write("data/raw/people.jsonl", JUDGEMENT)
+    assert judged.run("b")["b"].state == "paused"
+    assert (judged.read("data/b"), (judged.root / "dvc.lock").read_bytes()) == before
+
+
+@pytest.mark.parametrize(
+    ("comes", "said"), [(ITEM + JUDGEMENT, [2, 1]), (JUDGEMENT * 2, [2])], ids=["too few at first", "enough at once"]
+)
+def test_a_run_that_stays_goes_on_when_people_have_judged_enough(
+    judged: Toy, monkeypatch: pytest.MonkeyPatch, comes: str, said: list[int]
+) -> None:
+    monkeypatch.setattr(judged_lines, "LOOK_SECONDS", 0.05)
+    planned, waited = judged.plan(), []
+    with Coordinator(judged.root) as coordinator:
+
+        def watch(event: Event) -> None:
+            judged.events.append(event)
+            if event.stage == "b" and event.state == "paused":
+                waited.append(event.reason)
+                with (judged.root / "data/raw/people.jsonl").open("a") as file:
+                    file.write(comes)
+
+        execution = Execution(coordinator, planned, 2, watch, wait=True)
+        ended = [execution.submit(name).result() for name in ("a", "b")]
+        assert execution.awaited == {}
+    assert [result.state for result in ended] == ["ran", "ran"]
+    assert waited == [f"waiting for {count} more: posttrain label" for count in said]
+    assert judged.read("data/b").count("judgement") == 3
+
+
+def test_stopping_ends_a_run_that_stays(judged: Toy) -> None:
+    with Coordinator(judged.root) as coordinator:
+        execution = Execution(coordinator, judged.plan(), 2, judged.events.append, wait=True)
+        execution.submit("a").result()
+        waiting = execution.submit("b")
+        while not execution.awaited:
+            time.sleep(0.02)
+        assert execution.awaited == {"b": "waiting for 2 more: posttrain label"}
+        coordinator.stop()
+        assert waiting.result(10).state == "paused"
 
 
 def test_ranks_are_the_longest_chains(toy: Toy) -> None:

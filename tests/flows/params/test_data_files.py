@@ -61,6 +61,13 @@ def test_files_are_read_if_a_stage_that_reads_them_will_run(root: Path, section:
         data_files.check(root, {f"{section}@one", "report"})
 
 
+@pytest.mark.parametrize("source", ["people", "mixture"])
+def test_a_record_of_judgements_is_read_as_files_are(root: Path, source: str) -> None:
+    choose(root, "preferences", source)
+    with pytest.raises(ParameterError, match=r"^--data preferences$"):
+        data_files.check(root, {"preferences"})
+
+
 @pytest.mark.parametrize("section", SOURCE)
 def test_without_files_no_process_is_started(root: Path, section: str) -> None:
     data_files.check(root, SOURCE)

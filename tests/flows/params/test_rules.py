@@ -1,5 +1,6 @@
 """Faults that can be known before a run are told before it: one line with the key and what was expected."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -30,12 +31,12 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
         "graph-60.location: expected a place below transitions.path, where changes are noticed, got '../x'"
     ),
     'grpo.reward={"mine.py:f": 1.0}': (
-        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or constraints or code or a function such as rewards/mine.py:politeness"
+        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or constraints or code or outcome or process or a function such as rewards/mine.py:politeness"
     ),
     "grpo.reward_seconds=0": "expected a number above 0 and of at most 1000000, got 0",
     "ppo.reward_files=": "expected text, got null",
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: praise')}]": (
-        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or constraints or code or a function such as "
+        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or constraints or code or outcome or process or a function such as "
         "rewards/mine.py:politeness, got 'praise'"
     ),
     "report.baseline=ppo2": "expected 'pretrained' or 'sft' or 'rejection_sft' or 'dpo' or 'reinforce' or 'ppo' or 'grpo', got 'ppo2'",
@@ -75,6 +76,15 @@ TOGETHER = {
         "reward.reward_model counts (such as data/reward_model), got 'data/raw/reward_model'"
         for name in ("rejection_sft", "reinforce", "grpo")
     },
+    "ppo.reward={process: 1.0}": (
+        "ppo.reward_model_path: expected a reward model of objective process, since reward.process counts, got 'data/reward_model', of "
+        "objective pairs"
+    ),
+    "grpo.reward.outcome=0.5": "grpo.reward_model_path: expected a folder with a model, since reward.outcome counts ",
+    f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: process')}]": (
+        "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks for it"
+    ),
+    "grpo.supervision=process": "grpo.supervision: expected outcome where reward does not count process, got 'process'",
     "reward_model.data=data/solutions": (
         "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'data/solutions'"
     ),
@@ -202,6 +212,25 @@ def test_a_model_in_the_folder_or_of_a_stage_will_do(root: Path) -> None:
     editing.check_together(root, SECTIONS, STAGES, STAGES)
     editing.edit(root, SECTIONS, [editing.setting("grpo.reward_model_path=data/reward_model")])
     editing.check_together(root, SECTIONS, STAGES, STAGES)
+
+
+def test_a_reward_model_of_the_objective_that_the_reward_asks_for_will_do(root: Path) -> None:
+    """One of the pipeline is known by reward_model.objective, another by its config.json."""
+    learned = ["objective=process", "data=data/solutions", "kind=head", "likelihood=0.0"]
+    edits = ["ppo.reward={process: 1.0}", *(f"reward_model.{one}" for one in learned)]
+    editing.edit(root, SECTIONS, [editing.setting(one) for one in edits])
+    editing.check_together(root, SECTIONS, STAGES | {"solutions"}, STAGES | {"solutions"})
+    editing.edit(root, SECTIONS, [*map(editing.setting, ("ppo.reward={outcome: 1.0}", "ppo.reward_model_path=mine"))])
+    (root / "mine").mkdir()
+    for config, fault in {
+        "{": "got 'mine', of objective pairs",
+        "[]": "got 'mine', of objective pairs",
+        '{"reward_objective": "process"}': "expected a reward model of objective outcome, .*, of objective process",
+        '{"reward_objective": "outcome"}': "",
+    }.items():
+        (root / "mine/config.json").write_text(config)
+        with pytest.raises(ParameterError, match=fault) if fault else contextlib.nullcontext():
+            editing.check_together(root, SECTIONS, {"ppo", "mixture"}, STAGES)
 
 
 def test_a_link_below_the_folder_may_lead_to_data_elsewhere(

@@ -158,6 +158,20 @@ def test_a_stage_that_fails_on_a_worker_says_its_own_line_and_keeps_what_was_the
 
 
 @pytest.mark.parametrize("clone", [False, True])
+def test_a_stage_on_a_worker_waits_for_people_as_one_here(pipeline: Toy, twin: Path, fleet: Fleet, clone: bool) -> None:
+    pipeline.write("work.py", "import sys; print('waiting for 3 more: posttrain label'); sys.exit(75)")
+    git(pipeline.root, "commit", "--all", "--message", "waits")
+    del pipeline.stages["a"]["deps"][0]
+    pipeline.stage("a", cmd="mkdir -p data; echo a > data/a")
+    git(pipeline.root, "commit", "--all", "--message", "a does not")
+    with fleet.worker(twin if clone else pipeline.root):
+        results = fleet.run(pipeline)
+    assert (results["b"].state, results["b"].reason) == ("paused", "waiting for 3 more: posttrain label")
+    assert fleet.server.runs[next(iter(fleet.server.runs))].state == "CANCELLED"
+    assert not (pipeline.root / "data/b").exists()
+
+
+@pytest.mark.parametrize("clone", [False, True])
 def test_an_out_that_is_missing_is_found(pipeline: Toy, twin: Path, fleet: Fleet, clone: bool) -> None:
     pipeline.stages["b"]["cmd"] = "true"
     pipeline.save()

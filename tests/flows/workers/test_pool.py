@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.engine import attempts
-from flows.engine.dvc_command import StageFailed, WorkerLost
+from flows.engine.dvc_command import StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
 from flows.workers import pool
@@ -93,6 +93,31 @@ def test_in_a_shared_checkout_the_worker_writes_the_log_itself(tmp_path: Path, m
 def test_a_failure_is_the_stages_own_line(world: World) -> None:
     world.acts = [world.report(), world.report(ended=True, failure="loss is nan (exit status 1)")]
     with pytest.raises(StageFailed, match=r"^loss is nan \(exit status 1\)$"):
+        world.run()
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["", "between two looks"])
+def test_a_stage_that_waits_for_people_is_neither_failed_nor_lost(world: World, between: bool) -> None:
+    """Even where it ends after its report was read, and before its state is."""
+    line = "waiting for 3 more: posttrain label"
+
+    def end() -> None:
+        world.report(ended=True, waiting=line)()
+        world.state("CANCELLED")()
+
+    def end_at_the_next_question() -> None:
+        world.report()()
+        state = world.server.flow_run
+
+        def late(run: str) -> object:
+            world.server.flow_run = state  # type: ignore[method-assign]
+            end()
+            return state(run)
+
+        world.server.flow_run = late  # type: ignore[method-assign, assignment]
+
+    world.acts = [world.report(), end_at_the_next_question if between else end]
+    with pytest.raises(StageWaiting, match=f"^{line}$"):
         world.run()
 
 

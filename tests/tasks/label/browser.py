@@ -39,9 +39,9 @@ class Browser:
         return self
 
     def __exit__(self, *_):
+        self.call("Browser.close")
         self._socket.close()
-        self._process.kill()
-        self._process.wait()
+        self._process.wait(timeout=30)
 
     def call(self, method: str, session: str = "", **params):
         """Ask the browser; its answer. What it tells meanwhile is kept in `events`."""

@@ -28,7 +28,13 @@ def item(mode, number, texts=None, gold=None, prompt="", history=""):
     texts = texts or [f"answer {number}.{place}\nit is {place}" for place in range(COUNTS[mode])]
     prompt = prompt or f"question {number}"
     answers = [
-        {"sample": 700 + place, "source": f"secret-{'ab'[place % 2]}", "text": text, "ended": True, "tokens": [9001]}
+        {
+            "sample": 70000077 + place,
+            "source": f"secret-{'ab'[place % 2]}",
+            "text": text,
+            "ended": True,
+            "tokens": [90000019],
+        }
         for place, text in enumerate(texts)
     ]
     given = {"kind": "item", "mode": mode, "prompt_id": f"hidden-{number}", "prompt": prompt, "history": history}
@@ -76,9 +82,9 @@ class Server:
         self._command += options
         self.start()
 
-    def start(self) -> None:
+    def start(self, token: str = TOKEN) -> None:
         """Start it, and wait until it can be called."""
-        environ = {**os.environ, "POSTTRAIN_LABEL_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, "POSTTRAIN_LABEL_TOKEN": token, "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
         told = ""
         while "Ctrl-C" not in told:

@@ -85,7 +85,7 @@ def test_no_source_no_expected_value_and_no_order_is_in_what_a_page_gets(tmp_pat
         while told["mode"]:
             shapes.add(tuple(sorted(told)))
             everything = page + json.dumps(told)
-            for secret in ("secret-", "hidden-", "700", "701", "9001", '"gold', '"order', '"repeat', "expected"):
+            for secret in ("secret-", "hidden-", "700000", "900000", '"gold', '"order', '"repeat', "expected"):
                 assert secret not in everything, secret
             told = judge(client, told, VALUES[mode])
         assert len(shapes) == 1, "gold items and repeats look like others"
@@ -267,6 +267,14 @@ def test_two_people_at_once_share_items_and_lose_nothing(tmp_path):
     assert sum(map(len, people.values())) == len(record.judgements), "nobody judges an item twice"
 
 
+def test_an_item_of_somebody_who_has_left_goes_to_others(tmp_path, monkeypatch):
+    with serving(tmp_path, some("pairwise", 1), replace(QUIET, overlap=1)) as client:
+        assert call(client, "/next", person="anna")["mode"]
+        assert not call(client, "/next", person="bert")["mode"]
+        monkeypatch.setattr("tasks.label.session.GONE_SECONDS", 0.0)
+        assert call(client, "/next", person="bert")["mode"]
+
+
 def test_the_statistics_page_shows_what_the_record_says(tmp_path):
     with serving(tmp_path, some("pairwise")) as client:
         assert "0 judgements" in client.get("/statistics").text
@@ -279,6 +287,7 @@ def test_the_statistics_page_shows_what_the_record_says(tmp_path):
         page = client.get("/statistics").text
     assert "12 judgements of 6 items" in page
     assert "12 of 12" in page
+    assert "2 s each (median)" in page
     assert re.search(r"better of a pair</th><td>1.00|better of a pair</th><td>\N{EN DASH}", page)
     assert "secret-a" in page
     assert "<svg" in page

@@ -14,6 +14,7 @@ from tasks.language.data import forms
 from tasks.language.demonstrations import questions, run, split
 from tasks.language.tables.problems import Demonstrations, Problems
 from tests.conftest import PARAMS
+from tests.tasks.language import judged
 
 CONFIG = DemonstrationsConfig.model_validate({**PARAMS["demonstrations"], "source": "files", "validation_share": 0.25})
 ROWS = [{"prompt": f"Question {n}?", "completion": f"Answer {n}."} for n in range(12)]
@@ -210,3 +211,31 @@ def test_a_training_row_that_opens_as_a_held_out_one_is_on_neither_side():
     train, validation = split(CONFIG, found, "own")
     assert [row["demonstration_id"] for row in train] == ["train-0"]
     assert sorted(row["demonstration_id"] for row in validation) == ["test-0", "test-1"]
+
+
+def test_what_people_wrote_is_imitated(made, tmp_path):
+    """Their better answers, and none of the answers that they only judged; a question of the test problems is left out."""
+    tested = tables.read(Problems, made / "problems/test.parquet")["question"].iloc[0]
+    turns = forms.as_json([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}])
+    record = tmp_path / "people.jsonl"
+    for number, prompt in enumerate([*(f"Who has {n} pens?" for n in range(9)), tested]):
+        history = {"history": turns} if not number else {}
+        row = {
+            "prompt_id": f"p{number}",
+            "prompt": prompt,
+            "sample": 0,
+            "response": "Nobody.",
+            "ended": True,
+            **history,
+        }
+        judged.write(record, judged.edit([row], f"Ada has {number}."))
+        judged.write(record, judged.pair([row, {**row, "sample": 1, "response": "Me."}], "a better"))
+    config = CONFIG.model_copy(update={"source": "people", "path": str(record), "validation_share": 0.3})
+    metrics = run(config, made / "problems", record, tmp_path / "out")
+    assert (metrics["train"], metrics["validation"], metrics["leaked"]) == (6, 3, 1)
+    rows = pd.concat(
+        [tables.read(Demonstrations, tmp_path / f"out/{name}.parquet") for name in ("train", "validation")]
+    )
+    said = [forms.from_json(text) for text in rows["messages"]]
+    assert {messages[-1]["content"] for messages in said} == {f"Ada has {n}." for n in range(9)}
+    assert sorted(map(len, said)) == [2] * 8 + [4], "the turns before stand there too"

@@ -8,7 +8,7 @@ from tasks.common import models, tables
 from tasks.language.data import chat, forms
 from tasks.language.rewards.rewards import Rewards
 from tasks.language.tables.problems import Demonstrations, Prompts
-from tasks.language.training.environment import Judge
+from tasks.language.training.judge import Judge
 from tests.tasks.policies import judge_that_fails_at, train
 
 
@@ -54,7 +54,8 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
             for row, kept, done in zip(responses.tokens, responses.mask, ended, strict=True)
         ]
         answers.extend(texts)
-        return Rewards(torch.tensor([-float(len(text)) for text in texts]), {})
+        found = torch.tensor([-float(len(text)) for text in texts])
+        return Rewards(found, found, {})
 
     monkeypatch.setattr(Judge, "__call__", by_shortness)
     metrics = train("rejection_sft", ready, tmp_path, minimum_reward=-1e9, samples=64, max_new_tokens=2)

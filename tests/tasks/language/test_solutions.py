@@ -5,6 +5,7 @@ import pytest
 
 from tasks.common import models, tables
 from tasks.common.errors import DataError, WaitingError
+from tasks.language import solutions
 from tasks.language.configs.solutions import SolutionsConfig
 from tasks.language.data import chat
 from tasks.language.judgements.lines import as_text
@@ -93,7 +94,7 @@ def scripted(monkeypatch):
 
 def test_labels_by_roll_outs(stage, monkeypatch):
     scripted(monkeypatch)
-    metrics, train, test = stage(source="rollouts", prompts=6, samples=4)
+    metrics, train, test = stage(source="rollouts", estimate="soft", prompts=6, samples=4)
     assert metrics["solutions"] == {"train": 15, "test": 3}
     assert metrics["completions"] == 4 * (6 * 4), "the ends of solutions that closed themselves need none"
     assert metrics["against_truth"] == {
@@ -105,12 +106,47 @@ def test_labels_by_roll_outs(stage, monkeypatch):
     for row in pd.concat([train, test]).itertuples():
         assert list(row.good) == ([1.0, 1.0] if row.right else [0.5, 0.0])
         assert list(row.labels) == ([1, 1] if row.right else [1, -1])
+    again, hard, _ = stage(source="rollouts", estimate="hard", prompts=6, samples=4)
+    assert again == metrics
+    pd.testing.assert_frame_equal(hard, train.drop(columns="good"))
 
 
 def test_a_policy_finishes_solutions_the_same_way_again(stage):
     settings = {"source": "rollouts", "prompts": 3, "samples": 2, "max_new_tokens": 5, "batch_size": 4}
     first, again = (stage(f"out-{n}", **settings)[1] for n in range(2))
     pd.testing.assert_frame_equal(first, again)
+
+
+class ByLength:
+    """A verifier that finds answers of even length right, so that chance decides."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def __call__(self, _golds, responses):
+        return [float(len(response) % 2 == 0) for response in responses]
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 1}, {"temperature": 5.0}, {"max_new_tokens": 2}, {"batch_size": 3}, {"samples": 4}]
+)
+def test_each_setting_of_roll_outs_acts(stage, monkeypatch, change):
+    monkeypatch.setattr(solutions, "Verifier", ByLength)
+    settings = {
+        "source": "rollouts",
+        "estimate": "soft",
+        "prompts": 3,
+        "samples": 3,
+        "max_new_tokens": 9,
+        "batch_size": 4,
+    }
+    tables = [pd.concat(stage(f"out-{n}", **{**settings, **one})[1:]) for n, one in enumerate(({}, change))]
+    good = [{row.solution_id: list(row.good) for row in table.itertuples()} for table in tables]
+    assert good[0].keys() == good[1].keys()
+    assert good[0] != good[1]
 
 
 def record(home, *lines):

@@ -6,6 +6,7 @@ from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
+from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
@@ -66,6 +67,19 @@ GOOD = {
         "response": "7",
         "ended": True,
         "rank": 1,
+    },
+    Judgements: {
+        "judgement": "0" * 32,
+        "item": "0" * 16,
+        "mode": "pairwise",
+        "prompt_id": "train-0",
+        "person": "anna",
+        "at": "2026-01-31T12:00:00Z",
+        "seconds": 2.5,
+        "repeat": 0,
+        "order": [1, 0],
+        "value": '{"strength": "a better"}',
+        "gold": False,
     },
     Comparisons: {
         "comparison_id": "train-0/0-1",
@@ -129,6 +143,19 @@ GOOD = {
     Measured: {"policy": "medium", "episode": 3, "total": -12.5},
     Recorded: {"episode": 3, "total": 2.0, "length": 7, "terminated": True},
 }
+UNFIT = (  # steps that do not fit the tokens, labels that do not fit the steps
+    {"tokens": []},
+    {"ends": [1, 2]},
+    {"ends": [3, 1]},
+    {"ends": [3]},
+    {"ends": [3, 3]},
+    {"ends": [-1, 3]},
+    {"labels": [1]},
+    {"labels": [1, 2]},
+    {"truth": [1, 0, 0]},
+    {"good": [0.5]},
+    {"good": [0.5, 1.5]},
+)
 BAD = [
     (Problems, {"question": ""}, "question"),
     (Problems, {"answer": "8"}, "answer"),  # the solution says 7
@@ -158,6 +185,14 @@ BAD = [
     (Annotations, {"clarity_reason": ""}, "clarity_reason"),
     (Annotations, {"total": 9}, "total"),
     (Annotations, {"rank": 0}, "rank"),
+    (Judgements, {"judgement": "0"}, "judgement"),
+    (Judgements, {"mode": "rating"}, "mode"),
+    (Judgements, {"person": ""}, "person"),
+    (Judgements, {"seconds": -1.0}, "seconds"),
+    (Judgements, {"repeat": -1}, "repeat"),
+    (Judgements, {"order": [1, 1]}, "order has each place once"),
+    (Judgements, {"value": "[]"}, "value is a JSON object"),
+    (Judgements, {"value": "{"}, "value is a JSON object"),
     (Comparisons, {"prompt": ""}, "prompt"),
     (Comparisons, {"strength": "much better"}, "strength"),
     (Comparisons, {"rejected_score": None}, "rejected_score"),
@@ -182,6 +217,9 @@ BAD = [
     (Comparisons, {"rejected_tokens": [5, -1]}, "token ids"),
     (Comparisons, {"rejected_tokens": [0.5]}, "token ids"),
     (Comparisons, {"rejected_tokens": "56"}, "token ids"),
+    (Solutions, {"prompt": ""}, "prompt"),
+    (Solutions, {"right": "yes"}, "right"),
+    *((Solutions, change, "one label for each step") for change in UNFIT),
     (Generations, {"length": 0}, "length"),
     (Generations, {"reward": float("nan")}, "reward"),
     (Measures, {"value": float("nan")}, "value"),
@@ -193,10 +231,12 @@ BAD = [
     (Recorded, {"total": None}, "total"),
 ]
 UNIQUE = [
+    Judgements,
     Problems,
     Demonstrations,
     Responses,
     Comparisons,
+    Solutions,
     Generations,
     Measures,
     Measured,

@@ -9,6 +9,7 @@ import pytest
 from tasks.common.errors import StageError
 from tasks.preflight import data, examples
 from tests.conftest import PARAMS, SECTIONS
+from tests.tasks.language import judged
 
 
 def given(**changes):
@@ -66,6 +67,28 @@ def test_each_source_is_counted(tmp_path):
     ]
     assert "left out: 1 of equal texts, 1 repeated, 0 whose prompt is held out" in told[1]
     assert told[3].endswith(", 1 with an answer; without an answer to each nothing is counted as right or wrong")
+
+
+def test_judgements_are_counted_and_those_that_are_missing(tmp_path):
+    """Those that pairs are made of; files of a mixture are read too, and a line that is none is named."""
+    file = tmp_path / "people.jsonl"
+    for n in range(12):
+        rows = [
+            {"prompt_id": f"p{n}", "prompt": f"{n}?", "sample": s, "response": f"{s}", "ended": True} for s in (0, 1)
+        ]
+        judged.write(file, judged.pair(rows, "tie" if n else "a better", ("anna", "ben", "carl")[n % 3]))
+    own = {"source": "people", "judgements": str(file), "minimum": 40}
+    told = "preferences: 12 judgements by 3 people in " + str(file)
+    assert list(data.read(given(preferences=own), {"preferences"})) == [f"{told}; waiting for 28 more: posttrain label"]
+    assert list(data.read(given(preferences={**own, "minimum": 12}), {"preferences"})) == [told]
+    pairs = write(tmp_path / "pairs.jsonl", [{"prompt": f"{n}?", "chosen": "a", "rejected": "b"} for n in range(10)])
+    shares = {"annotator": 0.0, "people": 0.5, "files": 0.5, "hub": 0.0}
+    both = {**own, "source": "mixture", "mixture": shares, "pairs_path": pairs}
+    assert len(list(data.read(given(preferences=both), {"preferences"}))) == 2
+    with file.open("a") as torn:
+        torn.write("{}\n")
+    with pytest.raises(StageError, match=r"people\.jsonl:25: kind: expected item, judgement"):
+        list(data.read(given(preferences=own), {"preferences"}))
 
 
 def mixed(reward):

@@ -11,6 +11,7 @@ from tasks.algorithms.language.advantages import (
     increments,
     masked_mean,
     reward_to_go,
+    step_advantages,
     whiten,
 )
 
@@ -173,3 +174,55 @@ def test_whitening_by_hand():
     assert masked_mean(values, mask).item() == 4
     rows = torch.stack([whiten(values[i : i + 1], mask[i : i + 1])[0] for i in range(2)])
     assert (rows - expected).abs().max() > 0.5, "whitening each part by itself is something else"
+
+
+# Two prompts. Of the first a response with steps of 0.9 and 0.3, and one with a single step of 0.6; of the second one of 0.5 twice.
+NONE = float("nan")
+AT_ENDS = torch.tensor([[NONE, 0.9, NONE, 0.3], [NONE, NONE, 0.6, NONE], [0.5, 0.5, NONE, NONE]])
+STEPS_MASK = torch.tensor([[True] * 4, [True, True, True, False], [True, True, False, False]])
+WHOSE = torch.tensor([0, 0, 1])
+
+
+def test_step_advantages_by_hand():
+    """The mean of 0.9, 0.3 and 0.6 is 0.6 and the unbiased deviation 0.3; the first step's tokens get the second step's share too."""
+    found = step_advantages(AT_ENDS, STEPS_MASK, WHOSE, "centered")
+    expected = torch.tensor([[0.0, 0.0, -0.3, -0.3], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(found, expected)
+    scaled = step_advantages(AT_ENDS, STEPS_MASK, WHOSE, "standardized")
+    torch.testing.assert_close(scaled, expected / (0.3 + 1e-4))
+
+
+def test_known_mistakes_give_other_step_advantages():
+    unequal = AT_ENDS.clone()
+    unequal[1, 2] = 0.9  # the mean is now 0.7
+    found = step_advantages(unequal, STEPS_MASK, WHOSE, "centered")
+    torch.testing.assert_close(found[0], torch.tensor([-0.2, -0.2, -0.4, -0.4]))
+    by_step = torch.tensor([0.2, 0.2, -0.4, -0.4])  # a step's own reward alone
+    so_far = torch.tensor([0.2, 0.2, -0.2, -0.2])  # the sum up to here
+    of_means = torch.tensor([-0.3, -0.3, -0.45, -0.45])  # against the mean of the responses' means, 0.75
+    whole = torch.full((4,), -0.2)  # all tokens get all
+    for mistake in (by_step, so_far, of_means, whole):
+        assert (found[0] - mistake).abs().max() > 0.09
+
+
+@pytest.mark.parametrize("kind", ["standardized", "centered"])
+def test_with_one_step_each_step_advantages_are_those_of_responses(kind):
+    mask = torch.tensor([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])
+    owner, earned = torch.tensor([0, 0, 1, 1]), torch.tensor([1.0, 0.0, 0.3, 0.4])
+    last = torch.arange(3) == mask.sum(1, keepdim=True) - 1
+    at_ends = torch.full(mask.shape, torch.nan).masked_scatter(last, earned)
+    found = step_advantages(at_ends, mask, owner, kind)
+    torch.testing.assert_close(found, group_advantages(earned, owner, kind).unsqueeze(1) * mask)
+
+
+@given(trajectories(), st.integers(0, 2**31))
+@settings(max_examples=30)
+def test_step_advantages_sum_to_nothing_over_a_group(trajectory, seed):
+    """Centred rewards of a group's steps add up to 0, and so do the first tokens' advantages, each of which is its response's sum."""
+    worth, _, mask = trajectory
+    some = torch.rand(mask.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+    last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
+    at_ends = worth.masked_fill(~(some & mask | last), torch.nan)
+    found = step_advantages(at_ends, mask, torch.zeros(len(mask), dtype=torch.long), "centered")
+    assert found[:, 0].sum().abs() < 1e-6 * worth.abs().max().clamp(min=1) * mask.sum()
+    assert not found[~mask].any()

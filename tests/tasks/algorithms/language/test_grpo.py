@@ -27,7 +27,14 @@ LOW, HIGH = 0.2, 0.3
 
 
 def asked(**changes):
-    plain = {"advantage": "standardized", "aggregation": "dapo", "updates": 1, "clip_low": LOW, "clip_high": HIGH}
+    plain = {
+        "supervision": "outcome",
+        "advantage": "standardized",
+        "aggregation": "dapo",
+        "updates": 1,
+        "clip_low": LOW,
+        "clip_high": HIGH,
+    }
     plain |= {"beta": 0.0, "temperature": 1.0, "max_new_tokens": 4, "mask_truncated": False, "micro_batch": 64}
     return GrpoSettings(**{**plain, **changes})
 
@@ -106,7 +113,7 @@ def test_groups_without_spread_change_no_gradient():
     scale = [0.5 / (0.5**0.5 + 1e-4), 1 / (2**0.5 + 1e-4)]
     advantages = torch.tensor([scale[0], -scale[0], 0, 0, -scale[1], scale[1]])
     loss, _ = grpo_loss(
-        token_logps(policy, BATCH), what.logps, advantages, BATCH.mask,
+        token_logps(policy, BATCH), what.logps, advantages.unsqueeze(1), BATCH.mask,
         clip_low=LOW, clip_high=HIGH, aggregation="dapo", totals=Totals(6, int(BATCH.mask.sum()), 4),
     )  # fmt: skip
     loss.backward()

@@ -138,7 +138,7 @@ KNOWN = LOGPS + torch.tensor([[0.5, -0.5, 0.0], [1.0, 0.0, 50.0]])  # the refere
 
 def loss_of(**changes):
     plain = {"clip_low": LOW, "clip_high": HIGH, "aggregation": "dapo", "totals": Totals(2, 5, 9)}
-    return grpo_loss(LOGPS, OLD, ADVANTAGES, MASK, **{**plain, **changes})
+    return grpo_loss(LOGPS, OLD, ADVANTAGES.unsqueeze(1), MASK, **{**plain, **changes})
 
 
 def test_grpo_loss_by_hand():
@@ -153,7 +153,7 @@ def test_grpo_loss_by_hand():
     assert alone.item() == pytest.approx(policy / 5, rel=1e-5)
     assert "kl" not in sums
     upside_down, _ = grpo_loss(
-        LOGPS, OLD, ADVANTAGES, MASK, clip_low=LOW, clip_high=HIGH, aggregation="dapo", totals=Totals(2, 5, 9),
+        LOGPS, OLD, ADVANTAGES.unsqueeze(1), MASK, clip_low=LOW, clip_high=HIGH, aggregation="dapo", totals=Totals(2, 5, 9),
         reference_logps=2 * LOGPS - KNOWN, beta=0.3,
     )  # fmt: skip
     assert abs(upside_down.item() - loss.item()) > 0.01

@@ -13,9 +13,9 @@ from tasks.language.judgements.lines import (
     StepsValue,
     Undo,
     item_id,
-    steps_of,
 )
 from tasks.language.judgements.record import Record
+from tasks.language.tables.solutions import steps_of
 
 AT = "2026-01-31T12:00:00Z"
 

@@ -75,7 +75,7 @@ def test_people_go_through_the_items_in_orders_of_their_own_and_see_the_sides_in
 def test_the_left_side_is_each_answers_in_half_of_the_cases():
     items = [item("yes", "no", prompt=str(number)) for number in range(1000)]
     office = Office(items)
-    left = sum(office.assignment._shown(one.item, "anna", 0).order[0] for one in items)
+    left = sum(office.assignment.shown(one.item, "anna", 0).order[0] for one in items)
     assert abs(left - 500) < 50  # three deviations are 47
 
 

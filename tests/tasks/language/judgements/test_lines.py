@@ -19,8 +19,8 @@ from tasks.language.judgements.lines import (
     as_text,
     item_id,
     parse,
-    steps_of,
 )
+from tasks.language.tables.solutions import steps_of
 from tests.tasks.language.judgements.samples import flag, item, judgement, skip, undo
 
 PAIR = item("yes", "no")

@@ -92,7 +92,10 @@ def test_an_item_that_stands_twice_is_as_it_stands_last(tmp_path):
         (judgement(PAIR, "tie", order=(0,)), "order: expected 0 to 1 in some order, got [0]"),
         (judgement(PAIR, (1, 2)), "value: expected a value of mode pairwise, got one of mode ranking"),
         (FIRST.model_copy(update={"mode": "ranking"}), "mode: expected 'pairwise', the item's, got 'ranking'"),
-        (FIRST.model_copy(update={"seconds": 9.0}), "stands before another judgement; expected an id of its own"),
+        (
+            FIRST.model_copy(update={"value": LINES[-1].value}),
+            "stands before another judgement; expected an id of its own",
+        ),
     ],
 )
 def test_a_line_that_does_not_fit_is_refused_by_reader_and_writer(tmp_path, line, words):
@@ -104,6 +107,13 @@ def test_a_line_that_does_not_fit_is_refused_by_reader_and_writer(tmp_path, line
     with Writer(path) as writer, pytest.raises(DataError, match="not written: "):
         writer.append(line)
     assert path.read_bytes() == before
+
+
+def test_a_judgement_that_was_read_in_twice_counts_once_as_it_was_first(tmp_path):
+    """Another tool's file, taken in on two branches at two times: the id follows from what was said."""
+    later = FIRST.model_copy(update={"at": "2026-02-01T12:00:00Z"})
+    assert read(write(tmp_path / "a.jsonl", [PAIR, FIRST, later])).judgements == [FIRST]
+    assert read(write(tmp_path / "a.jsonl", [PAIR, FIRST, undo(FIRST), later])).judgements == []
 
 
 @pytest.mark.parametrize(
@@ -177,6 +187,27 @@ def test_the_writer_writes_what_it_is_given_and_knows_the_folder(tmp_path):
     assert len(read(path.parent).judgements) == 3
 
 
+def test_what_cannot_be_written_or_read_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "folder").mkdir()
+    for name, words in (
+        ("file/a.jsonl", "cannot be written"),
+        ("pipe.jsonl", "expected a file"),
+        ("folder", "cannot be written"),
+    ):
+        with pytest.raises(DataError, match=words):
+            Writer(tmp_path / name)
+    assert told(tmp_path / "pipe.jsonl").endswith("pipe.jsonl: expected a file of JSON lines")
+    path = write(tmp_path / "folder/a.jsonl", LINES)
+
+    def refused(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "open", refused)
+    assert told(path) == f"{path}: cannot be read: Permission denied"
+
+
 def test_one_process_at_a_time_writes_a_file(tmp_path):
     path = tmp_path / "anna.jsonl"
     with Writer(path), pytest.raises(DataError, match="another process is writing this file"):
@@ -232,6 +263,35 @@ def test_a_line_that_is_too_long_is_not_written(tmp_path, monkeypatch):
         with pytest.raises(DataError, match="expected at most 1000 bytes in a line"):
             writer.append(flag(PAIR, reason="x" * 900))
     assert read(tmp_path).flags == []
+
+
+def test_git_keeps_the_judgements_of_both_sides_of_a_merge(tmp_path):
+    """The repository's own .gitignore and .gitattributes; on both sides lines were appended to one file."""
+    path = tmp_path / "data/raw/judgements/anna.jsonl"
+    path.parent.mkdir(parents=True)
+    for name in (".gitignore", ".gitattributes"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+
+    def git(*arguments):
+        options = ("-c", "user.name=anna", "-c", "user.email=anna@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *options, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def commit(lines):
+        with Writer(path) as writer:
+            for line in lines:
+                writer.append(line)
+        git("add", ".")
+        git("commit", "-m", "labels")
+
+    git("init", "-b", "main")
+    commit([PAIR, FIRST])
+    git("checkout", "-b", "side")
+    commit([FOUR, SECOND, undo(FIRST)])
+    git("checkout", "main")
+    third = judgement(FOUR, (1, 1, 1, 1), "carl")
+    commit([FOUR, third])
+    git("merge", "side")
+    assert read(path).judgements in ([SECOND, third], [third, SECOND])
 
 
 def kills(path, count):

@@ -4,7 +4,7 @@ from typing import get_args
 import pytest
 import torch
 
-from tasks.language.configs.python_rewards import RewardName
+from tasks.language.configs.python_rewards import BY_MODEL, RewardName
 from tasks.language.rewards import rubric
 from tasks.language.rewards.python_functions import Judged
 from tasks.language.rewards.rewards import REWARDS, Answered, rewards
@@ -54,7 +54,7 @@ def test_parts(verifier):
 def test_weighted_sum_by_hand(verifier):
     scores = torch.tensor([-1.0, 2.0, 0.5, 0.0])
     weights = {"verifiable": 1.0, "rubric": 0.5, "reward_model": 0.1, "format": 0.25}
-    found = rewards(FOUR, weights, verifier, scores)
+    found = rewards(FOUR, weights, verifier, {"reward_model": scores})
     expected = [1 + 0.5 - 0.1 + 0, 1 + 0.5 + 0.2 + 0.25, 0 + 0.1 + 0.05 + 0.25, 1 + 0.45 + 0 + 0.25]
     assert found.total.tolist() == pytest.approx(expected)
     assert set(found.parts) == {"verifiable", "rubric", "reward_model", "format"}
@@ -82,7 +82,9 @@ def test_an_unreadable_reference_makes_nan_where_it_counts(verifier):
 
 
 def test_a_nan_score_is_not_hidden(verifier):
-    found = rewards([TRAIN], {"verifiable": 1, "reward_model": 0.1}, verifier, torch.tensor([math.nan]))
+    found = rewards(
+        [TRAIN], {"verifiable": 1, "reward_model": 0.1}, verifier, {"reward_model": torch.tensor([math.nan])}
+    )
     assert math.isnan(found.total[0])
 
 
@@ -99,19 +101,32 @@ def test_what_does_not_apply_to_a_response_adds_nothing(verifier):
 
 def test_scores_that_are_missing_or_of_the_wrong_number(verifier):
     weights = {"verifiable": 1, "reward_model": 0.1}
-    with pytest.raises(ValueError, match=r"reward model has weight 0\.1, and no scores"):
+    with pytest.raises(ValueError, match=r"reward_model has weight 0\.1, and no scores"):
         rewards(FOUR, weights, verifier)
     with pytest.raises(ValueError, match="4 responses and scores of shape"):
-        rewards(FOUR, weights, verifier, torch.ones(1))
+        rewards(FOUR, weights, verifier, {"reward_model": torch.ones(1)})
 
 
 def test_every_name_is_of_a_reward():
-    assert {*get_args(RewardName)} == {"verifiable", "reward_model", "code", *REWARDS}
+    assert {*get_args(RewardName)} == {"verifiable", "code", *BY_MODEL, *REWARDS}
 
 
 def test_the_order_of_the_weights_is_none_of_the_sum(verifier):
     """3 + 3 + 1e8 is 1e8 + 8 in single precision, and 3 + 1e8 + 3 is 1e8."""
     weights = {"verifiable": 3.0, "format": 3.0, "reward_model": 1.0}
     orders, scores = (list(weights), ["verifiable", "reward_model", "format"]), torch.full((4,), 1e8)
-    one, other = (rewards(FOUR, {name: weights[name] for name in order}, verifier, scores) for order in orders)
+    one, other = (
+        rewards(FOUR, {name: weights[name] for name in order}, verifier, {"reward_model": scores}) for order in orders
+    )
     assert torch.equal(one.total, other.total)
+
+
+def test_the_reward_without_that_of_the_steps(verifier):
+    """What the other rewards add up to is computed, not subtracted: equal sums stay equal to the bit."""
+    scores = {"process": torch.tensor([0.1, 0.7, 0.3, 0.9])}
+    found = rewards(FOUR, {"verifiable": 1.0, "format": 0.5, "process": 2.0}, verifier, scores)
+    assert found.others.tolist() == [1.0, 1.5, 0.5, 1.5]
+    assert found.total.tolist() == pytest.approx([1.2, 2.9, 1.1, 3.3])
+    assert not rewards(FOUR, {"process": 2.0}, verifier, scores).others.any()
+    apart = rewards(FOUR, {"verifiable": 1.0, "outcome": 0.5}, verifier, {"outcome": scores["process"]})
+    assert torch.equal(apart.others, apart.total)

@@ -18,12 +18,13 @@ from tasks.language.configs.python_rewards import RewardName
 from tasks.language.data import chat
 from tasks.language.rewards import rewards, rubric
 from tasks.language.tables.problems import Prompts
-from tasks.language.training.environment import Environment, judging
+from tasks.language.training.environment import Environment
+from tasks.language.training.judge import judging
 from tests.conftest import PARAMS
 from tests.tasks.policies import NO_FILES
 
 OWN = {"verifiable": 2.0, "format": 0.5}
-REWARDS = ("policy", *get_args(RewardName))
+REWARDS = ("policy", *(name for name in get_args(RewardName) if name not in ("outcome", "process")))
 CHECKED = {
     "instruction_id_list": ["keywords:existence"],
     "kwargs": [{"keywords": ["#"]}],

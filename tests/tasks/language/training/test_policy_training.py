@@ -20,7 +20,8 @@ from tasks.language.data import chat
 from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
-from tasks.language.training.environment import Environment, Judge, judging
+from tasks.language.training.environment import Environment
+from tasks.language.training.judge import Judge, judging
 from tasks.language.training.policy_training import Trainee
 from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, marked, train
 

@@ -14,7 +14,8 @@ from tasks.common.errors import DataError, StageError
 from tasks.language.configs.policies import SamplingConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Prompts
-from tasks.language.training.environment import Environment, judging
+from tasks.language.training.environment import Environment
+from tasks.language.training.judge import judging
 from tests.conftest import PARAMS
 from tests.tasks.policies import marked, train
 

@@ -1,0 +1,226 @@
+"""How the answers of a policy are judged: by its stage's reward, or by what the data set of a prompt asks for."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import get_args
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tasks.algorithms.language import experience, reward_model, step_rewards
+from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.algorithms.language.completions import Completions
+from tasks.algorithms.language.experience import StepRewards
+from tasks.common import models, tables
+from tasks.common.errors import ConfigError, DataError
+from tasks.common.tables import Record
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.configs.policies import SamplingConfig
+from tasks.language.configs.python_rewards import BY_MODEL, RewardName, is_python
+from tasks.language.data import chat
+from tasks.language.rewards import reward_model_files, rewards
+from tasks.language.rewards.answers import without_thinking
+from tasks.language.rewards.code_tests import CodeJudge
+from tasks.language.rewards.python_functions import PythonFunction
+from tasks.language.rewards.verifier import Verifier
+from tasks.language.training.trained_model import frozen_dtype
+
+SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
+METRICS = {f"rewards/{name}": text for name, text in rewards.METRICS.items()}
+
+
+class Judge:
+    """Scores responses by a stage's reward, or by the one that a prompt's data set asks for."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, rewards.Weights],
+        scorer: PretrainedModel | None,
+        tokenizer: Tokenizer,
+        verifier: Verifier,
+        functions: Mapping[str, PythonFunction],
+        code: CodeJudge | None,
+        *,
+        columns: Collection[str],
+        strip_thinking: bool,
+        graded: bool = False,
+    ) -> None:
+        """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts it.
+
+        `functions` has each function in Python that counts; for them each prompt has all of `columns`. `code` judges programs
+        where they count. With `graded` the rubric is computed for all answers, even where it counts for none.
+        """
+        self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
+        self.functions, self.code, self.columns, self.strip_thinking = functions, code, columns, strip_thinking
+        self.graded = graded or any(counted.get("rubric") for counted in weights.values())
+        self.by_model = [name for name in BY_MODEL if any(counted.get(name) for counted in weights.values())]
+
+    @property
+    def judges_steps(self) -> bool:
+        """Whether the reward model is one of steps."""
+        return self.scorer is not None and objective(self.scorer) == "process"
+
+    def grading(self) -> "Judge":
+        """The same judge, which also computes the rubric's points of every answer."""
+        return Judge(
+            self.weights,
+            self.scorer,
+            self.tokenizer,
+            self.verifier,
+            self.functions,
+            self.code,
+            columns=self.columns,
+            strip_thinking=self.strip_thinking,
+            graded=True,
+        )
+
+    def check(self, asked: Sequence[Record]) -> None:
+        """DataError with one line where a prompt has not what its reward reads: an answer, or columns of their own."""
+        for row in asked:
+            if wrong := rewards.fault(row, _columns(row), self.weights[row["reward"]]):
+                raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
+
+    def seconds(self) -> dict[str, float]:
+        """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""
+        found = {f"{name}/seconds": function.spent for name, function in self.functions.items()}
+        for function in self.functions.values():
+            function.spent = 0.0
+        return found
+
+    def __call__(self, asked: Sequence[Record], responses: Completions, ended: Sequence[bool]) -> rewards.Rewards:
+        """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
+
+        A part that counts for some prompts is computed for all, so that each step has the same parts.
+        """
+        texts = [
+            chat.decode(self.tokenizer, row[kept], complete)
+            for row, kept, complete in zip(responses.tokens, responses.mask, ended, strict=True)
+        ]
+        if self.strip_thinking:
+            texts = [*map(without_thinking, texts)]
+        empty = dict.fromkeys(self.columns)
+        answered = [
+            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
+            for row, text, complete in zip(asked, texts, ended, strict=True)
+        ]
+        kinds = [row["reward"] for row in asked]
+        scores, at_ends = (None, None) if self.scorer is None else _scores(self.scorer, responses)
+        total, others = torch.zeros(len(texts)), torch.zeros(len(texts))
+        logged = [name for function in self.functions for name in (function, function + rewards.FAILED)]
+        for kind, (_, _, names) in rewards.BY_COLUMNS.items():
+            logged += names if any(counted.get(kind) for counted in self.weights.values()) else ()
+        parts = {name: torch.full((len(texts),), torch.nan) for name in logged}
+        for kind in sorted(set(kinds)):
+            rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
+            part = rewards.rewards(
+                [answered[row] for row in rows.tolist()],
+                self.weights[kind],
+                self.verifier,
+                None if scores is None else dict.fromkeys(self.by_model, scores[rows]),
+                self.functions,
+                self.code,
+            )
+            total[rows], others[rows] = part.total, part.others
+            for name, values in part.parts.items():
+                parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
+        if self.graded:
+            left = [place for place, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
+            points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
+            parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
+        steps = None if at_ends is None else self._steps(kinds, at_ends, others)
+        return rewards.Rewards(total, others, parts, steps)
+
+    def _steps(self, kinds: Sequence[str], at_ends: Tensor, others: Tensor) -> StepRewards:
+        """The rewards of steps and of responses, with what each weighs in the reward that is paid for the prompt."""
+        weights = [self.weights[kind] for kind in kinds]
+        process = [own.get("process", 0.0) for own in weights]
+        rest = [sum(weight for name, weight in own.items() if name != "process") for own in weights]
+        return StepRewards(at_ends, torch.tensor(process), others, torch.tensor(rest, dtype=torch.float32))
+
+
+def _columns(row: Record) -> dict[str, object]:
+    """The row's further columns; none where its data set has none."""
+    text = row.get("columns")
+    found: dict[str, object] = json.loads(text) if text else {}
+    return found
+
+
+def further_columns(table: pd.DataFrame) -> set[str]:
+    """The names of the further columns that some of the prompts have."""
+    return {name for row in tables.records(table) for name in _columns(row)}
+
+
+def objective(scorer: PretrainedModel) -> str:
+    """What a reward model was trained on: outcome or process; else pairs, with which rankings are meant too."""
+    found: str = getattr(scorer.config, reward_model.OBJECTIVE, "pairs")
+    return found
+
+
+@torch.no_grad()
+def _scores(scorer: PretrainedModel, responses: Completions) -> tuple[Tensor, Tensor | None]:
+    """The score of each response (N,); by a process reward model also of each step (N, L), nan where none ends."""
+    scores, at_ends = torch.zeros(len(responses)), torch.full(responses.mask.shape, torch.nan)
+    by_steps = objective(scorer) == "process"
+    for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
+        part = responses.rows(rows)
+        if by_steps:
+            found, ends = step_rewards.step_scores(scorer, part), step_rewards.ends(scorer, part)
+            at_ends[rows, : ends.shape[1]] = found.masked_fill(~ends, torch.nan).cpu()
+            scores[rows] = step_rewards.combined(found, ends, scorer.config.reward_step_score).cpu()
+        else:
+            scores[rows] = reward_model.score(scorer, part).cpu()
+    return scores, at_ends if by_steps else None
+
+
+def check_objective(scorer: Path, found: str, wanted: Sequence[str]) -> None:
+    """ConfigError with one line where a reward that counts needs a reward model of another objective than `found`."""
+    for name in wanted:
+        if name not in ("reward_model", found):
+            raise ConfigError(
+                f"params.yaml: reward_model_path: {scorer} is a reward model of objective {found}, but the reward {name} asks for one "
+                f"of objective {name}; expected a model of reward_model.objective {name}"
+            )
+
+
+@contextmanager
+def judging(
+    config: SamplingConfig,
+    kinds: Collection[str],
+    tokenizer: Tokenizer,
+    scorer: Path,
+    files: Path,
+    columns: Collection[str] = (),
+) -> Iterator[Judge]:
+    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it.
+
+    `files` is the file or folder of the functions in Python that count, `columns` what they may ask for besides the usual.
+    """
+    if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *get_args(RewardName)}:
+        raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
+    counted: dict[str, rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}
+    if "policy" in kinds:
+        counted["policy"] = config.reward
+    wanted = [name for name in BY_MODEL if any(part.get(name) for part in counted.values())]
+    if wanted and not (scorer / "config.json").is_file():
+        raise ConfigError(
+            f"params.yaml: reward_model_path: {scorer} holds no config.json, but the reward asks for a reward model; "
+            "that of the pipeline is in data/reward_model"
+        )
+    model = reward_model_files.load(scorer, frozen_dtype(config.training)) if wanted else None
+    if wanted and models.load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
+        raise DataError(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
+    if model is not None:
+        check_objective(scorer, objective(model), wanted)
+    own = sorted({name for part in counted.values() for name in part if part[name] and is_python(name)})
+    functions = {name: PythonFunction(name, files, config.reward_seconds) for name in own}
+    with ExitStack() as ending:
+        for function in functions.values():
+            ending.callback(function.close)
+        verifier = ending.enter_context(Verifier())
+        programs = any(part.get("code") for part in counted.values())
+        code = ending.enter_context(CodeJudge()) if programs else None
+        strip = config.strip_thinking
+        yield Judge(counted, model, tokenizer, verifier, functions, code, columns=columns, strip_thinking=strip)

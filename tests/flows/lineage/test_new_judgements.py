@@ -1,0 +1,110 @@
+"""What new judgements changed: on a toy pipeline whose preferences come from lines that people wrote, and whose evaluations are real."""
+
+from pathlib import Path
+
+import pytest
+
+from flows.console import new_judgements as shown
+from flows.engine.mlflow_recording import FlowRun
+from flows.engine.state import StageResult
+from flows.lineage import new_judgements
+from flows.lineage.new_judgements import Changed
+from tests.flows.engine.toy import Toy
+from tests.flows.lineage.evaluated import evaluated
+
+RECORD = "data/raw/judgements.jsonl"
+PREFERENCES = """
+import json, pathlib
+lines = pathlib.Path("data/raw/judgements.jsonl").read_text().splitlines()
+out = pathlib.Path("data/preferences"); out.parent.mkdir(exist_ok=True); out.write_text("\\n".join(lines))
+metrics = pathlib.Path("data/metrics"); metrics.mkdir(exist_ok=True)
+told = {"judgements": {"pairwise": len(lines)}, "people": len(set(lines)), "pairs": {"train": len(lines) - 1, "test": 1}}
+(metrics / "preferences.json").write_text(json.dumps(told))
+(metrics / "reward_model.json").write_text(json.dumps({"accuracy": 0.5 + len(lines) / 100}))
+"""
+DPO = "python -c \"import pathlib; n = len(pathlib.Path('data/preferences').read_text().split()); "
+DPO += "pathlib.Path('data/dpo').write_text(f'dpo {0.4 + n / 50}')\""
+
+
+@pytest.fixture
+def judged(toy: Toy, empty_mlflow: Path) -> Toy:
+    """Two evaluated policies, of which dpo learns from the judgements of two people."""
+    evaluated(toy, empty_mlflow)
+    toy.write(RECORD, "anna\nben\n")
+    toy.write("preferences.py", PREFERENCES)
+    toy.stages["preferences"] = {
+        "cmd": "python preferences.py",
+        "deps": ["preferences.py", RECORD],
+        "params": ["preferences"],
+        "outs": ["data/preferences", "data/metrics/preferences.json", "data/metrics/reward_model.json"],
+    }
+    toy.stages["dpo"] |= {"cmd": DPO, "deps": ["data/preferences"], "params": ["dpo"]}
+    toy.params["preferences"] = {"judgements": RECORD}
+    toy.save()
+    return toy
+
+
+def run(toy: Toy) -> tuple[Changed | None, dict[str, StageResult]]:
+    planned = toy.plan()
+    known = new_judgements.before(toy.root, planned)
+    recorder = FlowRun(toy.root, "language")
+    results = toy.run(recorder=recorder)
+    recorder.close(results.values())
+    return known and new_judgements.changed(toy.root, known, planned, [*results.values()]), results
+
+
+def test_a_first_run_has_only_what_there_is_now(judged: Toy) -> None:
+    changed, results = run(judged)
+    assert {result.state for result in results.values()} == {"ran"}
+    assert changed is not None
+    lines = list(shown.lines(changed))
+    assert lines[0] == "what 2 new judgements changed: there are 2 now, by 2 people, where there were 0"
+    assert [line.split() for line in lines[2:]] == [
+        ["pairs", "to", "learn", "from", "none", "1"],
+        ["held-out", "pairs", "none", "1"],
+        ["reward", "model:", "accuracy", "on", "held-out", "pairs", "52.0", "%"],
+    ]
+
+
+def test_ten_more_judgements_say_what_they_changed(judged: Toy) -> None:
+    run(judged)
+    with (judged.root / RECORD).open("a") as file:
+        file.write("anna\n" * 10)
+    changed, results = run(judged)
+    assert changed is not None
+    assert results["sft"].state == "up-to-date"
+    lines = list(shown.lines(changed))
+    assert lines[0] == "what 10 new judgements changed: there are 12 now, by 2 people, where there were 2"
+    rows = [line.split("  ") for line in lines]
+    table = {row[1].strip(): [cell.strip() for cell in row[2:] if cell.strip()] for row in rows[2:] if row[1]}
+    assert table["pairs to learn from"] == ["1", "11"]
+    assert table["reward model: accuracy on held-out pairs"] == [
+        "52.0 %",
+        "62.0 %",
+        "+10.0",
+        "other pairs are held out",
+    ]
+    before, after, difference, interval = table["dpo: strict_greedy"]
+    assert float(after[:-2]) > float(before[:-2])
+    assert (difference[0], " to " in interval) == ("+", True)
+    assert lines[-1] == "  the same models as before: sft"
+
+
+def test_other_changes_of_the_run_are_named(judged: Toy) -> None:
+    run(judged)
+    with (judged.root / RECORD).open("a") as file:
+        file.write("anna\n")
+    judged.set(sft=0.5)
+    changed, _ = run(judged)
+    assert changed is not None
+    assert list(shown.lines(changed))[-1] == "  not the judgements' doing alone: sft (param sft changed 0.4 -> 0.5)"
+
+
+def test_nothing_is_said_where_the_judgements_are_those_of_before(judged: Toy) -> None:
+    run(judged)
+    judged.set(dpo=2)
+    assert run(judged)[0] is None, "preferences was up to date"
+    judged.write("preferences.py", PREFERENCES + "# other code\n")
+    changed, results = run(judged)
+    assert results["preferences"].state == "ran"
+    assert changed is None
