@@ -62,15 +62,15 @@ class Case:
     change: Callable[[Path], None] | None = None
 
 
-def quarter(shuffled: bool) -> Callable[[Path], None]:
-    """The training pairs of every fourth prompt; `shuffled`: each pair is a group of its own, so that a prompt's pairs come in many steps."""
+def eighth(shuffled: bool) -> Callable[[Path], None]:
+    """The training pairs of every eighth prompt; `shuffled`: each pair is a group of its own, so that a prompt's pairs come in many steps."""
 
     def write(folder: Path) -> None:
-        source, target = folder / "data/preferences", folder / "data/quarter"
+        source, target = folder / "data/preferences", folder / "data/eighth"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source, target)
         table = pd.read_parquet(source / "train.parquet")
-        table = table[table["prompt_id"].isin(sorted(table["prompt_id"].unique())[::4])]
+        table = table[table["prompt_id"].isin(sorted(table["prompt_id"].unique())[::8])]
         table = table.assign(prompt_id=table["comparison_id"]) if shuffled else table
         table.to_parquet(target / "train.parquet")
 
@@ -84,7 +84,7 @@ SOLUTIONS = (  # rate and epochs by solutions to other training prompts of seed 
     "reward_model.learning_rate=0.001",
     "reward_model.epochs=2",
 )
-QUARTER = ("reward_model.epochs=8", "reward_model.data=data/quarter")
+EIGHTH = ("reward_model.epochs=8", "reward_model.data=data/eighth")
 PEOPLE = (
     "preferences.source=people",
     "preferences.path=data/raw/preferences",
@@ -101,10 +101,10 @@ CASES: dict[str, Case] = {
     "ranking": Case(["reward_model.objective=ranking"]),
     "outcome": Case([*SOLUTIONS, "reward_model.objective=outcome"], ["solutions"]),
     "process": Case([*SOLUTIONS, "reward_model.objective=process"], ["solutions"]),
-    "a quarter of the pairs by ranking, 8 epochs": Case(
-        [*QUARTER, "reward_model.prompts_per_batch=16"], (), quarter(False)
+    "an eighth of the pairs by ranking, 8 epochs": Case(
+        [*EIGHTH, "reward_model.prompts_per_batch=16"], (), eighth(False)
     ),
-    "the same pairs shuffled, 8 epochs": Case([*QUARTER, "reward_model.prompts_per_batch=160"], (), quarter(True)),
+    "the same pairs shuffled, 8 epochs": Case([*EIGHTH, "reward_model.prompts_per_batch=160"], (), eighth(True)),
     **{
         name: Case(PEOPLE, ["preferences"], simulated_people.writer(accuracies, judgements, overlap))
         for name, (accuracies, judgements, overlap) in {

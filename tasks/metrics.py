@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular expression), and what it is
+    "CLASS": ("bad|neutral|good", "what a step is: `bad`, `neutral` or `good`"),
     "DATASET": ("[^/]+", "a data set, by its name in params.yaml"),
     "ESTIMATE": (
         "mean|low|high",
@@ -19,6 +20,10 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "a reward in Python as params.yaml names it, without its `rewards/`: `mine.py:politeness`",
     ),
     "K": (r"\d+", "a number of answers, such as `8`"),
+    "LEVEL": (
+        "negligibly|slightly|better|significantly",
+        "by how much one response is better: `negligibly`, `slightly`, `better` without more, or `significantly`",
+    ),
     "METRIC": (
         r"(?:strict|rubric|reference|reward|length|ended)_[\w.]+",
         "a metric of `evaluate` that begins with `strict_` or `rubric_`, or where no right answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained`, `lost` and `p` are there if each problem is either right or wrong by it",

@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from tests.tasks import solved
 from tests.tasks.language import judged
 
 ROOT = Path(__file__).parent.parent
@@ -211,6 +212,8 @@ class Home:
             if module(earlier).split(".")[1] == flow and (earlier, "") not in self.found:
                 self.found[earlier, ""] = run(earlier, self.params, self.root)
                 if earlier == "pretrained":
+                    problems, model = self.root / "data/problems/train.parquet", self.root / "data/pretrained"
+                    solved.write(problems, model, self.root / "data/solved")
                     shutil.copytree(self.root / "data/pretrained", self.root / "data/raw/models")
             if earlier == stage:
                 break

@@ -17,6 +17,7 @@ from tasks.language.rewards import ranking_accuracy, rubric
 from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
 from tests import seams
+from tests.tasks import solved
 from tests.tasks.language import judged
 from tests.test_contract import PIPELINE, ROOT
 from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
@@ -107,8 +108,19 @@ def home(one_thread, tmp_path_factory):
             seams.run(stage, given, Path("given"))
         for stage in ("preferences", "problems", "mixture", "solutions"):
             shutil.copy(f"given/data/metrics/{stage}.json", f"data/metrics/{stage}@given.json")
+        on_solutions()
         without_answers()
         yield Path.cwd()
+
+
+def on_solutions():
+    """Reward models of answers and of steps, beside the one of pairs."""
+    solved.write(Path("data/problems/train.parquet"), Path("data/pretrained"), Path("data/solved"))
+    own = {"kind": "head", "likelihood": 0.0, "data": "data/solved"}
+    for objective in ("outcome", "process"):
+        seams.run("reward_model", laid_over(PARAMS, {"reward_model": {**own, "objective": objective}}), Path(objective))
+        shutil.copy(f"{objective}/data/metrics/reward_model.json", f"data/metrics/reward_model@{objective}.json")
+        shutil.copytree(f"{objective}/data/reward_model", f"data/reward_model/{objective}")
 
 
 def without_answers():

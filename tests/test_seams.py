@@ -146,6 +146,7 @@ VALUES: dict[str, Any] = {
     "mixture.datasets.0.location": "test.jsonl",
     "sft.max_length": 100,
     "*.max_length": 85,
+    "reward_model.objective": "process",
     "*.validation_share": 0.5,
     "reinforce.variance_parts": 2,
     "report.baseline": "pretrained",
@@ -171,6 +172,7 @@ VALUES: dict[str, Any] = {
 # Keys that have an effect only with another setting, by pattern.
 ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
+ON_SOLUTIONS = {"reward_model.kind": "head", "reward_model.likelihood": 0.0, "reward_model.data": "data/solved"}
 JUDGED = {
     "preferences.source": "people",
     "preferences.judgements": "data/raw/judgements/people.jsonl",
@@ -193,6 +195,9 @@ UNDER: dict[str, dict[str, Any]] = {
     "demonstrations.validation_share": {"demonstrations.source": "files"},
     "sft.truncation": {"sft.max_length": 100},
     "reward_model.truncation": {"reward_model.max_length": 85},
+    "reward_model.objective": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
+    "reward_model.outcome_tokens": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
+    "reward_model.step_score": {**ON_SOLUTIONS, "reward_model.objective": "process"},
     "dpo.truncation": {"dpo.max_length": 85},
     "sft.packing": {"sft.max_length": 200},
     "mixture.validation_share": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
@@ -236,6 +241,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "evaluate.strip_thinking": ("a model this small does not think", "tests/tasks/language/test_evaluate.py"),
     "*.strip_thinking": ("a model this small does not think", "tests/tasks/language/training/test_python_rewards.py"),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
+    "reward_model.ties": ("the annotator here ties nothing", "tests/tasks/language/test_reward_objectives.py"),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
     "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),
     "behaviour.environments.*.id": ("of another package", "tests/tasks/offline/environments/test_simulators.py"),

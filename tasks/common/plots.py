@@ -129,13 +129,14 @@ def levels(
 
 
 def calibration(frame: pd.DataFrame, name: str) -> str:
-    """Predicted against observed share of preferences; a point's area grows with its number of pairs."""
+    """Predicted against observed share of preferences, or of labels; a point's area grows with its number of pairs or labels."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH * 0.4, WIDTH * 0.4), layout="constrained")
         axis = figure.subplots()
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
         axis.plot(frame["predicted"], frame["observed"], color=COLOURS[0], linewidth=0.8)
-        areas = 8 + 60 * frame["pairs"] / max(frame["pairs"].max(), 1)
+        counts = frame["pairs"] if "pairs" in frame else frame["labels"]
+        areas = 8 + 60 * counts / max(counts.max(), 1)
         axis.scatter(frame["predicted"], frame["observed"], s=areas, color=COLOURS[0], zorder=3)
         axis.set(xlabel="predicted", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         return _svg(figure, name)

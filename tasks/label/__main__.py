@@ -137,9 +137,8 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        why = (
-            os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
-        )  # a name's fault has a number below 0
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else error.strerror  # what is wrong with a name has a number below 0
         raise DataError(f"{host}:{port}: {why}; choose another --port or --host") from None
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -98,6 +99,11 @@ def application(session: Session, token: str, hosts: frozenset[str], statistics:
     def flag(call: _Flag) -> dict[str, Any]:
         session.flag(call.item, call.person, call.reason)
         return {}
+
+    @app.exception_handler(RequestValidationError)
+    def not_understood(_: Request, error: Exception) -> Response:
+        """Without what was sent, which may be text that cannot be sent back."""
+        return JSONResponse({"fault": "the server did not understand this page; load it anew"}, 422)
 
     @app.exception_handler(ConflictError)
     def conflict(_: Request, error: Exception) -> Response:

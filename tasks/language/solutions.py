@@ -78,7 +78,8 @@ def sampled(config: SolutionsConfig, responses: Path, tokenizer: Tokenizer) -> l
         table = table[table["prompt_id"].isin(table["prompt_id"].unique()[: config.prompts])]
     table["tokens"] = [[int(token) for token in tokens] for tokens in table["tokens"]]
     table.insert(0, "solution_id", table["prompt_id"] + "/" + table.pop("sample").astype(str))
-    return tables.records(table.assign(ends=cut(tokenizer, table["tokens"].tolist())))
+    table["ends"] = cut(tokenizer, table["tokens"].tolist())
+    return tables.records(table)
 
 
 def judged(config: SolutionsConfig, judgements: Path, tokenizer: Tokenizer) -> list[Record]:

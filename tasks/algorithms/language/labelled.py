@@ -4,7 +4,7 @@ outcome  every token of an answer, or the last one, says whether the answer is r
          -(r log p + (1 - r) log(1 - p)) with p the sigmoid of the head's one output (arXiv:2110.14168, section 4.2)
 process  the token at which a step ends says whether it is bad, neutral or good, by a softmax over three outputs
          (arXiv:2305.20050). Where roll-outs say how often a step leads to the right answer, a share g, the labels are soft: (1 - g, 0, g)
-         (Math-Shepherd, arXiv:2312.08935, eqs. 4 and 5)
+         (Math-Shepherd, arXiv:2312.08935, eq. 4)
 
 A batch's loss is a weighted sum over labelled tokens. An answer weighs the same however long it is; a step weighs the same however
 many its answer has, as in TRL's PRMTrainer.

@@ -31,7 +31,7 @@ BETA = "reward_beta"  # in the config of a language model that is a reward model
 OBJECTIVE = "reward_objective"  # in the config of a model that was trained on solutions: outcome | process
 METRICS = {
     "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering and likelihood add.",
-    "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5, and so much a tied pair counts. (Of answers that are right or wrong, or of steps: the share whose label is the likeliest.)",
+    "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5, and so much a tied pair counts. Of outcome and process: the share of the answers, by their last token, or of the steps whose label is the likeliest.",
     "margin": "The mean of r_w - r_l, the chosen response's score minus the rejected one's; a tied pair counts 0.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
 }

@@ -30,6 +30,11 @@ function seen() {
   return clock.spent + (clock.since ? performance.now() - clock.since : 0);
 }
 
+// Half a character, such as the rest of an emoji that was cut off, is no text that can be kept.
+function whole(_, value) {
+  return typeof value === "string" ? (value.toWellFormed?.() ?? value) : value;
+}
+
 function pauseOrGoOn() {
   clock.spent = seen();
   clock.since = document.hidden ? 0 : performance.now();
@@ -52,7 +57,7 @@ async function ask(path, body) {
       answer = await fetch(path, {
         method: "POST",
         headers: { "content-type": "application/json" },
-        body: JSON.stringify(path === "/skip" ? { ...body, again } : body),
+        body: JSON.stringify(path === "/skip" ? { ...body, again } : body, whole),
         signal: AbortSignal.timeout(20000),
       });
       if (answer.ok) {
@@ -74,7 +79,7 @@ async function ask(path, body) {
 async function reason(answer) {
   const text = await answer.text().catch(() => "");
   try {
-    return JSON.parse(text).fault ?? `${answer.status}: the server did not understand this page; load it anew`;
+    return JSON.parse(text).fault ?? text;
   } catch {
     return text.trim() || `${answer.status}`;
   }

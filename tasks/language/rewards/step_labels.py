@@ -4,7 +4,7 @@ A step is a line of the response that is not blank. It is good (1) where it is r
 built on what is wrong, and neutral (0) where it does neither: words, a repetition, a detour.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from fractions import Fraction
 
 from tasks.language.rewards.answers import final_answer, marked
@@ -37,7 +37,7 @@ def step_labels(question: str, solution: str, answer: str, response: str) -> lis
 class _Told:
     """What the lines so far have said: their equations and answers, what they reached, and what they claimed wrongly."""
 
-    def __init__(self, answer: str, leads: set[object]) -> None:
+    def __init__(self, answer: str, leads: Set[object]) -> None:
         self._answer, self._leads = answer, leads
         self._seen: set[object] = set()
         self._reached: set[Fraction] = set()

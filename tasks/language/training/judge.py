@@ -4,14 +4,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import TypeGuard, get_args
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from tasks.algorithms.language import experience, reward_model, step_rewards
-from tasks.algorithms.language.causal_lm import PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedClassifier, PretrainedModel
 from tasks.algorithms.language.completions import Completions
 from tasks.algorithms.language.experience import StepRewards
 from tasks.common import models, tables
@@ -61,7 +61,7 @@ class Judge:
     @property
     def judges_steps(self) -> bool:
         """Whether the reward model is one of steps."""
-        return self.scorer is not None and objective(self.scorer) == "process"
+        return self.scorer is not None and _reads_steps(self.scorer)
 
     def grading(self) -> "Judge":
         """The same judge, which also computes the rubric's points of every answer."""
@@ -163,16 +163,19 @@ def objective(scorer: PretrainedModel) -> str:
 def _scores(scorer: PretrainedModel, responses: Completions) -> tuple[Tensor, Tensor | None]:
     """The score of each response (N,); by a process reward model also of each step (N, L), nan where none ends."""
     scores, at_ends = torch.zeros(len(responses)), torch.full(responses.mask.shape, torch.nan)
-    by_steps = objective(scorer) == "process"
     for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
         part = responses.rows(rows)
-        if by_steps:
+        if _reads_steps(scorer):
             found, ends = step_rewards.step_scores(scorer, part), step_rewards.ends(scorer, part)
             at_ends[rows, : ends.shape[1]] = found.masked_fill(~ends, torch.nan).cpu()
-            scores[rows] = step_rewards.combined(found, ends, scorer.config.reward_step_score).cpu()
+            scores[rows] = step_rewards.combined(found, ends, getattr(scorer.config, step_rewards.STEP_SCORE)).cpu()
         else:
             scores[rows] = reward_model.score(scorer, part).cpu()
-    return scores, at_ends if by_steps else None
+    return scores, at_ends if _reads_steps(scorer) else None
+
+
+def _reads_steps(scorer: PretrainedModel) -> TypeGuard[PretrainedClassifier]:
+    return objective(scorer) == "process"
 
 
 def check_objective(scorer: Path, found: str, wanted: Sequence[str]) -> None:

@@ -98,6 +98,8 @@ def test_a_body_has_a_limit(client):
         b'{"person": "a", "more": 1}',
         b'{"person": "<b>"}',
         b"\xff",
+        b'{"person": "\\ud800"}',
+        b"[" * 200_000,
     ],
 )
 def test_a_body_that_is_no_call_is_refused(client, body):

@@ -5,11 +5,9 @@ import pandas as pd
 import pytest
 
 from tasks.common import models, tables
-from tasks.language.data import chat
-from tasks.language.steps.cutting import cut
 from tasks.language.tables.preferences import Comparisons, Rankings
 from tasks.language.tables.problems import Problems
-from tasks.language.tables.solutions import Solutions
+from tests.tasks import solved
 from tests.tasks.tiny import gpt2
 
 
@@ -65,35 +63,8 @@ def ranked(compared: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 @pytest.fixture(scope="session")
 def solutions(made: Path) -> Path:
-    """The solution, good in each step, and one of another number in its last step, which is bad as is what follows; a line before is neutral."""
-    words, rows = models.load_tokenizer(made / "pretrained"), []
-    for row in tables.read(Problems, made / "problems" / "train.parquet").head(40).itertuples():
-        worked = str(row.solution)
-        steps = worked.count("\n") + 1
-        wrong = [1] * (steps - 2) + [-1, -1] if steps > 1 else [-1]
-        for sample, (text, labels) in enumerate(
-            (
-                (worked, [1] * steps),
-                (worked.replace(str(row.answer), f"{row.answer}0"), wrong),
-                (f"So.\n{worked}", [0] + [1] * steps),
-            )
-        ):
-            tokens = chat.encode_response(words, text)
-            [ends] = cut(words, [tokens])
-            rows.append(
-                {
-                    **{
-                        "solution_id": f"{row.problem_id}/{sample}",
-                        "prompt_id": row.problem_id,
-                        "prompt": row.question,
-                    },
-                    **{"response": text, "ended": True, "tokens": tokens, "right": sample != 1},
-                    **{"ends": ends, "labels": labels, "truth": labels},
-                }
-            )
-    table = pd.DataFrame(rows)
-    tables.write(Solutions, table.head(90), made / "solutions" / "train.parquet")
-    tables.write(Solutions, table.tail(30), made / "solutions" / "test.parquet")
+    """Solutions of 40 problems with labels, of which ten are held out."""
+    solved.write(made / "problems/train.parquet", made / "pretrained", made / "solutions")
     return made / "solutions"
 
 

@@ -61,6 +61,17 @@ def test_rankings_teach_what_their_pairs_do(learnt):
     assert {"loss", "accuracy", "margin", "grad_norm"} <= set(pd.read_csv(out / "curve.csv"))
 
 
+def test_ties_count_or_are_dropped(made, preferences, learnt, tmp_path):
+    """With each prompt's two lesser answers tied, the model learns to score them alike."""
+    dropped = learn(made, tmp_path, "ranking", ties="drop")
+    assert dropped["accuracy"] > 0.9
+    apart = []
+    for out in (learnt["ranking"][1], tmp_path):
+        found = tables.read(HeldOut, out / "model/held_out.parquet")
+        apart.append(found.groupby("prompt_id")["rejected_reward"].agg(np.ptp).mean())
+    assert apart[0] < 0.9 * apart[1]
+
+
 def test_the_held_out_rankings_are_not_learnt_from(made, preferences, learnt, tmp_path):
     home = shutil.copytree(made, tmp_path / "made")
     table = tables.read(Rankings, preferences / "rankings.parquet")

@@ -129,6 +129,19 @@ def test_gold_items_and_repeats_come_unannounced_at_their_shares():
     assert all(found[1][0] - found[0][0] > 10 for found in repeated)
 
 
+def test_a_repeat_comes_as_soon_as_the_gap_allows_with_sides_drawn_anew_and_can_be_skipped():
+    office = Office([*ITEMS, *GOLD], Settings(seed=1, overlap=1, gold=0.0, repeats=1.0, gap=3))
+    shown = [office.judge("anna") for _ in range(5)]
+    assert [one.repeat for one in shown] == [0, 0, 0, 0, 1]
+    assert shown[4].item == shown[0].item
+    second = office.next("anna")
+    assert (second.item, second.repeat) == (shown[1].item, 1)
+    office.record.add(skip(second.item))
+    assert office.next("anna").repeat == 0, "what was skipped does not come again, and the rest is too new"
+    orders = [[office.assignment.shown(one.item, "anna", repeat).order for repeat in (0, 1)] for one in ITEMS]
+    assert {first == again for first, again in orders} == {True, False}
+
+
 def test_everybody_gets_gold_items_whoever_has_judged_them():
     office = Office(ITEMS + GOLD, Settings(seed=1, overlap=2, gold=0.5, repeats=0.0, gap=3))
     for person in ("anna", "bert"):

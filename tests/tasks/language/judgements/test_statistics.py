@@ -143,6 +143,11 @@ def test_agreement_by_question():
     assert (found["steps"].level, found["better of a pair"].level) == ("ordinal", "nominal")
 
 
+def test_what_all_say_alike_is_not_disputed():
+    record = record_of(SHORT, judgement(SHORT, "a better"), judgement(SHORT, "a slightly better", "bert"))
+    assert list(statistics(record).disputed) == []
+
+
 def test_a_time_that_is_not_known_counts_for_nothing():
     record = record_of(SHORT, judgement(SHORT, "tie", seconds=0), judgement(SHORT, "tie", "bert", seconds=5))
     found = statistics(record)

@@ -42,7 +42,7 @@ def test_a_tie_is_half_a_win_of_each():
 def test_judgements_of_one_item_are_one_observation():
     """Each item judged twice alike: as wide as if it had been judged once."""
     once = comparisons(("x", "y", 1.0, 3), ("x", "y", 0.0, 1))
-    [ours, _], [alone, _] = strengths([*once, *once]), strengths(once)
+    [ours, _], [alone, _] = strengths([*once, *reversed(once)]), strengths(once)
     assert (ours.strength, ours.low, ours.high) == pytest.approx((alone.strength, alone.low, alone.high))
 
 
@@ -55,6 +55,18 @@ def test_a_side_that_never_loses_has_no_upper_bound():
     assert (best.name, best.high) == ("x", math.inf)
     assert all(map(math.isfinite, (best.strength, best.low, middle.high, worst.high)))
     assert (middle.name, middle.low, worst.name, worst.low) == ("y", -math.inf, "z", -math.inf)
+
+
+def test_a_side_that_never_loses_by_hand():
+    """Three wins of three, and of each side half a win and half a loss against strength 0: the slope at the estimate s is
+
+    3 (1 - sigmoid(2 s)) + (1 - 2 sigmoid(s)) / 2 = 0; the information of the difference is 2 w + a with w = 3 p (1 - p), a = q (1 - q).
+    """
+    ours, theirs = strengths(comparisons(("x", "y", 1.0, 3)))
+    p, q = (1 / (1 + math.exp(-times * ours.strength)) for times in (2, 1))
+    assert 3 * (1 - p) + (1 - 2 * q) / 2 == pytest.approx(0.0, abs=1e-9)
+    half = Z / math.sqrt(2 * (2 * 3 * p * (1 - p) + q * (1 - q)))
+    assert (ours.low, theirs.high) == pytest.approx((ours.strength - half, theirs.strength + half))
 
 
 def test_two_worlds_that_never_met_have_no_bounds_between_them():
