@@ -10,7 +10,7 @@ from tasks.algorithms.language.advantages import group_advantages
 from tasks.algorithms.language.completions import token_logps
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.grpo import GrpoSettings, grpo_loss
-from tasks.algorithms.language.surrogate import Totals
+from tasks.algorithms.language.policy_gradient import Totals
 from tests.oracles.frozen import COMPLETIONS, OWNER, PROMPTS, RESPONSES, Still, gradients
 from tests.tasks.tiny import llama
 

@@ -32,7 +32,7 @@ from tasks.algorithms.language.experience import (
     summary,
 )
 from tasks.algorithms.language.kl import k3
-from tasks.algorithms.language.surrogate import Aggregation, Totals, aggregate, policy_loss
+from tasks.algorithms.language.policy_gradient import Aggregation, Totals, aggregate, policy_loss
 
 METRICS = {
     **SAMPLE_METRICS,
@@ -46,7 +46,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class GrpoSettings:
-    """The algorithm's settings; `aggregate` (surrogate.py) explains the values of `aggregation`."""
+    """The algorithm's settings; `aggregate` (policy_gradient.py) explains the values of `aggregation`."""
 
     supervision: Literal["outcome", "process"]  # process: advantages of steps
     advantage: Literal["standardized", "centered"]

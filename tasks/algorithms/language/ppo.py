@@ -29,7 +29,7 @@ from tasks.algorithms.language.experience import (
     summary,
 )
 from tasks.algorithms.language.kl import AdaptiveKl, k1
-from tasks.algorithms.language.surrogate import policy_loss
+from tasks.algorithms.language.policy_gradient import policy_loss
 
 METRICS = {
     **{name: text for name, text in SAMPLE_METRICS.items() if name != "entropy"},

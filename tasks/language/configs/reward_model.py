@@ -38,9 +38,8 @@ class RewardModelConfig(Config):
     seed: Seed  # all random draws of the stage follow from it
     # pairs: of two answers the better one | ranking: all pairs of a ranking at once | outcome: answers that are right or wrong | process: steps that are bad, neutral or good
     objective: Literal["pairs", "ranking", "outcome", "process"]
-    data: str = Field(
-        min_length=1
-    )  # folder of the examples, a dep: data/preferences, or data/solutions for outcome and process
+    # folder of the examples, a dep: data/preferences, or data/solutions for outcome and process
+    data: str = Field(min_length=1)
     # head: on the last token's state | log_probability: beta x the mean over the tokens
     kind: Literal["head", "log_probability"]
     beta: float = Field(gt=0)  # with log_probability: factor on the mean log-probability of a token
@@ -55,7 +54,7 @@ class RewardModelConfig(Config):
     centering: float = Field(ge=0)  # weight of the mean squared sum of a pair's scores
     # weight of the pair of a best answer and its corruption; a prompt's own pairs together have 1
     corrupted: float = Field(ge=0)
-    margins: MarginsConfig
+    margins: MarginsConfig  # with pairs: the score difference asked of a pair, by its level of strength
     # with ranking: half, a tied pair asks for equal scores | drop, it is left out
     ties: Literal["half", "drop"]
     # with outcome: which tokens of an answer say whether it is right

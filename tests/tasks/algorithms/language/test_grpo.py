@@ -6,7 +6,7 @@ from tasks.algorithms.language import grpo
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.grpo import GrpoSettings, grpo_loss
-from tasks.algorithms.language.surrogate import Totals, policy_loss
+from tasks.algorithms.language.policy_gradient import Totals, policy_loss
 from tests.tasks.bandits import (
     Still,
     Table,

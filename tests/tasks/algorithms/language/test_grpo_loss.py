@@ -7,7 +7,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from tasks.algorithms.language.grpo import grpo_loss
-from tasks.algorithms.language.surrogate import LOG_RATIO_LIMIT, Totals, aggregate, policy_loss
+from tasks.algorithms.language.policy_gradient import LOG_RATIO_LIMIT, Totals, aggregate, policy_loss
 
 AGGREGATIONS = ["grpo", "bnpo", "dr_grpo", "dapo"]
 LOW, HIGH = 0.2, 0.3
