@@ -65,6 +65,7 @@ class Case:
     settings: Sequence[str] = ()
     stages: Sequence[str] = ()
     change: Callable[[Path], None] | None = None
+    trains: bool = True  # otherwise SFT itself is the reward model, by its own log-probabilities
 
 
 def eighth(shuffled: bool) -> Callable[[Path], None]:
@@ -100,6 +101,7 @@ PEOPLE = (
 )
 CASES: dict[str, Case] = {
     BASE: Case(),
+    "untrained": Case(trains=False),
     "pairs, margins": Case(
         ["reward_model.margins={negligibly: 0.0, slightly: 0.25, better: 0.5, significantly: 1.0}"],
     ),
@@ -142,19 +144,33 @@ def run_case(folder: Path, params: str, case: Case) -> dict[str, Any]:
     if "preferences" in case.stages:
         shutil.copytree(folder / "data/preferences", kept)
     try:
-        cost = sum(call(folder, stage) for stage in (*case.stages, "reward_model"))
+        cost = sum(call(folder, stage) for stage in (*case.stages, *(["reward_model"] if case.trains else [])))
     finally:
         if kept.exists():
             shutil.rmtree(folder / "data/preferences", ignore_errors=True)
             kept.rename(folder / "data/preferences")
+    if not case.trains:
+        untrained(folder)
     values, ranked = scored(folder)
     values.to_parquet(folder / "values.parquet")
+    metrics = json.loads((folder / "data/metrics/reward_model.json").read_text())
     return {
         "cpu_seconds": cost,
-        "reward_model": json.loads((folder / "data/metrics/reward_model.json").read_text()),
-        "trained": pd.read_csv(folder / "data/curves/reward_model.csv").tail(20).mean().to_dict(),
+        "reward_model": metrics if case.trains else metrics["untrained"],
+        "trained": pd.read_csv(folder / "data/curves/reward_model.csv").tail(20).mean().to_dict()
+        if case.trains
+        else {},
         "evaluated": {**{name: float(values[name].mean()) for name in values}, **ranked},
     }
+
+
+def untrained(folder: Path) -> None:
+    """SFT as a reward model of log-probabilities; its metrics are those that the default one had before its training."""
+    target = folder / "data/reward_model"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder / "data/sft", target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, reward_model.BETA: 1.0}))
 
 
 @torch.no_grad()
@@ -218,7 +234,7 @@ def keep(seed: int, name: str, row: dict[str, Any]) -> None:
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Markdown: the cases with their seeds, and the means over seeds."""
     columns = ["seed", *BEST.values(), *(f"{shown} over pairs" for shown in BEST.values()), *RANKED.values()]
-    columns += ["held-out accuracy", "held-out loss", "training loss", "CPU"]
+    columns += ["held-out accuracy", "held-out loss", "training accuracy", "CPU"]
     lines = [
         "# Reward models",
         "",
@@ -226,7 +242,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
         "for all reward models of a seed. Best of 8: the share of the problems where the answer with the highest reward is right, whatever its form (strict: by a line `#### N` at its end). Over pairs: the "
         "difference, problem by problem, to the default reward model, with its 95 % interval. Orders as the rubric: of the pairs of a problem's answers "
         "at temperature 1, the share that the reward orders as the rubric's points do; before the comma over all, then where both show steps. "
-        "Held-out accuracy and loss are of each objective's own data: comparisons, solutions or steps. CPU: seconds of one core.",
+        "Held-out accuracy and loss are of each objective's own data: comparisons, solutions or steps; training accuracy is that of the last 20 steps. Untrained: SFT's own log-probability a token. CPU: seconds of one core.",
         "",
         f"| case | {' | '.join(columns)} |",
         "|---|" + "---|" * len(columns),
@@ -245,7 +261,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
 def cells(row: Mapping[str, Any]) -> list[str]:
     """A row's cells behind its seed."""
     over = ["{:+.1f} [{:+.1f}, {:+.1f}]".format(*(100 * value for value in row["over_pairs"][name])) for name in BEST]
-    model, loss = row["reward_model"], row["trained"].get("loss", float("nan"))
+    model, fitted = row["reward_model"], row["trained"].get("accuracy", float("nan"))
     shown = (
         [percent(row["evaluated"][name]) for name in BEST],
         [percent(row["evaluated"][name]) for name in RANKED],
@@ -256,7 +272,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         *shown[1],
         percent(model["accuracy"]),
         f"{model['loss']:.3f}",
-        f"{loss:.3f}",
+        percent(fitted),
         f"{row['cpu_seconds']:.0f}",
     ]
 
@@ -281,15 +297,15 @@ def means(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{mean(lambda row: row['reward_model']['loss']):.3f}",
     ]
     numbers += [
-        f"{mean(lambda row: row['trained'].get('loss', np.nan)):.3f}",
+        percent(mean(lambda row: row["trained"].get("accuracy", np.nan))),
         f"{mean(lambda row: row['cpu_seconds']):.0f}",
     ]
     return [*evaluated(BEST), *over, *evaluated(RANKED), *numbers]
 
 
 def percent(share: float) -> str:
-    """A share as the page writes it."""
-    return f"{100 * share:.1f} %"
+    """A share as the page writes it; nothing for one that there is not."""
+    return "" if np.isnan(share) else f"{100 * share:.1f} %"
 
 
 def main() -> None:
