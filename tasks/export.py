@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from tasks import metrics
 from tasks.algorithms.language.causal_lm import PretrainedModel
-from tasks.algorithms.language.reward_model import BETA
+from tasks.algorithms.language.step_rewards import BETA
 from tasks.common import adapters, model_files
 from tasks.common.errors import DataError
 from tasks.language.data import chat

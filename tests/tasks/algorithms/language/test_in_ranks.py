@@ -66,7 +66,7 @@ def of_dpo(models, accumulate=1):
 
 def of_reward_model(models, accumulate=1):
     optimizer = Noting(models[0])
-    setattr(models[0].config, reward_model.BETA, 2.0)
+    models[0].config.reward_beta = 2.0
     fit = reward_model.fit(
         models[0],
         [PAIRS],
