@@ -252,7 +252,10 @@ def test_examples_of_another_kind_are_one_line(made, preferences, solutions, tmp
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"objective": "outcome", "kind": "log_probability"}, "expected 'head' with objective outcome or process"),
+        (
+            {"objective": "outcome", "kind": "log_probability", "likelihood": 0.5},
+            "expected 0.0 with objective outcome or process",
+        ),
         ({"objective": "process", "centering": 0.1}, "expected 0.0 with objective outcome or process"),
         ({"objective": "process", "corrupted": 0.1}, "expected 0.0 with objective outcome or process"),
     ],
