@@ -23,7 +23,7 @@ from tasks.algorithms.common import distributed, sharding, shared_draws
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLMWithBody
 from tasks.algorithms.language.completions import Completions, share_of_prompts
-from tasks.algorithms.language.step_rewards import logits_at
+from tasks.algorithms.language.step_rewards import logits_at, unlikelihoods
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,16 @@ def right(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def fit(
-    model: CausalLMWithBody, batches: Iterable[Labelled], optimizer: Optimizer, accumulate: int = 1
+    model: CausalLMWithBody,
+    batches: Iterable[Labelled],
+    optimizer: Optimizer,
+    accumulate: int = 1,
+    likelihood: float = 0.0,
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place. A batch is passed through in `accumulate` parts. Yields a step's loss, accuracy and grad_norm.
 
-    Accuracy is that of steps, or of answers by their last token.
+    Accuracy is that of steps, or of answers by their last token. `likelihood` is the weight of the mean negative log-likelihood a token
+    of right answers, or of steps that are not bad, for a model that speaks by log-probabilities: it keeps the model near its start.
     """
     model.train()
     device = next(model.parameters()).device
@@ -125,7 +130,10 @@ def fit(
                 at = part.at
                 logits = logits_at(model, part.responses, at)
                 target, weight = part.target[at].to(device), part.weight[at].to(device)
-                loss = counted * (weight * losses(logits, target)).sum()
+                costs = losses(logits, target)
+                if likelihood:
+                    costs = costs + likelihood * target.squeeze(1) * unlikelihoods(model, logits)
+                loss = counted * (weight * costs).sum()
                 loss.backward()
             total += loss.item()
             if counted:

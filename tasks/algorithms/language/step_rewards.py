@@ -67,8 +67,17 @@ def logits_at(model: CausalLMWithBody, completions: Completions, at: Tensor) -> 
         hidden = states(model.base_model, completions)[:, 1:]
         return in_fp32(model.score, hidden[at.to(hidden.device)])
     logps = token_logps(model, completions)
+    return (beta_of(model) * (span_means(logps, at.to(logps.device)) + _threshold(model))).unsqueeze(1)
+
+
+def unlikelihoods(model: CausalLMWithBody, logits: Tensor) -> Tensor:
+    """The mean negative log-probability of a token (M,) by which the model says `logits` (M, 1)."""
+    return _threshold(model) - logits.squeeze(1) / beta_of(model)
+
+
+def _threshold(model: CausalLMWithBody) -> float:
     threshold: float = getattr(model.config, THRESHOLD)
-    return (beta_of(model) * (span_means(logps, at.to(logps.device)) + threshold)).unsqueeze(1)
+    return threshold
 
 
 def span_means(values: Tensor, at: Tensor) -> Tensor:

@@ -29,7 +29,6 @@ class RewardModelConfig(Config):
         Idle(("threshold",), {"kind": ("head",)}),
         Idle(("threshold",), {"objective": ("pairs", "ranking")}),
         Idle(("likelihood",), {"kind": ("head",)}, neutral=0.0),
-        Idle(("likelihood",), {"objective": SOLUTIONS}, neutral=0.0),
         Idle(("truncation",), {"max_length": (None,)}),
         Idle(("margins",), {"objective": ("ranking", *SOLUTIONS)}),
         Idle(("ties",), {"objective": ("pairs", *SOLUTIONS)}),
@@ -48,7 +47,8 @@ class RewardModelConfig(Config):
     beta: float = Field(gt=0)  # with log_probability: factor on the mean log-probability of a token
     # with log_probability of outcome and process: the mean negative log-probability a token, in nats, at which right and wrong are equally likely
     threshold: float = Field(gt=0)
-    likelihood: float = Field(ge=0)  # with log_probability of pairs: weight of the chosen responses' NLL a token
+    # with log_probability: weight of the NLL a token of the chosen responses, the right answers or the steps that are not bad
+    likelihood: float = Field(ge=0)
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs
     # tokens of a prompt with a response, at most; null: the model's own limit

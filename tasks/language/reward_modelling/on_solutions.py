@@ -50,7 +50,7 @@ class OnSolutions:
         """Train the model from step `start` on."""
         config = self.config
         batches = self.train.batches(config.prompts_per_batch, config.epochs, config.seed, self.said_by, start)
-        return labelled.fit(model, batches, optimizer, config.training.accumulate)
+        return labelled.fit(model, batches, optimizer, config.training.accumulate, config.likelihood)
 
     def measure(self, model: PretrainedModel) -> Metrics:
         """Accuracies of the held-out solutions."""

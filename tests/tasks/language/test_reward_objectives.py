@@ -334,10 +334,7 @@ def test_examples_of_another_kind_are_one_line(made, preferences, solutions, tmp
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"objective": "outcome", "kind": "log_probability", "likelihood": 0.5},
-            "expected 0.0 with objective outcome or process",
-        ),
+        ({"objective": "outcome", "likelihood": 0.5}, "expected 0.0 with kind head"),
         ({"objective": "process", "centering": 0.1}, "expected 0.0 with objective outcome or process"),
         ({"objective": "process", "corrupted": 0.1}, "expected 0.0 with objective outcome or process"),
     ],

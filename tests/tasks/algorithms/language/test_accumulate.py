@@ -104,7 +104,7 @@ def not_bad_step(parts):
     model = llama()
     model.config.reward_beta, model.config.reward_threshold = 0.5, 2.0
     optimizer = Noting(model)
-    return list(labelled.fit(model, [NOT_BAD], optimizer, parts)), optimizer.gradient
+    return list(labelled.fit(model, [NOT_BAD], optimizer, parts, likelihood=0.7)), optimizer.gradient
 
 
 STEPS_OF_ALL = (sft_step, dpo_step, head_step, likelihood_step, outcome_step, process_step, not_bad_step)

@@ -81,15 +81,15 @@ def of_reward_model(models, accumulate=1):
     return rows, [reward_model.scores(models[0], [RESPONSES, RESPONSES]), *optimizer.gradients]
 
 
-def of_labels(model, batch, accumulate=1):
+def of_labels(model, batch, accumulate=1, likelihood=0.0):
     optimizer = Noting(model)
-    rows = [*labelled.fit(model, [batch], optimizer, accumulate)]
+    rows = [*labelled.fit(model, [batch], optimizer, accumulate, likelihood)]
     return rows, [labelled.predicted(model, [batch, batch]), *optimizer.gradients]
 
 
 def of_log_probabilities(model):
     model.config.reward_beta, model.config.reward_threshold = 0.5, 2.0
-    return of_labels(model, NOT_BAD, 2)
+    return of_labels(model, NOT_BAD, 2, likelihood=0.7)
 
 
 def of_grpo(models, aggregation="dapo", **changes):

@@ -137,6 +137,10 @@ def test_log_probabilities_say_what_is_right_by_hand(batch, ends, labels):
     assert row["loss"] == pytest.approx(sum(costs) / len(costs), rel=1e-4)
     assert row["accuracy"] == pytest.approx(sum(hits) / len(hits))
     assert labelled.predicted(model, [batch]).sigmoid().flatten().tolist() == pytest.approx(said, rel=1e-4)
+    kept = next(labelled.fit(model, [batch], Still(), likelihood=0.7))
+    unlikely = [label * (2.0 - log(p / (1 - p)) / 1.5) for p, label in zip(said, labels, strict=True)]
+    assert kept["loss"] == pytest.approx((sum(costs) + 0.7 * sum(unlikely)) / len(costs), rel=1e-4)
+    assert kept["accuracy"] == row["accuracy"]
 
 
 def test_predictions_stand_in_order():
