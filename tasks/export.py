@@ -18,7 +18,8 @@ from transformers.utils import logging
 
 from tasks import metrics
 from tasks.algorithms.language.causal_lm import PretrainedModel
-from tasks.algorithms.language.step_rewards import BETA
+from tasks.algorithms.language.reward_model import OBJECTIVE
+from tasks.algorithms.language.step_rewards import BETA, THRESHOLD
 from tasks.common import adapters, model_files
 from tasks.common.errors import DataError
 from tasks.language.data import chat
@@ -58,6 +59,8 @@ def export(folder: Path, out: Path) -> dict[str, Any]:
     return {
         "kind": "classifier" if classifies else "log_probability" if BETA in config else "policy",
         "beta": config.get(BETA),
+        "threshold": config.get(THRESHOLD),
+        "objective": config.get(OBJECTIVE),
         "architecture": type(model).__name__,
         "weights": model.num_parameters(),
         "dtype": config.get("dtype") or "float32",
