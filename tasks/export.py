@@ -48,7 +48,7 @@ def export(folder: Path, out: Path) -> dict[str, Any]:
             shutil.copyfile(file, out / file.name)
     config = json.loads((out / "config.json").read_text())
     classifies = "ForSequenceClassification" in str(config.get("architectures"))
-    load: Callable[[Path], PretrainedModel] = reward_model_files.load_classifier if classifies else _language_model
+    load: Callable[[Path], PretrainedModel] = reward_model_files.load if classifies else _language_model
     if merged:
         load(folder).save_pretrained(out)
     model = load(out)

@@ -25,7 +25,7 @@ messages = [
     {{"role": "assistant", "content": "2 + 3 = 5\\n#### 5"}},
 ]
 tokens = tokenizer.apply_chat_template(messages, return_tensors="pt", return_dict=True)
-print(model(**tokens).logits.item())""",
+print(model(**tokens).logits)""",
 }
 USE["log_probability"] = USE["policy"].partition("messages")[0].rstrip()
 AUTO = {"classifier": "AutoModelForSequenceClassification"}  # the others are AutoModelForCausalLM
