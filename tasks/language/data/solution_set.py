@@ -119,9 +119,10 @@ class SolutionSet:
     def targets(self, row: int) -> list[tuple[float, ...]]:
         """The label of each step of a solution: one class, or the share of good roll-outs."""
         given, count = self.rows[row], len(self.ends[row])
-        found = [CLASS_OF[int(label)] for label in given["labels"]][:count]
         if given.get("good") is not None:
             found = [(1.0 - share, 0.0, float(share)) for share in given["good"]][:count]
+        else:
+            found = [CLASS_OF[int(label)] for label in given["labels"]][:count]
         return [*found] if self.classes else [(1.0 - bad,) for bad, _, _ in found]
 
     def _batch(self, rows: Sequence[int], tokens: Literal["all", "last"]) -> Labelled:
