@@ -36,13 +36,18 @@ ROOT = Path(__file__).parents[1]
 RESULTS, TABLE = ROOT / "benchmarks/results/reward_models.json", ROOT / "benchmarks/reward_models.md"
 UPSTREAM = ("raw", "problems", "sft", "responses", "preferences", "evaluate")
 ANSWERS = Path("data/evaluate/sft")
-BEST = {"strict_best_of_8_t0.5": "best of 8 at 0.5", "strict_best_of_8_t1.0": "best of 8 at 1"}
+BEST = {
+    "lenient_best_of_8_t0.5": "best of 8 at 0.5",
+    "lenient_best_of_8_t1.0": "best of 8 at 1",
+    "strict_best_of_8_t1.0": "strict, best of 8 at 1",
+}
 CONTROLS = {
-    "strict_mean_at_8_t0.5": "mean@8 at 0.5",
-    "strict_majority_at_8_t0.5": "majority@8 at 0.5",
-    "strict_mean_at_8_t1.0": "mean@8 at 1",
-    "strict_majority_at_8_t1.0": "majority@8 at 1",
-    "strict_pass_at_8_t1.0": "pass@8 at 1",
+    "lenient_mean_at_8_t0.5": "mean@8 at 0.5",
+    "lenient_majority_at_8_t0.5": "majority@8 at 0.5",
+    "lenient_pass_at_8_t0.5": "pass@8 at 0.5",
+    "lenient_mean_at_8_t1.0": "mean@8 at 1",
+    "lenient_majority_at_8_t1.0": "majority@8 at 1",
+    "lenient_pass_at_8_t1.0": "pass@8 at 1",
 }
 RANKED = {
     "ranking_sampled_t1.0": "orders as the rubric",
@@ -218,7 +223,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
         "# Reward models",
         "",
         "Made by `python -m benchmarks.reward_models`: the default task, 500 test problems a seed, 8 answers of SFT to each at two temperatures, the same "
-        "for all reward models of a seed. Best of 8: the share of the problems where the answer with the highest reward is right. Over pairs: the "
+        "for all reward models of a seed. Best of 8: the share of the problems where the answer with the highest reward is right, whatever its form (strict: by a line `#### N` at its end). Over pairs: the "
         "difference, problem by problem, to the default reward model, with its 95 % interval. Orders as the rubric: of the pairs of a problem's answers "
         "at temperature 1, the share that the reward orders as the rubric's points do; before the comma over all, then where both show steps. "
         "Held-out accuracy and loss are of each objective's own data: comparisons, solutions or steps. CPU: seconds of one core.",

@@ -14,6 +14,7 @@ from safetensors.torch import save_file as save_torch_file
 
 from tasks.check import TABLES, problems
 from tasks.common.tables import Table
+from tasks.language.tables.judgements import Judgements
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = {"problem_id": "a", "question": "3 + 4?", "solution": "3 + 4 = 7\n#### 7", "answer": "7", "steps": 1}
@@ -123,7 +124,8 @@ def test_it_ends_with_its_input_or_with_its_own_error(check, status):
 
 
 def test_every_schema_has_a_file():
-    assert set(TABLES.values()) == set(leaves(Table))
+    """But that of judgements, which people write and no stage does."""
+    assert set(TABLES.values()) == set(leaves(Table)) - {Judgements}
 
 
 def recorded(path: Path) -> Path:

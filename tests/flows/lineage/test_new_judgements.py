@@ -20,7 +20,11 @@ out = pathlib.Path("data/preferences"); out.parent.mkdir(exist_ok=True); out.wri
 metrics = pathlib.Path("data/metrics"); metrics.mkdir(exist_ok=True)
 told = {"judgements": {"pairwise": len(lines)}, "people": len(set(lines)), "pairs": {"train": len(lines) - 1, "test": 1}}
 (metrics / "preferences.json").write_text(json.dumps(told))
-(metrics / "reward_model.json").write_text(json.dumps({"accuracy": 0.5 + len(lines) / 100}))
+"""
+REWARD_MODEL = """
+import json, pathlib
+judged = json.loads(pathlib.Path("data/metrics/preferences.json").read_text())["judgements"]["pairwise"]
+pathlib.Path("data/metrics/reward_model.json").write_text(json.dumps({"accuracy": 0.5 + judged / 100}))
 """
 DPO = "python -c \"import pathlib; n = len(pathlib.Path('data/preferences').read_text().split()); "
 DPO += "pathlib.Path('data/dpo').write_text(f'dpo {0.4 + n / 50}')\""
@@ -36,7 +40,13 @@ def judged(toy: Toy, empty_mlflow: Path) -> Toy:
         "cmd": "python preferences.py",
         "deps": ["preferences.py", RECORD],
         "params": ["preferences"],
-        "outs": ["data/preferences", "data/metrics/preferences.json", "data/metrics/reward_model.json"],
+        "outs": ["data/preferences", "data/metrics/preferences.json"],
+    }
+    toy.write("reward_model.py", REWARD_MODEL)
+    toy.stages["reward_model"] = {
+        "cmd": "python reward_model.py",
+        "deps": ["reward_model.py", "data/metrics/preferences.json"],
+        "outs": ["data/metrics/reward_model.json"],
     }
     toy.stages["dpo"] |= {"cmd": DPO, "deps": ["data/preferences"], "params": ["dpo"]}
     toy.params["preferences"] = {"judgements": RECORD}
