@@ -18,7 +18,8 @@ from transformers.utils import logging
 
 from tasks import metrics
 from tasks.algorithms.language.causal_lm import PretrainedModel
-from tasks.algorithms.language.reward_model import BETA
+from tasks.algorithms.language.reward_model import OBJECTIVE
+from tasks.algorithms.language.step_rewards import BETA, THRESHOLD
 from tasks.common import adapters, model_files
 from tasks.common.errors import DataError
 from tasks.language.data import chat
@@ -47,7 +48,7 @@ def export(folder: Path, out: Path) -> dict[str, Any]:
             shutil.copyfile(file, out / file.name)
     config = json.loads((out / "config.json").read_text())
     classifies = "ForSequenceClassification" in str(config.get("architectures"))
-    load: Callable[[Path], PretrainedModel] = reward_model_files.load_classifier if classifies else _language_model
+    load: Callable[[Path], PretrainedModel] = reward_model_files.load if classifies else _language_model
     if merged:
         load(folder).save_pretrained(out)
     model = load(out)
@@ -58,6 +59,8 @@ def export(folder: Path, out: Path) -> dict[str, Any]:
     return {
         "kind": "classifier" if classifies else "log_probability" if BETA in config else "policy",
         "beta": config.get(BETA),
+        "threshold": config.get(THRESHOLD),
+        "objective": config.get(OBJECTIVE),
         "architecture": type(model).__name__,
         "weights": model.num_parameters(),
         "dtype": config.get("dtype") or "float32",

@@ -197,6 +197,11 @@ UNDER: dict[str, dict[str, Any]] = {
     "reward_model.truncation": {"reward_model.max_length": 85},
     "reward_model.objective": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
     "reward_model.outcome_tokens": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
+    "reward_model.threshold": {
+        **ON_SOLUTIONS,
+        "reward_model.objective": "outcome",
+        "reward_model.kind": "log_probability",
+    },
     "reward_model.step_score": {**ON_SOLUTIONS, "reward_model.objective": "process"},
     "dpo.truncation": {"dpo.max_length": 85},
     "sft.packing": {"sft.max_length": 200},

@@ -25,7 +25,7 @@ messages = [
     {{"role": "assistant", "content": "2 + 3 = 5\\n#### 5"}},
 ]
 tokens = tokenizer.apply_chat_template(messages, return_tensors="pt", return_dict=True)
-print(model(**tokens).logits.item())""",
+print(model(**tokens).logits)""",
 }
 USE["log_probability"] = USE["policy"].partition("messages")[0].rstrip()
 AUTO = {"classifier": "AutoModelForSequenceClassification"}  # the others are AutoModelForCausalLM
@@ -108,7 +108,14 @@ def _start(card: Card) -> Iterator[str]:
     yield from ("", "## Use", "", "```python")
     yield f"from transformers import {AUTO.get(facts['kind'], 'AutoModelForCausalLM')}, AutoTokenizer"
     yield from ("", USE[facts["kind"]].format(name=json.dumps(card.name, ensure_ascii=False)), "```", "")
-    if facts["kind"] == "log_probability":
+    if facts["kind"] == "log_probability" and facts.get("objective"):
+        part, what = ("a step", "not being bad") if facts["objective"] == "process" else ("an answer", "being right")
+        yield (
+            f"This language model gives {part} a probability of {what}: sigmoid({facts['beta']:g} (m + {facts['threshold']:g})), with m "
+            "the mean log-probability of its tokens, the end token included."
+        )
+        yield ""
+    elif facts["kind"] == "log_probability":
         yield (
             f"This language model scores an answer: {facts['beta']:g} times the mean log-probability of the answer's tokens, the "
             "end token included. Only differences between scores mean something."

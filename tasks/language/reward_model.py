@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
-from tasks.algorithms.language import reward_model
+from tasks.algorithms.language import reward_model, step_rewards
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
@@ -82,7 +82,9 @@ def untrained(
     model = models.load_model(policy, dtype)
     reward_model_files.mark(model, config.objective, config.step_score, tokenizer)
     model.config.pad_token_id = tokenizer.pad_token_id
-    setattr(model.config, reward_model.BETA, config.beta)
+    setattr(model.config, step_rewards.BETA, config.beta)
+    if config.objective in SOLUTIONS:
+        setattr(model.config, step_rewards.THRESHOLD, config.threshold)
     return model
 
 

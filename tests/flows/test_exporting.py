@@ -205,6 +205,13 @@ def test_the_head_names_the_kind_of_model_and_what_it_began_from(kind: str, task
     assert ("AutoModelForSequenceClassification" in card) == (kind == "classifier")
     assert ("`evaluate@m` has not run on this model." in card) == (kind == "policy")
     assert ("2 times the mean log-probability" in card) == (kind == "log_probability")
+    for objective, said in (
+        ("process", "a step a probability of not being bad"),
+        ("outcome", "an answer a probability of being right"),
+    ):
+        facts = {**FACTS, "kind": kind, "objective": objective, "threshold": 0.3}
+        found = text(Card("x", "m", link, facts, made, {}, None, {}, None))
+        assert (f"{said}: sigmoid(2 (m + 0.3))" in found) == (kind == "log_probability")
     compile(re.findall("```python\n(.*?)```", card, re.DOTALL)[0], "card", "exec")
     scratch = [Made(first, "", {**params, "pretrained.init": "scratch"}), *made[1:]]
     assert "base_model" not in text(Card("x", "m", link, {**FACTS, "kind": kind}, scratch, {}, None, {}, None))

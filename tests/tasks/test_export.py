@@ -10,6 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Gene
 from tasks import export
 from tasks.common import adapters, models
 from tasks.common.errors import DataError
+from tasks.language.rewards import reward_model_files
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.tiny import llama
 
@@ -30,6 +31,16 @@ def test_a_reward_model_loads_as_a_classifier_and_scores_as_before(ready, out):
     ]
     assert found[0].shape == (1, 1)
     assert torch.equal(*found)
+
+
+def test_a_reward_model_of_steps_keeps_its_three_outputs(made, tmp_path, out):
+    folder, words = tmp_path / "model", models.load_tokenizer(made / "pretrained")
+    scorer = reward_model_files.load_classifier(made / "pretrained", new=["score.weight"], outputs=3)
+    reward_model_files.mark(scorer, "process", "minimum", words)
+    models.save_model(scorer, words, folder)
+    facts = export.export(folder, out)
+    assert (facts["kind"], facts["objective"]) == ("classifier", "process")
+    assert reward_model_files.load(out).score.weight.shape[0] == 3
 
 
 def test_code_pickles_and_other_files_stay_behind(made, tmp_path, out):

@@ -30,6 +30,11 @@ class Completions:
     def __len__(self) -> int:
         return len(self.owner)
 
+    @property
+    def last(self) -> Tensor:
+        """True at each response's last token: (N, L)."""
+        return torch.arange(self.mask.shape[1], device=self.mask.device) == self.mask.sum(dim=1, keepdim=True) - 1
+
     def on(self, model: Parametrised) -> "Completions":
         """The same on the model's device."""
         device = next(model.parameters()).device

@@ -1,10 +1,11 @@
 """Reward models of right and wrong answers, and of good and bad steps: cross-entropy of labels at tokens.
 
 outcome  every token of an answer, or the last one, says whether the answer is right:
-         -(r log p + (1 - r) log(1 - p)) with p the sigmoid of the head's one output (arXiv:2110.14168, section 4.2)
+         -(r log p + (1 - r) log(1 - p)) with p the sigmoid of the model's one output (arXiv:2110.14168, section 4.2)
 process  the token at which a step ends says whether it is bad, neutral or good, by a softmax over three outputs
          (arXiv:2305.20050). Where roll-outs say how often a step leads to the right answer, a share g, the labels are soft: (1 - g, 0, g)
-         (Math-Shepherd, arXiv:2312.08935, eq. 4)
+         (Math-Shepherd, arXiv:2312.08935, eq. 4). A model that speaks by log-probabilities (step_rewards.py) has one output, which
+         says as for outcomes whether the step is not bad
 
 A batch's loss is a weighted sum over labelled tokens. An answer weighs the same however long it is; a step weighs the same however
 many its answer has, as in TRL's PRMTrainer.
@@ -20,18 +21,19 @@ from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
 
 from tasks.algorithms.common import distributed, sharding, shared_draws
 from tasks.algorithms.common.optimizer import Optimizer
-from tasks.algorithms.language.causal_lm import SequenceClassifier
+from tasks.algorithms.language.causal_lm import CausalLMWithBody
 from tasks.algorithms.language.completions import Completions, share_of_prompts
-from tasks.algorithms.language.step_rewards import logits_at
+from tasks.algorithms.language.step_rewards import logits_at, unlikelihoods
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """N responses of up to L tokens, some of which have a label: a probability for each of the head's C outputs."""
+    """N responses of up to L tokens, some of which have a label: a probability for each of the model's C outputs."""
 
     responses: Completions
     target: Tensor  # (N, L, C)
     weight: Tensor  # (N, L) the token's share of the whole batch's loss; 0 without a label
+    judged: Tensor  # (N, L) True at the labels that count for accuracy: the ends of steps, or of answers
 
     @property
     def at(self) -> Tensor:
@@ -42,7 +44,8 @@ class Labelled:
         """The responses at `index` (long), padded no further than needed, or else as here."""
         responses = self.responses.rows(index, padded)
         longest = responses.tokens.shape[1]
-        return Labelled(responses, self.target[index, :longest], self.weight[index, :longest])
+        kept = (part[index, :longest] for part in (self.target, self.weight, self.judged))
+        return Labelled(responses, *kept)
 
     def parts(self, count: int) -> Iterator["Labelled"]:
         """The responses in `count` parts of nearly equal numbers of prompts, or in fewer where there are fewer prompts."""
@@ -68,48 +71,51 @@ def _owned(responses: Completions, prompts: Tensor) -> Tensor:
 
 def outcomes(responses: Completions, right: Sequence[bool], tokens: Literal["all", "last"]) -> Labelled:
     """Answers that are right or wrong (N,), which each of their tokens says, or the last one alone. An answer weighs 1/N."""
-    length = responses.mask.sum(dim=1, keepdim=True)
-    places = torch.arange(responses.mask.shape[1])
-    said = responses.mask if tokens == "all" else places == length - 1
+    said = responses.mask if tokens == "all" else responses.last
     weight = said / said.sum(dim=1, keepdim=True) / len(responses)
     label = torch.tensor(right).float()
-    return Labelled(responses, label[:, None, None].expand(*weight.shape, 1), weight)
+    return Labelled(responses, label[:, None, None].expand(*weight.shape, 1), weight, responses.last)
 
 
 def steps(
     responses: Completions, ends: Sequence[Sequence[int]], targets: Sequence[Sequence[Sequence[float]]]
 ) -> Labelled:
-    """Answers in steps: of each the places where its steps end, and there a probability for each of three classes.
+    """Answers in steps: of each the places where its steps end, and there a probability for each of three classes, or that of not being bad.
 
     All steps of the batch weigh the same.
     """
-    target, weight = torch.zeros(*responses.mask.shape, 3), torch.zeros(responses.mask.shape)
+    target, weight = torch.zeros(*responses.mask.shape, len(targets[0][0])), torch.zeros(responses.mask.shape)
     total = sum(map(len, ends))
     for row, (places, labels) in enumerate(zip(ends, targets, strict=True)):
         target[row, list(places)], weight[row, list(places)] = torch.tensor(labels, dtype=torch.float32), 1 / total
-    return Labelled(responses, target, weight)
+    return Labelled(responses, target, weight, weight > 0)
 
 
 def losses(logits: Tensor, target: Tensor) -> Tensor:
-    """The cross-entropy of each token (M,) from what the head says of it (M, C) and its label (M, C)."""
+    """The cross-entropy of each token (M,) from what the model says of it (M, C) and its label (M, C)."""
     if logits.shape[1] == 1:
         return binary_cross_entropy_with_logits(logits, target, reduction="none").squeeze(1)
     return -(target * log_softmax(logits, dim=1)).sum(dim=1)
 
 
 def right(logits: Tensor, target: Tensor) -> Tensor:
-    """Whether the label that the head holds for likeliest is the right one: (M,) from (M, C) and (M, C)."""
+    """Whether the label that the model holds for likeliest is the right one: (M,) from (M, C) and (M, C)."""
     if logits.shape[1] == 1:
         return (logits.squeeze(1) > 0) == (target.squeeze(1) > 0.5)
     return logits.argmax(dim=1) == target.argmax(dim=1)
 
 
 def fit(
-    model: SequenceClassifier, batches: Iterable[Labelled], optimizer: Optimizer, accumulate: int = 1
+    model: CausalLMWithBody,
+    batches: Iterable[Labelled],
+    optimizer: Optimizer,
+    accumulate: int = 1,
+    likelihood: float = 0.0,
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place. A batch is passed through in `accumulate` parts. Yields a step's loss, accuracy and grad_norm.
 
-    Accuracy is that of steps, or of answers by their last token.
+    Accuracy is that of steps, or of answers by their last token. `likelihood` is the weight of the mean negative log-likelihood a token
+    of right answers, or of steps that are not bad, for a model that speaks by log-probabilities: it keeps the model near its start.
     """
     model.train()
     device = next(model.parameters()).device
@@ -124,11 +130,14 @@ def fit(
                 at = part.at
                 logits = logits_at(model, part.responses, at)
                 target, weight = part.target[at].to(device), part.weight[at].to(device)
-                loss = counted * (weight * losses(logits, target)).sum()
+                costs = losses(logits, target)
+                if likelihood:
+                    costs = costs + likelihood * target.squeeze(1) * unlikelihoods(model, logits)
+                loss = counted * (weight * costs).sum()
                 loss.backward()
             total += loss.item()
             if counted:
-                judged = _judged(part)[at].to(device)
+                judged = part.judged[at].to(device)
                 found.append(right(logits.detach(), target)[judged])
         norm, told = optimizer.step(), distributed.gathered(torch.cat(found))
         yield {
@@ -139,17 +148,9 @@ def fit(
     model.eval()
 
 
-def _judged(batch: Labelled) -> Tensor:
-    """The tokens whose labels count for accuracy (N, L): the ends of steps, or of answers."""
-    if batch.target.shape[2] > 1:
-        return batch.at
-    mask = batch.responses.mask
-    return torch.arange(mask.shape[1]) == mask.sum(dim=1, keepdim=True) - 1
-
-
 @torch.no_grad()
-def predicted(model: SequenceClassifier, batches: Iterable[Labelled]) -> Tensor:
-    """What the head says of every labelled token of all batches, in order: (M, C), on the CPU. Ranks take the batches in turn."""
+def predicted(model: CausalLMWithBody, batches: Iterable[Labelled]) -> Tensor:
+    """What the model says of every labelled token of all batches, in order: (M, C), on the CPU. Ranks take the batches in turn."""
     model.eval()
     with sharding.whole(model):
         found = [

@@ -3,8 +3,8 @@
 A response is scored in one of two ways. A model with a head `score` reads the score from the state of the last real token,
 which is found from lengths. A language model whose config has `reward_beta` scores by beta times the mean log-probability of
 the response's tokens (SimPO's reward, arXiv:2405.14734). That compares each token with what the model expected; a head on the
-policy's last states has no layer left for such a comparison. A head that was trained on right and wrong answers, or on steps,
-(`reward_objective`, labelled.py) scores by a probability.
+policy's last states has no layer left for such a comparison. A model of either kind that was trained on right and wrong answers,
+or on steps, (`reward_objective`, labelled.py) scores by a probability.
 
 All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
 no more than one with few. So do all pairs of one ranking of K responses, which weigh 1 / C(K, 2).
@@ -12,7 +12,6 @@ no more than one with few. So do all pairs of one ranking of K responses, which 
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -26,8 +25,8 @@ from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassi
 from tasks.algorithms.language.completions import Completions, in_fp32, states, token_logps
 from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.language.pairs import TIED, Pairs
+from tasks.algorithms.language.step_rewards import beta_of, has_head
 
-BETA = "reward_beta"  # in the config of a language model that is a reward model
 OBJECTIVE = "reward_objective"  # in the config of a model that was trained on solutions: outcome | process
 METRICS = {
     "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering and likelihood add.",
@@ -55,31 +54,22 @@ def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
     An outcome reward model's is the probability that the response is right; a process reward model's is that of its steps not
     being bad, combined as its config says.
     """
-    if _has_head(model):
-        objective = getattr(model.config, OBJECTIVE, None)
-        if objective == "process":
-            at, how = step_rewards.ends(model, responses), getattr(model.config, step_rewards.STEP_SCORE)
-            return step_rewards.combined(step_rewards.step_scores(model, responses), at, how)
-        found = _at_the_end(model, responses)
-        return found.sigmoid() if objective == "outcome" else found
+    objective = getattr(model.config, OBJECTIVE, None)
+    if objective == "process":
+        at, how = step_rewards.ends(model, responses), getattr(model.config, step_rewards.STEP_SCORE)
+        return step_rewards.combined(step_rewards.step_scores(model, responses), at, how)
+    if objective == "outcome":
+        return step_rewards.logits_at(model, responses, responses.last).squeeze(1).sigmoid()
+    if has_head(model):
+        return _at_the_end(model, responses)
     logps = token_logps(model, responses)
-    return _beta(model) * logps.sum(dim=1) / responses.mask.sum(dim=1).to(logps.device)
+    return beta_of(model) * logps.sum(dim=1) / responses.mask.sum(dim=1).to(logps.device)
 
 
 def _at_the_end(model: SequenceClassifier, responses: Completions) -> Tensor:
     hidden = states(model.base_model, responses)
     ends = responses.mask.sum(dim=1).to(hidden.device)
     return in_fp32(model.score, hidden[torch.arange(len(ends), device=ends.device), ends]).squeeze(-1)
-
-
-def _has_head(model: CausalLMWithBody) -> TypeGuard[SequenceClassifier]:
-    return not _beta(model)
-
-
-def _beta(model: CausalLMWithBody) -> float:
-    """The factor on the mean log-probability; 0 for a model with a head."""
-    beta: float = getattr(model.config, BETA, 0.0)
-    return beta
 
 
 def pair_loss(
@@ -143,7 +133,7 @@ def fit(
                 loss = pair_loss(chosen, rejected, weight, by_level[level], centering, shares, tied)
                 if likelihood:
                     kept = weight.masked_fill(tied, 0.0)
-                    loss = loss - shares[0] * likelihood * (kept * chosen).sum() / weight.sum() / _beta(model)
+                    loss = loss - shares[0] * likelihood * (kept * chosen).sum() / weight.sum() / beta_of(model)
                 loss.backward()
             total += loss.item()
             if counted:

@@ -1,20 +1,26 @@
 """Rewards of single steps by a process reward model, read where each step ends (arXiv:2211.14275, arXiv:2305.20050).
 
 A step is a line of the response that is not blank. It ends at its line's last token, the one that holds the line break; the last step
-ends at the response's last token, so that an end token belongs to it. The head has an output for each of CLASSES; what a step is worth
-is the probability that it is not bad.
+ends at the response's last token, so that an end token belongs to it. What a step is worth is the probability that it is not bad. A
+head has an output for each of CLASSES. A language model whose config has BETA has one, beta * (m + threshold), the log-odds of not being
+bad, with m the mean log-probability of the step's own tokens.
 """
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
-from tasks.algorithms.language.completions import Completions, in_fp32, states
+from tasks.algorithms.language.completions import Completions, in_fp32, states, token_logps
 
 CLASSES = ("bad", "neutral", "good")  # in the order of the head's outputs
 STEP_SCORES = ("minimum", "product", "last")  # what a response is worth by the worth of its steps
+# In the config of a language model that is a reward model: the factor on a mean log-probability.
+BETA = "reward_beta"
+# Besides, where it was trained on solutions: the mean negative log-probability at which right and wrong are equally likely.
+THRESHOLD = "reward_threshold"
 # In the config of a process reward model.
 STEP_SCORE = "reward_step_score"
 BREAKS = "reward_breaks"  # the tokens whose text holds a line break
@@ -28,9 +34,8 @@ def step_ends(completions: Completions, breaks: Sequence[int], blanks: Sequence[
     broken = mask & _among(tokens, breaks)
     by_breaks = torch.where(broken, shown, 0).cummax(dim=1).values
     before = torch.cat([torch.zeros_like(shown[:, :1]), by_breaks[:, :-1]], dim=1)
-    last = torch.arange(mask.shape[1], device=mask.device) == mask.sum(dim=1, keepdim=True) - 1
     # A line behind which nothing more is seen is the last step, and ends with the response.
-    return (broken & (shown > before) & (shown < shown[:, -1:])) | last
+    return (broken & (shown > before) & (shown < shown[:, -1:])) | completions.last
 
 
 def _among(tokens: Tensor, known: Sequence[int]) -> Tensor:
@@ -42,16 +47,59 @@ def ends(model: CausalLMWithBody, completions: Completions) -> Tensor:
     return step_ends(completions.on(model), getattr(model.config, BREAKS), getattr(model.config, BLANKS))
 
 
-def logits_at(model: SequenceClassifier, completions: Completions, at: Tensor) -> Tensor:
-    """What the head says of the tokens where `at` (N, L) is True, row by row: (M, outputs)."""
-    hidden = states(model.base_model, completions)[:, 1:]
-    return in_fp32(model.score, hidden[at.to(hidden.device)])
+def beta_of(model: CausalLMWithBody) -> float:
+    """The factor on the mean log-probability; 0 for a model with a head."""
+    beta: float = getattr(model.config, BETA, 0.0)
+    return beta
 
 
-def step_scores(model: SequenceClassifier, completions: Completions) -> Tensor:
+def has_head(model: CausalLMWithBody) -> TypeGuard[SequenceClassifier]:
+    """Whether the model scores by a head, and not by log-probabilities."""
+    return not beta_of(model)
+
+
+def logits_at(model: CausalLMWithBody, completions: Completions, at: Tensor) -> Tensor:
+    """What the model says of the tokens where `at` (N, L) is True, row by row: (M, outputs).
+
+    By log-probabilities it speaks of all tokens behind the place before, or of those from the response's beginning.
+    """
+    if has_head(model):
+        hidden = states(model.base_model, completions)[:, 1:]
+        return in_fp32(model.score, hidden[at.to(hidden.device)])
+    logps = token_logps(model, completions)
+    return (beta_of(model) * (span_means(logps, at.to(logps.device)) + _threshold(model))).unsqueeze(1)
+
+
+def unlikelihoods(model: CausalLMWithBody, logits: Tensor) -> Tensor:
+    """The mean negative log-probability of a token (M,) by which the model says `logits` (M, 1)."""
+    return _threshold(model) - logits.squeeze(1) / beta_of(model)
+
+
+def _threshold(model: CausalLMWithBody) -> float:
+    threshold: float = getattr(model.config, THRESHOLD)
+    return threshold
+
+
+def span_means(values: Tensor, at: Tensor) -> Tensor:
+    """The mean of `values` (N, L) over each span of tokens that ends where `at` (N, L) is True, row by row: (M,)."""
+    count = at.sum(dim=1, keepdim=True)
+    number = torch.arange(int(count.max()), device=at.device)
+    within = (at.cumsum(dim=1) - at.long()).unsqueeze(1) == number[:, None]  # (N, spans, L)
+    means = (within * values.unsqueeze(1)).sum(dim=2) / within.sum(dim=2).clamp(min=1)
+    return means[number < count]
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """The probabilities of CLASSES (M, 3) by what a model says of steps: of all three, or of not being bad (M, 1)."""
+    if logits.shape[1] == 1:
+        return torch.cat([(-logits).sigmoid(), torch.zeros_like(logits), logits.sigmoid()], dim=1)
+    return logits.softmax(dim=1)
+
+
+def step_scores(model: CausalLMWithBody, completions: Completions) -> Tensor:
     """The probability that a step is not bad, at its last token, and 0 at all other tokens: (N, L)."""
     at = ends(model, completions)
-    found = 1 - logits_at(model, completions, at).softmax(dim=-1)[:, 0]
+    found = 1 - probabilities(logits_at(model, completions, at))[:, 0]
     return found.new_zeros(at.shape).masked_scatter(at, found)
 
 

@@ -24,14 +24,16 @@ class RewardModelConfig(Config):
 
     idle = (
         *UNUSED,
-        Idle(("kind",), {"objective": SOLUTIONS}, neutral="head"),
         Idle(("centering", "corrupted"), {"objective": SOLUTIONS}, neutral=0.0),
         Idle(("beta",), {"kind": ("head",)}),
+        Idle(("threshold",), {"kind": ("head",)}),
+        Idle(("threshold",), {"objective": ("pairs", "ranking")}),
         Idle(("likelihood",), {"kind": ("head",)}, neutral=0.0),
         Idle(("truncation",), {"max_length": (None,)}),
         Idle(("margins",), {"objective": ("ranking", *SOLUTIONS)}),
         Idle(("ties",), {"objective": ("pairs", *SOLUTIONS)}),
         Idle(("outcome_tokens",), {"objective": ("pairs", "ranking", "process")}),
+        Idle(("outcome_tokens",), {"kind": ("log_probability",)}),
         Idle(("step_score",), {"objective": ("pairs", "ranking", "outcome")}),
     )
 
@@ -40,10 +42,13 @@ class RewardModelConfig(Config):
     objective: Literal["pairs", "ranking", "outcome", "process"]
     # folder of the examples, a dep: data/preferences, or data/solutions for outcome and process
     data: str = Field(min_length=1)
-    # head: on the last token's state | log_probability: beta x the mean over the tokens
+    # head: on the last token's state | log_probability: beta x the mean over the tokens, of an answer or of a step
     kind: Literal["head", "log_probability"]
     beta: float = Field(gt=0)  # with log_probability: factor on the mean log-probability of a token
-    likelihood: float = Field(ge=0)  # with log_probability: weight of the chosen responses' NLL a token
+    # with log_probability of outcome and process: the mean negative log-probability a token, in nats, at which right and wrong are equally likely
+    threshold: float = Field(gt=0)
+    # with log_probability: weight of the NLL a token of the chosen responses, the right answers or the steps that are not bad
+    likelihood: float = Field(ge=0)
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs
     # tokens of a prompt with a response, at most; null: the model's own limit
@@ -57,7 +62,7 @@ class RewardModelConfig(Config):
     margins: MarginsConfig  # with pairs: the score difference asked of a pair, by its level of strength
     # with ranking: half, a tied pair asks for equal scores | drop, it is left out
     ties: Literal["half", "drop"]
-    # with outcome: which tokens of an answer say whether it is right
+    # with outcome and head: which tokens of an answer say whether it is right
     outcome_tokens: Literal["all", "last"]
     # with process: what a response is worth by its steps' probabilities of not being bad: their minimum, their product or the last one
     step_score: Literal["minimum", "product", "last"]

@@ -27,14 +27,20 @@ class SolutionSet:
     """Solutions (schema Solutions) as tokens, with a label of each answer (outcome) or of each of its steps (process).
 
     `kept` says of each row of the table, sorted by prompt, whether it is a solution of the set; `truncated` and `dropped` count
-    those that are above the limit, and were cut or left out.
+    those that are above the limit, and were cut or left out. A step is labelled with the probabilities of its `classes`, or else
+    with that of not being bad.
     """
 
     def __init__(
-        self, table: pd.DataFrame, tokenizer: Tokenizer, limit: Limit, objective: Literal["outcome", "process"]
+        self,
+        table: pd.DataFrame,
+        tokenizer: Tokenizer,
+        limit: Limit,
+        objective: Literal["outcome", "process"],
+        classes: bool = True,
     ) -> None:
         self.pad: int = tokenizer.pad_token_id
-        self.objective = objective
+        self.objective, self.classes = objective, classes
         self.asked: list[list[int]] = []  # of each prompt
         self.rows: list[Record] = []  # of each solution, as it was read
         self.owner: list[int] = []  # of each solution: the prompt
@@ -110,12 +116,14 @@ class SolutionSet:
         count = len(self.answers)
         return (self._batch(range(start, min(start + size, count)), "last") for start in range(0, count, size))
 
-    def targets(self, row: int) -> list[tuple[float, float, float]]:
-        """The probability of each class for each step of a solution: of one class, or the share of good roll-outs."""
-        given = self.rows[row]
+    def targets(self, row: int) -> list[tuple[float, ...]]:
+        """The label of each step of a solution: one class, or the share of good roll-outs."""
+        given, count = self.rows[row], len(self.ends[row])
         if given.get("good") is not None:
-            return [(1.0 - share, 0.0, float(share)) for share in given["good"]][: len(self.ends[row])]
-        return [CLASS_OF[int(label)] for label in given["labels"]][: len(self.ends[row])]
+            found = [(1.0 - share, 0.0, float(share)) for share in given["good"]][:count]
+        else:
+            found = [CLASS_OF[int(label)] for label in given["labels"]][:count]
+        return [*found] if self.classes else [(1.0 - bad,) for bad, _, _ in found]
 
     def _batch(self, rows: Sequence[int], tokens: Literal["all", "last"]) -> Labelled:
         asked = sorted({self.owner[row] for row in rows})

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import labelled, step_rewards
-from tasks.algorithms.language.causal_lm import PretrainedClassifier, PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.common import processes, tables
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
@@ -32,8 +32,10 @@ class OnSolutions:
         self.config, limit = config, Limit(config.max_length, config.truncation)
         table = tables.read(Solutions, examples / "test.parquet").sort_values("prompt_id", kind="stable")
         learnt = tables.read(Solutions, examples / "train.parquet")
-        self.train = SolutionSet(learnt, tokenizer, limit, config.objective)
-        self.test = SolutionSet(table, tokenizer, limit, config.objective)
+        headed = config.kind == "head"  # log-probabilities have one output, and one label for an answer or a step
+        self.said_by = config.outcome_tokens if headed else "last"
+        self.train = SolutionSet(learnt, tokenizer, limit, config.objective, classes=headed)
+        self.test = SolutionSet(table, tokenizer, limit, config.objective, classes=headed)
         self.table = table[self.test.kept]
         self.train.say_cuts("reward_model", limit)
         self.steps = self.train.steps(config.prompts_per_batch, config.epochs)
@@ -47,12 +49,12 @@ class OnSolutions:
     def fit(self, model: PretrainedModel, optimizer: Optimizer, start: int) -> Iterator[Row]:
         """Train the model from step `start` on."""
         config = self.config
-        batches = self.train.batches(config.prompts_per_batch, config.epochs, config.seed, config.outcome_tokens, start)
-        return labelled.fit(_classifier(model), batches, optimizer, config.training.accumulate)
+        batches = self.train.batches(config.prompts_per_batch, config.epochs, config.seed, self.said_by, start)
+        return labelled.fit(model, batches, optimizer, config.training.accumulate, config.likelihood)
 
     def measure(self, model: PretrainedModel) -> Metrics:
         """Accuracies of the held-out solutions."""
-        logits = labelled.predicted(_classifier(model), self.test.in_order(SCORED_AT_ONCE)).double()
+        logits = labelled.predicted(model, self.test.in_order(SCORED_AT_ONCE)).double()
         target = torch.cat([batch.target[batch.at] for batch in self.test.in_order(SCORED_AT_ONCE)]).double()
         shared = {
             "accuracy": labelled.right(logits, target).double().mean().item(),
@@ -72,12 +74,12 @@ class OnSolutions:
         return {"truncated": self.train.truncated, "dropped": self.train.dropped}
 
     def _held_out(self, logits: Tensor) -> pd.DataFrame:
-        """The held-out solutions with their rewards; of steps with the probabilities (M, 3) of their classes."""
+        """The held-out solutions with their rewards; of steps with the probabilities of their classes."""
         frame = self.table[["solution_id", "prompt_id", "prompt", "response", "right"]]
         frame = frame.assign(length=[len(answer) for answer in self.test.answers])
         if self.config.objective == "outcome":
             return frame.assign(reward=logits.squeeze(1).sigmoid().numpy())
-        parts = logits.softmax(dim=1).split([len(ends) for ends in self.test.ends])
+        parts = step_rewards.probabilities(logits).split([len(ends) for ends in self.test.ends])
         steps: dict[str, Any] = {
             name: [part[:, number].tolist() for part in parts] for number, name in enumerate(step_rewards.CLASSES)
         }
@@ -89,8 +91,3 @@ class OnSolutions:
         worth = torch.nn.utils.rnn.pad_sequence([1 - part[:, 0] for part in parts], batch_first=True, padding_value=-1)
         rewards = step_rewards.combined(worth, worth >= 0, self.config.step_score)
         return frame.assign(reward=rewards.numpy(), **cut, **steps)
-
-
-def _classifier(model: PretrainedModel) -> PretrainedClassifier:
-    """The same model: kind is head with these objectives."""
-    return cast("PretrainedClassifier", model)

@@ -1,5 +1,6 @@
 """Reward models as files: language models that score by their log-probabilities, and classifiers with a linear head."""
 
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -9,8 +10,8 @@ from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_MAPPING
 
 from tasks.algorithms.language.causal_lm import PretrainedClassifier, PretrainedModel
-from tasks.algorithms.language.reward_model import BETA, OBJECTIVE
-from tasks.algorithms.language.step_rewards import BLANKS, BREAKS, CLASSES, STEP_SCORE, STEP_SCORES
+from tasks.algorithms.language.reward_model import OBJECTIVE
+from tasks.algorithms.language.step_rewards import BETA, BLANKS, BREAKS, CLASSES, STEP_SCORE, STEP_SCORES, THRESHOLD
 from tasks.common import model_files, models
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
@@ -21,11 +22,9 @@ OUTPUTS = {"outcome": 1, "process": len(CLASSES)}  # of the head, by the objecti
 def load(path: Path, dtype: str = "float32") -> PretrainedModel:
     """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; in evaluation mode."""
     config = model_files.load_config(path)
-    beta = getattr(config, BETA, None)
-    if beta is None:
-        return load_classifier(path, dtype=dtype, outputs=_outputs(path, config))
-    if not isinstance(beta, int | float) or not 0 < beta < float("inf"):
-        raise DataError(f"{path}: config.json: {BETA}: expected a number above 0, got {beta!r}")
+    _check(path, config)
+    if getattr(config, BETA, None) is None:
+        return load_classifier(path, dtype=dtype, outputs=OUTPUTS.get(getattr(config, OBJECTIVE, None) or "", 1))
     model: PretrainedModel = model_files.load(AutoModelForCausalLM, path, dtype=dtype)
     return models.placed(model)
 
@@ -55,13 +54,14 @@ def mark(model: PretrainedModel, objective: str, step_score: str, tokenizer: Tok
     if objective == "process":
         setattr(model.config, STEP_SCORE, step_score)
         setattr(model.config, BLANKS, blanks(tokenizer))
+    if objective == "process" and hasattr(model, "score"):
         names = dict(enumerate(CLASSES))
         vars(model.config).update(id2label=names, label2id={name: number for number, name in names.items()})
 
 
 def unmark(model: PretrainedModel) -> None:
     """Take from the model's config all that says how a reward model scores: a policy may be a reward model of another kind."""
-    for name in (BETA, OBJECTIVE, STEP_SCORE, BREAKS, BLANKS):
+    for name in (BETA, THRESHOLD, OBJECTIVE, STEP_SCORE, BREAKS, BLANKS):
         vars(model.config).pop(name, None)
 
 
@@ -81,18 +81,22 @@ def _texts(tokenizer: Tokenizer) -> Iterator[tuple[int, str]]:
         yield number, tokenizer.decode([number], skip_special_tokens=True)
 
 
-def _outputs(path: Path, config: Any) -> int:
-    """How many outputs the head has; DataError with one line where config.json is not that of a reward model."""
+def _check(path: Path, config: Any) -> None:
+    """DataError with one line where config.json is not that of a reward model."""
 
     def refuse(name: str, expected: str) -> NoReturn:
         raise DataError(f"{path}: config.json: {name}: expected {expected}, got {getattr(config, name, None)!r}")
 
-    objective = getattr(config, OBJECTIVE, None)
+    objective, headed = getattr(config, OBJECTIVE, None), getattr(config, BETA, None) is None
+    for name in () if headed else (BETA,) if objective is None else (BETA, THRESHOLD):
+        number = getattr(config, name, None)
+        if not isinstance(number, int | float) or isinstance(number, bool) or not 0 < number <= sys.float_info.max:
+            refuse(name, "a number above 0")
     if objective is None:
-        return 1
+        return
     if objective not in [*OUTPUTS]:
         refuse(OBJECTIVE, " or ".join(OUTPUTS))
-    if config.num_labels != OUTPUTS[objective]:
+    if headed and config.num_labels != OUTPUTS[objective]:
         refuse("num_labels", f"{OUTPUTS[objective]} with {OBJECTIVE} {objective}")
     if objective == "process":
         if getattr(config, STEP_SCORE, None) not in [*STEP_SCORES]:
@@ -101,7 +105,6 @@ def _outputs(path: Path, config: Any) -> int:
             tokens = getattr(config, name, None)
             if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < 2**31 for token in tokens):
                 raise DataError(f"{path}: config.json: {name}: expected a list of token ids")
-    return OUTPUTS[objective]
 
 
 def _classifier(path: Path) -> Any:

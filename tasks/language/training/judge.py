@@ -4,14 +4,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeGuard, get_args
+from typing import get_args
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from tasks.algorithms.language import experience, reward_model, step_rewards
-from tasks.algorithms.language.causal_lm import PretrainedClassifier, PretrainedModel
+from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import Completions
 from tasks.algorithms.language.experience import StepRewards
 from tasks.common import models, tables
@@ -174,7 +174,7 @@ def _scores(scorer: PretrainedModel, responses: Completions) -> tuple[Tensor, Te
     return scores, at_ends if _reads_steps(scorer) else None
 
 
-def _reads_steps(scorer: PretrainedModel) -> TypeGuard[PretrainedClassifier]:
+def _reads_steps(scorer: PretrainedModel) -> bool:
     return objective(scorer) == "process"
 
 

@@ -26,6 +26,7 @@ CONFIG = RewardModelConfig(
     data="data/preferences",
     kind="head",
     beta=2.5,
+    threshold=0.3,
     likelihood=0.0,
     epochs=4,
     prompts_per_batch=6,

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from tasks.algorithms.language import reward_model
 from tasks.algorithms.language.completions import make_completions
@@ -23,6 +23,7 @@ from tasks.language.tables.solutions import Solutions
 from tests.tasks.language.test_reward_model import fit
 
 ON_SOLUTIONS = {"centering": 0.0, "epochs": 16, "learning_rate": 0.01}
+BY_LOG_PROBABILITIES = {"kind": "log_probability", "beta": 3.0, "threshold": 3.0}
 
 
 def learn(home, out, objective, **changes):
@@ -39,6 +40,16 @@ def learnt(made, solutions, preferences, tmp_path_factory):
     for objective in ("ranking", "outcome", "process"):
         out = tmp_path_factory.mktemp(objective)
         found[objective] = learn(made, out, objective), out
+    return found
+
+
+@pytest.fixture(scope="module")
+def by_log_probabilities(made, solutions, tmp_path_factory):
+    """Metrics and folder of each objective on solutions."""
+    found = {}
+    for objective in ("outcome", "process"):
+        out = tmp_path_factory.mktemp(objective)
+        found[objective] = learn(made, out, objective, **BY_LOG_PROBABILITIES), out
     return found
 
 
@@ -81,10 +92,11 @@ def test_the_held_out_rankings_are_not_learnt_from(made, preferences, learnt, tm
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["learnt", "by_log_probabilities"])
 @pytest.mark.parametrize("objective", ["outcome", "process"])
-def test_answers_and_steps_are_told_apart(learnt, objective):
+def test_answers_and_steps_are_told_apart(request, kind, objective):
     """Wrong answers end in another number, which begins with the right one."""
-    metrics, out = learnt[objective]
+    metrics, out = request.getfixturevalue(kind)[objective]
     assert metrics["accuracy"] > metrics["untrained"]["accuracy"]
     assert metrics["accuracy"] > 0.85
     assert metrics["auc"] > 0.9
@@ -113,10 +125,42 @@ def test_what_is_written_is_what_the_saved_model_says(solutions, learnt, objecti
     assert {name: metrics[name] for name in measured} == measured
 
 
+@pytest.mark.parametrize("objective", ["outcome", "process"])
+def test_what_is_written_is_what_the_saved_log_probabilities_say(solutions, by_log_probabilities, objective):
+    """By Transformers' own class, one sequence at a time, in a loop over the steps of the table."""
+    metrics, out = by_log_probabilities[objective]
+    found = tables.read(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
+    table = tables.read(Solutions, solutions / "test.parquet")
+    assert set(found.index) == set(table["solution_id"])
+    model, words = AutoModelForCausalLM.from_pretrained(out / "model"), models.load_tokenizer(out / "model")
+    for row in table.head(9).itertuples():
+        asked, answer = chat.encode_prompt(words, row.prompt), [*map(int, row.tokens)]
+        with torch.no_grad():
+            logits = model(torch.tensor([[*asked, *answer]])).logits[0, len(asked) - 1 : -1]
+        logps, start, worth = logits.log_softmax(-1)[range(len(answer)), answer], 0, []
+        for end in [*map(int, row.ends)] if objective == "process" else [len(answer) - 1]:
+            worth.append(torch.sigmoid(3.0 * (logps[start : end + 1].mean() + 3.0)).item())
+            start = end + 1
+        assert found.loc[row.solution_id, "reward"] == pytest.approx(min(worth), rel=1e-3)
+        if objective == "process":
+            assert found.loc[row.solution_id, "good"] == pytest.approx(worth, rel=1e-3)
+            assert found.loc[row.solution_id, "bad"] == pytest.approx([1 - p for p in worth], abs=1e-3)
+            assert found.loc[row.solution_id, "neutral"].tolist() == [0.0] * len(worth)
+    measured = solution_measures.measures(found.reset_index())
+    assert {name: metrics[name] for name in measured} == measured
+
+
+def test_a_log_probability_has_one_label_for_an_answer(made, solutions, by_log_probabilities, tmp_path):
+    learn(made, tmp_path, "outcome", outcome_tokens="last", **BY_LOG_PROBABILITIES)
+    files = [folder / "model/model.safetensors" for folder in (tmp_path, by_log_probabilities["outcome"][1])]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("kind", [{}, BY_LOG_PROBABILITIES])
 @pytest.mark.parametrize("how", ["minimum", "product", "last"])
-def test_rewards_are_those_that_policies_are_paid(made, solutions, tmp_path, how):
+def test_rewards_are_those_that_policies_are_paid(made, solutions, tmp_path, how, kind):
     """`score` finds the steps by the tokens; the table says where they end."""
-    learn(made, tmp_path, "process", step_score=how, epochs=1)
+    learn(made, tmp_path, "process", step_score=how, epochs=1, **kind)
     model, words = reward_model_files.load(tmp_path / "model"), models.load_tokenizer(tmp_path / "model")
     rows = tables.records(tables.read(Solutions, solutions / "test.parquet"))
     asked = [chat.encode_prompt(words, row["prompt"]) for row in rows]
@@ -158,14 +202,15 @@ def test_the_same_bytes_again_and_others_by_the_tokens_that_say_it(made, learnt,
     assert paths[0].read_bytes() == paths[1].read_bytes() != paths[2].read_bytes()
 
 
-def test_soft_labels_teach_shares(made, solutions, tmp_path):
+@pytest.mark.parametrize("kind", [{}, BY_LOG_PROBABILITIES])
+def test_soft_labels_teach_shares(made, solutions, tmp_path, kind):
     """Of a step that reaches the answer in a quarter of the roll-outs the model comes to say so."""
     home = shutil.copytree(made, tmp_path / "made")
     for name in ("train", "test"):
         table = tables.read(Solutions, solutions / f"{name}.parquet")
         table["good"] = [[0.25] * len(ends) for ends in table["ends"]]
         tables.write(Solutions, table, home / f"solutions/{name}.parquet")
-    learn(home, tmp_path, "process")
+    learn(home, tmp_path, "process", **kind)
     found = tables.read(HeldOut, tmp_path / "model/held_out.parquet")
     assert 1 - np.concatenate([*found["bad"]]).mean() == pytest.approx(0.25, abs=0.05)
 
@@ -177,6 +222,12 @@ def test_soft_labels_teach_shares(made, solutions, tmp_path):
         {"training": {"precision": "bf16", "gradient_checkpointing": True, "accumulate": 3}},
         {"lora": {"rank": 4, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}},
         {"max_length": 60, "truncation": "right", "epochs": 8},
+        {**BY_LOG_PROBABILITIES, "training": {"precision": "bf16", "gradient_checkpointing": True, "accumulate": 3}},
+        {
+            **BY_LOG_PROBABILITIES,
+            "lora": {"rank": 4, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0},
+        },
+        {**BY_LOG_PROBABILITIES, "max_length": 60, "truncation": "right", "epochs": 8},
     ],
 )
 def test_with_all_that_trainings_have(made, solutions, tmp_path, objective, changes):
@@ -187,7 +238,7 @@ def test_with_all_that_trainings_have(made, solutions, tmp_path, objective, chan
 
 
 def test_a_policy_that_is_a_reward_model_of_another_objective(made, preferences, solutions, learnt, tmp_path):
-    """Its marks are taken off, and it gets a new head."""
+    """Its marks are taken off, and it gets a new head, or the head over tokens."""
     home = tmp_path / "home"
     shutil.copytree(made, home, ignore=shutil.ignore_patterns("pretrained"))
     shutil.copytree(learnt["process"][1] / "model", home / "pretrained")
@@ -239,6 +290,37 @@ def test_a_config_that_lies_is_one_line(learnt, tmp_path, objective, changes, li
     assert "\n" not in str(stopped.value)
 
 
+@pytest.mark.parametrize(
+    ("objective", "changes", "line"),
+    [
+        *(
+            (objective, {"reward_threshold": value}, f"reward_threshold: expected a number above 0, got {value!r}")
+            for objective in ("outcome", "process")
+            for value in (0, -0.3, "0.3", True, None, [0.3], float("nan"), float("inf"), 10**400)
+        ),
+        ("outcome", {"reward_beta": 10**400}, f"reward_beta: expected a number above 0, got {10**400}"),
+        ("process", {"reward_step_score": None}, "reward_step_score: expected minimum or product or last, got None"),
+        ("process", {"reward_breaks": [1.5]}, "reward_breaks: expected a list of token ids"),
+        ("outcome", {"reward_objective": 3}, "reward_objective: expected outcome or process, got 3"),
+    ],
+)
+def test_a_config_of_log_probabilities_that_lies_is_one_line(by_log_probabilities, tmp_path, objective, changes, line):
+    model = shutil.copytree(by_log_probabilities[objective][1] / "model", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(StageError) as stopped:
+        reward_model_files.load(model)
+    assert str(stopped.value) == f"{model}: config.json: {line}"
+
+
+def test_what_the_config_of_log_probabilities_says(by_log_probabilities):
+    for objective, (_, out) in by_log_probabilities.items():
+        config = json.loads((out / "model/config.json").read_text())
+        assert {"reward_beta": 3.0, "reward_threshold": 3.0, "reward_objective": objective}.items() <= config.items()
+        assert ("reward_step_score" in config) == ("reward_blanks" in config) == (objective == "process")
+        assert config["architectures"][0].endswith("ForCausalLM")
+
+
 def test_examples_of_another_kind_are_one_line(made, preferences, solutions, tmp_path):
     with pytest.raises(DataError, match="not a Solutions table"):
         fit(made, preferences, tmp_path, objective="process", centering=0.0)
@@ -252,7 +334,7 @@ def test_examples_of_another_kind_are_one_line(made, preferences, solutions, tmp
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"objective": "outcome", "kind": "log_probability"}, "expected 'head' with objective outcome or process"),
+        ({"objective": "outcome", "likelihood": 0.5}, "expected 0.0 with kind head"),
         ({"objective": "process", "centering": 0.1}, "expected 0.0 with objective outcome or process"),
         ({"objective": "process", "corrupted": 0.1}, "expected 0.0 with objective outcome or process"),
     ],

@@ -33,6 +33,9 @@ STAGES = {
         )
         for objective in ("ranking", "outcome", "process")
     },
+    "reward_model-process-log_probability": lambda made, out: test_reward_objectives.learn(
+        made, out, "process", epochs=4, **test_reward_objectives.BY_LOG_PROBABILITIES
+    ),
     "dpo": lambda made, out: test_dpo.fit(made, made / "preferences", out),
     "rejection_sft": lambda made, out: policies.train("rejection_sft", made, out, epochs=3),
     "reinforce": lambda made, out: policies.train("reinforce", made, out, **SPACED, variance_every=3),

@@ -7,6 +7,7 @@ from functools import partial
 
 from tests.tasks import policies
 from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_reward_objectives, test_sft
+from tests.tasks.language.test_reward_objectives import BY_LOG_PROBABILITIES
 
 TRAININGS = {
     "pretrained": lambda home, out, **changes: test_pretrained.pretrain(home, out, **changes),
@@ -57,6 +58,9 @@ IN_RANKS = {
         )
         for objective in ("ranking", "outcome", "process")
     },
+    "reward_model-process-log_probability": lambda home, out: test_reward_objectives.learn(
+        home, out, "process", epochs=1, prompts_per_batch=7, training={"accumulate": 2}, **BY_LOG_PROBABILITIES
+    ),
     **{stage: lambda home, out, stage=stage: policies.train(stage, home, out, **FULL[stage]) for stage in FULL},
     "rejection_sft": lambda home, out: policies.train("rejection_sft", home, out, prompts=7),
 }

@@ -1,5 +1,7 @@
 """A batch that is passed through a model in parts has the gradient, the loss and the metrics of one pass."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -37,6 +39,7 @@ STEPS = labelled.steps(
     [[(0, 0, 1)], [(1, 0, 0)], [(0, 0, 1)] * 3, [(0, 1, 0)], [(0, 0, 1), (0.25, 0, 0.75)], [(1, 0, 0)], [(0, 0, 1)],
      [(0, 0, 1), (1, 0, 0)], [(0, 1, 0), (0, 0, 1)]],
 )  # fmt: skip
+NOT_BAD = replace(STEPS, target=1 - STEPS.target[..., :1])  # as log-probabilities say it
 OBJECTIVE = dpo.Objective("sigmoid", 0.1, label_smoothing=0.1, gamma=0.0, length_normalised=False)
 
 
@@ -97,8 +100,18 @@ def process_step(parts):
     return labels_step(parts, STEPS)
 
 
+def not_bad_step(parts):
+    model = llama()
+    model.config.reward_beta, model.config.reward_threshold = 0.5, 2.0
+    optimizer = Noting(model)
+    return list(labelled.fit(model, [NOT_BAD], optimizer, parts, likelihood=0.7)), optimizer.gradient
+
+
+STEPS_OF_ALL = (sft_step, dpo_step, head_step, likelihood_step, outcome_step, process_step, not_bad_step)
+
+
 @pytest.mark.parametrize("parts", [2, 3, 100])
-@pytest.mark.parametrize("step", [sft_step, dpo_step, head_step, likelihood_step, outcome_step, process_step])
+@pytest.mark.parametrize("step", STEPS_OF_ALL)
 def test_the_parts_add_up_to_the_batch(step, parts):
     """By torch's own gradient of one pass. Each part is smaller: a part that read all would make the sum too large."""
     ([whole], gradient), ([cut], summed) = step(1), step(parts)

@@ -16,6 +16,7 @@ from tasks.algorithms.language.kl import AdaptiveKl
 from tests.tasks.algorithms.language.test_accumulate import (
     ANSWERS,
     DEMONSTRATIONS,
+    NOT_BAD,
     OBJECTIVE,
     PAIRS,
     RESPONSES,
@@ -66,7 +67,7 @@ def of_dpo(models, accumulate=1):
 
 def of_reward_model(models, accumulate=1):
     optimizer = Noting(models[0])
-    setattr(models[0].config, reward_model.BETA, 2.0)
+    models[0].config.reward_beta = 2.0
     fit = reward_model.fit(
         models[0],
         [PAIRS],
@@ -80,11 +81,15 @@ def of_reward_model(models, accumulate=1):
     return rows, [reward_model.scores(models[0], [RESPONSES, RESPONSES]), *optimizer.gradients]
 
 
-def of_labels(scorers, batch, accumulate=1):
-    model = scorers[batch.target.shape[2] > 1]
+def of_labels(model, batch, accumulate=1, likelihood=0.0):
     optimizer = Noting(model)
-    rows = [*labelled.fit(model, [batch], optimizer, accumulate)]
+    rows = [*labelled.fit(model, [batch], optimizer, accumulate, likelihood)]
     return rows, [labelled.predicted(model, [batch, batch]), *optimizer.gradients]
+
+
+def of_log_probabilities(model):
+    model.config.reward_beta, model.config.reward_threshold = 0.5, 2.0
+    return of_labels(model, NOT_BAD, 2, likelihood=0.7)
 
 
 def of_grpo(models, aggregation="dapo", **changes):
@@ -128,8 +133,9 @@ CASES = {
     "dpo in parts": lambda models: of_dpo(models, 3),
     "reward model": of_reward_model,
     "reward model in parts": lambda models: of_reward_model(models, 3),
-    "outcome": lambda models: of_labels(models[3:], ANSWERS),
-    "process in parts": lambda models: of_labels(models[3:], STEPS, 2),
+    "outcome": lambda models: of_labels(models[3], ANSWERS),
+    "process in parts": lambda models: of_labels(models[4], STEPS, 2),
+    "process by log-probabilities in parts": lambda models: of_log_probabilities(models[0]),
     **{f"grpo {how}": lambda models, how=how: of_grpo(models, how, updates=2, beta=0.1) for how in AGGREGATIONS},
     "grpo without truncated": lambda models: of_grpo(models, "bnpo", mask_truncated=True),
     "reinforce": of_reinforce,
@@ -146,7 +152,13 @@ def check_same(found, expected):
         assert (gradient - wanted).norm() < 1e-5 * wanted.norm()
 
 
-QUICK = {("sft", 7), ("dpo", 2), ("process in parts", 7), ("grpo dapo", 2)}
+QUICK = {
+    ("sft", 7),
+    ("dpo", 2),
+    ("process in parts", 7),
+    ("process by log-probabilities in parts", 7),
+    ("grpo dapo", 2),
+}
 
 
 @pytest.mark.parametrize(

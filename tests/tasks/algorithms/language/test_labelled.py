@@ -8,7 +8,7 @@ import torch
 from tasks.algorithms.language import labelled, reward_model
 from tasks.algorithms.language.completions import make_completions
 from tests.tasks.optimizers import make_optimizer
-from tests.tasks.tiny import llama_scorer
+from tests.tasks.tiny import llama, llama_scorer
 
 ANSWERS = make_completions([[3, 4], [5]], [0, 0, 1], [[7, 8, 9, 2], [6, 2], [10, 11, 2]], pad=0)
 RIGHT = [True, False, True]
@@ -98,6 +98,51 @@ def test_known_mistakes_give_another_loss(mistaken):
     assert abs(next(labelled.fit(model, [mistaken()], Still()))["loss"] - loss) > 0.02
 
 
+def by_log_probabilities(**changes):
+    model = llama(**changes)
+    model.config.reward_beta, model.config.reward_threshold = 1.5, 2.0
+    return model
+
+
+def spans(model, ends):
+    """P(right) of the tokens up to each end, by their mean log-probability, one sequence at a time."""
+    found = []
+    for owner, tokens, mask, places in zip(ANSWERS.owner, ANSWERS.tokens, ANSWERS.mask, ends, strict=True):
+        prompt, answer = ANSWERS.prompts[owner][ANSWERS.prompt_mask[owner]], tokens[mask]
+        logits = model(torch.cat([prompt, answer]).unsqueeze(0)).logits[0, len(prompt) - 1 : -1]
+        logps, start = logits.log_softmax(-1)[range(len(answer)), answer], 0
+        for end in places:
+            found.append(torch.sigmoid(1.5 * (logps[start : end + 1].mean() + 2.0)).item())
+            start = end + 1
+    return found
+
+
+NOT_BAD = [[(1.0 - bad,) for bad, _, _ in one] for one in TARGETS]
+
+
+@pytest.mark.parametrize(
+    ("batch", "ends", "labels"),
+    [
+        (labelled.steps(ANSWERS, ENDS, NOT_BAD), ENDS, [1.0, 0.0, 1.0, 1.0, 0.25]),
+        (labelled.outcomes(ANSWERS, RIGHT, "last"), [[3], [1], [2]], [1.0, 0.0, 1.0]),
+    ],
+    ids=["process", "outcome"],
+)
+def test_log_probabilities_say_what_is_right_by_hand(batch, ends, labels):
+    model = by_log_probabilities()
+    row = next(labelled.fit(model, [batch], Still()))
+    said = spans(model, ends)
+    costs = [-label * log(p) - (1 - label) * log(1 - p) for p, label in zip(said, labels, strict=True)]
+    hits = [(p > 0.5) == (label > 0.5) for p, label in zip(said, labels, strict=True)]
+    assert row["loss"] == pytest.approx(sum(costs) / len(costs), rel=1e-4)
+    assert row["accuracy"] == pytest.approx(sum(hits) / len(hits))
+    assert labelled.predicted(model, [batch]).sigmoid().flatten().tolist() == pytest.approx(said, rel=1e-4)
+    kept = next(labelled.fit(model, [batch], Still(), likelihood=0.7))
+    unlikely = [label * (2.0 - log(p / (1 - p)) / 1.5) for p, label in zip(said, labels, strict=True)]
+    assert kept["loss"] == pytest.approx((sum(costs) + 0.7 * sum(unlikely)) / len(costs), rel=1e-4)
+    assert kept["accuracy"] == row["accuracy"]
+
+
 def test_predictions_stand_in_order():
     model = llama_scorer(num_labels=3)
     batch = labelled.steps(ANSWERS, ENDS, TARGETS)
@@ -107,7 +152,8 @@ def test_predictions_stand_in_order():
     torch.testing.assert_close(labelled.predicted(model, rows), expected.detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_fresh_head_learns_which_steps_are_bad():
+@pytest.mark.parametrize("kind", ["head", "log_probability"])
+def test_it_is_learnt_which_steps_are_bad(kind):
     """A step is bad where its first token is not the question's; the model has never seen the held-out pairs of tokens."""
     cases = [(asked, given) for asked in range(5, 15) for given in range(5, 15)]
     cases += [(asked, asked) for asked in range(5, 15) for _ in range(6)]
@@ -119,15 +165,20 @@ def test_a_fresh_head_learns_which_steps_are_bad():
         prompts = [[asked] for asked, _ in some]
         responses = make_completions(prompts, [*range(len(some))], answers, pad=0)
         labels = [[GOOD if asked == given else BAD, GOOD] for asked, given in some]
+        if kind == "log_probability":
+            labels = [[(1.0 - bad,) for bad, _, _ in one] for one in labels]
         return labelled.steps(responses, [[1, 3]] * len(some), labels)
 
     train, held_out = batch(cases[:130]), batch(cases[130:])
-    model = llama_scorer(num_labels=3, initializer_range=0.1)
-    reward_model.initialise_head(model, torch.Generator().manual_seed(0))
+    if kind == "head":
+        model = llama_scorer(num_labels=3, initializer_range=0.1)
+        reward_model.initialise_head(model, torch.Generator().manual_seed(0))
+    else:
+        model = by_log_probabilities(initializer_range=0.1)
     rows = list(labelled.fit(model, [train] * 80, make_optimizer(model, 0.01, 80, clip=1.0)))
     found = labelled.predicted(model, [held_out])
     accuracy = labelled.right(found, held_out.target[held_out.at]).float().mean()
-    first = found[::2].argmax(1) == held_out.target[held_out.at][::2].argmax(1)
+    first = labelled.right(found[::2], held_out.target[held_out.at][::2])
     assert rows[0]["loss"] > 3 * rows[-1]["loss"]
     assert accuracy > 0.9
     assert first.float().mean() > 0.85

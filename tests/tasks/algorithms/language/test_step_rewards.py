@@ -1,12 +1,14 @@
 """Where steps end, and what they and their responses are worth."""
 
+import math
 import random
+from itertools import chain
 
 import pytest
 import torch
 
 from tasks.algorithms.language import reward_model, step_rewards
-from tests.tasks.tiny import completions, llama_scorer
+from tests.tasks.tiny import completions, llama, llama_scorer
 
 # 1 a line break, 2 the end token, 3 a space, 4 a full stop with a line break; all others are words.
 BREAKS, BLANKS = [1, 4], [1, 2, 3]
@@ -59,8 +61,8 @@ def test_the_ends_are_those_of_the_text():
         assert row.nonzero().flatten().tolist() == expected, response
 
 
-def process_scorer(how="minimum"):
-    model = llama_scorer(num_labels=3)
+def process_scorer(how="minimum", model=None):
+    model = model or llama_scorer(num_labels=3)
     for name, value in (("reward_objective", "process"), ("reward_step_score", how), ("reward_breaks", BREAKS)):
         setattr(model.config, name, value)
     model.config.reward_blanks = BLANKS
@@ -80,8 +82,60 @@ def by_hand(model):
     return found
 
 
-def test_step_scores_stand_at_the_ends_of_steps():
-    model = process_scorer()
+def by_log_probabilities(seed=0):
+    """A language model that is a process reward model."""
+    model = llama(seed)
+    model.config.reward_beta, model.config.reward_threshold = 1.5, 2.0
+    return process_scorer(model=model)
+
+
+def logps_by_hand(model):
+    """The log-probability of each token of each response, one sequence at a time."""
+    found = []
+    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
+        logits = model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+        found.append(logits.log_softmax(-1)[range(len(response)), response].tolist())
+    return found
+
+
+def steps_by_hand(model):
+    """P(not bad) of each step by the log-probabilities of its own tokens, in a loop over tokens."""
+    found = []
+    for logps, at in zip(logps_by_hand(model), ends(*RESPONSES), strict=True):
+        own, row = [], []
+        for place, logp in enumerate(logps):
+            own.append(logp)
+            if place in at:
+                row.append(1 / (1 + math.exp(-1.5 * (sum(own) / len(own) + 2.0))))
+                own = []
+        found.append(row)
+    return found
+
+
+def answers_by_hand(model):
+    """The known mistake: at the end of each step the mean over the whole answer."""
+    means = [sum(logps) / len(logps) for logps in logps_by_hand(model)]
+    at = ends(*RESPONSES)
+    return [[1 / (1 + math.exp(-1.5 * (mean + 2.0)))] * len(row) for mean, row in zip(means, at, strict=True)]
+
+
+def test_span_means_by_hand():
+    values = torch.tensor([[1.0, 3.0, 5.0, 0.0], [4.0, 8.0, 6.0, 2.0]])
+    at = torch.tensor([[False, True, True, False], [False, False, False, True]])
+    assert step_rewards.span_means(values, at).tolist() == [2.0, 5.0, 5.0]
+
+
+def test_the_mean_over_the_answer_would_be_noticed():
+    model = by_log_probabilities()
+    mistaken, right = (chain.from_iterable(of(model)) for of in (answers_by_hand, steps_by_hand))
+    apart = [abs(one - other) for one, other in zip(mistaken, right, strict=True)]
+    assert max(apart) > 0.05
+    assert apart[-1] == pytest.approx(0), "the last answer is one step"
+
+
+@pytest.mark.parametrize(("scorer", "by_hand"), [(process_scorer, by_hand), (by_log_probabilities, steps_by_hand)])
+def test_step_scores_stand_at_the_ends_of_steps(scorer, by_hand):
+    model = scorer()
     scores = step_rewards.step_scores(model, completions(PROMPTS, RESPONSES, pad=0)).detach().clone()
     for number, (expected, at) in enumerate(zip(by_hand(model), ends(*RESPONSES), strict=True)):
         assert scores[number, at].tolist() == pytest.approx(expected, rel=1e-4)
@@ -104,3 +158,23 @@ def test_an_outcome_reward_is_a_probability_at_the_last_token():
     plain = reward_model.score(model, batch)
     model.config.reward_objective = "outcome"
     torch.testing.assert_close(reward_model.score(model, batch), plain.sigmoid())
+
+
+def test_log_probabilities_give_probabilities_of_answers():
+    """The sigmoid of the pairs' score with the threshold added; of steps their least."""
+    model, batch = by_log_probabilities(), completions(PROMPTS, RESPONSES, pad=0)
+    worst = [min(steps) for steps in steps_by_hand(model)]
+    assert reward_model.score(model, batch).tolist() == pytest.approx(worst, rel=1e-4)
+    model.config.reward_objective = "outcome"
+    expected = [one[0] for one in answers_by_hand(model)]
+    assert reward_model.score(model, batch).tolist() == pytest.approx(expected, rel=1e-4)
+    del model.config.reward_objective
+    plain = reward_model.score(model, batch)
+    assert (plain + 1.5 * 2.0).sigmoid().tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_probabilities_of_classes():
+    found = step_rewards.probabilities(torch.tensor([[0.0], [2.0]]))
+    good = 1 / (1 + math.exp(-2))
+    assert found.tolist() == [[0.5, 0.0, 0.5], pytest.approx([1 - good, 0.0, good])]
+    assert torch.equal(step_rewards.probabilities(torch.zeros(1, 3)), torch.full((1, 3), 1 / 3))

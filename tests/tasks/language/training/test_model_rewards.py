@@ -36,6 +36,10 @@ def scorers(ready, tmp_path_factory):
         models.save_model(scorer, words, home / objective / "reward_model")
         for name in ("pretrained", "mixture"):
             (home / objective / name).symlink_to(ready / name)
+    speaker = models.load_model(ready / "pretrained", "float32")
+    reward_model_files.mark(speaker, "process", "product", words)
+    speaker.config.reward_beta, speaker.config.reward_threshold = 2.0, 3.0
+    models.save_model(speaker, words, home / "by_log_probabilities/reward_model")
     return home
 
 
@@ -79,8 +83,9 @@ def test_the_reward_is_the_model_s_score(scorers, words, rows, objective):
     assert objective not in plain.parts
 
 
-def test_a_step_s_reward_stands_at_its_last_token(scorers, words, rows):
-    batch, model, found = judged(scorers, words, rows, "process", process=2.0, format=0.5, verifiable=1.0)
+@pytest.mark.parametrize("scorer", ["process", "by_log_probabilities"])
+def test_a_step_s_reward_stands_at_its_last_token(scorers, words, rows, scorer):
+    batch, model, found = judged(scorers, words, rows, scorer, process=2.0, format=0.5, verifiable=1.0)
     with torch.no_grad():
         scores, ends = step_rewards.step_scores(model, batch), step_rewards.ends(model, batch)
     at_ends = found.steps.at_ends
