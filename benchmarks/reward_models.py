@@ -83,11 +83,27 @@ def eighth(shuffled: bool) -> Callable[[Path], None]:
     return write
 
 
-SOLUTIONS = (  # rate and epochs by solutions to other training prompts of seed 0
+HEAD = (  # rate and epochs, here and below, by solutions to other training prompts of seed 0 (LOG.md)
     "reward_model.data=data/solutions",
     "reward_model.kind=head",
     "reward_model.likelihood=0.0",
     "reward_model.learning_rate=0.001",
+    "reward_model.epochs=2",
+)
+OUTCOME = (
+    "reward_model.objective=outcome",
+    "reward_model.data=data/solutions",
+    "reward_model.likelihood=0.0",
+    "reward_model.beta=10.0",
+    "reward_model.threshold=0.4",
+    "reward_model.epochs=2",
+)
+PROCESS = (
+    "reward_model.objective=process",
+    "reward_model.data=data/solutions",
+    "reward_model.beta=10.0",
+    "reward_model.threshold=0.3",
+    "reward_model.learning_rate=0.0001",
     "reward_model.epochs=2",
 )
 EIGHTH = ("reward_model.epochs=8", "reward_model.data=data/eighth")
@@ -106,8 +122,10 @@ CASES: dict[str, Case] = {
         ["reward_model.margins={negligibly: 0.0, slightly: 0.25, better: 0.5, significantly: 1.0}"],
     ),
     "ranking": Case(["reward_model.objective=ranking"]),
-    "outcome": Case([*SOLUTIONS, "reward_model.objective=outcome"], ["solutions"]),
-    "process": Case([*SOLUTIONS, "reward_model.objective=process"], ["solutions"]),
+    "outcome": Case(OUTCOME, ["solutions"]),
+    "process": Case(PROCESS, ["solutions"]),
+    "outcome, a head": Case([*HEAD, "reward_model.objective=outcome"], ["solutions"]),
+    "process, a head": Case([*HEAD, "reward_model.objective=process"], ["solutions"]),
     "an eighth of the pairs by ranking, 8 epochs": Case(
         [*EIGHTH, "reward_model.prompts_per_batch=16"], (), eighth(False)
     ),
