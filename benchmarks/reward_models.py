@@ -23,7 +23,7 @@ import torch
 from benchmarks import simulated_people
 from benchmarks.variants import call
 from flows.params import checking, editing
-from tasks.algorithms.language import experience, reward_model
+from tasks.algorithms.language import experience, reward_model, step_rewards
 from tasks.algorithms.language.completions import make_completions
 from tasks.common import estimates, models, tables
 from tasks.language.data import chat, prompts
@@ -188,7 +188,7 @@ def untrained(folder: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder / "data/sft", target)
     config = json.loads((target / "config.json").read_text())
-    (target / "config.json").write_text(json.dumps({**config, reward_model.BETA: 1.0}))
+    (target / "config.json").write_text(json.dumps({**config, step_rewards.BETA: 1.0}))
 
 
 @torch.no_grad()
