@@ -145,7 +145,7 @@ def calibration(frame: pd.DataFrame, name: str) -> str:
 def categories(values: Mapping[str, Estimate], x: str, name: str, *, level: float) -> str:
     """A point with its interval for each kind, the first on top; `level` is a dashed line, such as chance."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * 0.6, 0.5 + 0.26 * len(values)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 0.5 + 0.22 * len(values)), layout="constrained")
         axis = figure.subplots()
         places = range(len(values), 0, -1)
         bars = np.hstack([_bars(estimate) for estimate in values.values()])

@@ -76,12 +76,13 @@ def _of_comparisons(table: pd.DataFrame, seed: int, resamples: int) -> Section:
     levels = table["strength"].map(level).to_numpy()
     longer = (table["chosen_length"] - table["rejected_length"]).to_numpy()
     half = float(np.median(np.abs(longer))) or 1.0
+    tokens = f"{half:g} token{'s' if half != 1 else ''}"
     lengths = {
-        f"chosen shorter, by more than {half:g} tokens": longer < -half,
+        f"chosen shorter, by more than {tokens}": longer < -half,
         "chosen shorter": (longer < 0) & (longer >= -half),
         "equally long": longer == 0,
         "chosen longer": (longer > 0) & (longer <= half),
-        f"chosen longer, by more than {half:g} tokens": longer > half,
+        f"chosen longer, by more than {tokens}": longer > half,
     }
     strengths = {f"{LEVELS[at]} better".strip(): levels == at for at in reversed(range(len(LEVELS)))}
     own = seed, resamples

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tasks.common.estimates import Estimate
-from tasks.common.plots import Panel, calibration, curves, levels, multiples, scatter
+from tasks.common.plots import Panel, calibration, categories, curves, levels, multiples, scatter
 
 FRAME = pd.DataFrame(
     {
@@ -98,3 +98,11 @@ def test_claims_far_beyond_the_truth_are_drawn_to_another_scale():
     assert (bottom - middle) / (bottom - top) == pytest.approx(1 / 8, abs=0.02)
     bottom, middle, top, _ = drawn(1.0, 2.0, 9000.0)
     assert (bottom - middle) / (bottom - top) > 0.02  # on an even scale it would be 1 of 9,000
+
+
+def test_categories_stand_in_their_order_from_the_top():
+    values = {"significantly": Estimate(0.8, 0.7, 0.9), "slightly": Estimate(0.6, 0.5, 0.7)}
+    svg = categories(values, "share", "strengths", level=0.5)
+    heights = [float(re.search(rf' y="([\d.]+)"[^>]*>{name}</text>', svg)[1]) for name in values]
+    assert heights[0] < heights[1]
+    assert "share" in texts(svg)
