@@ -20,7 +20,7 @@ def show(console: Console, changed: Changed) -> None:
 
 
 def lines(changed: Changed) -> Iterator[str]:
-    """The counts, then what was before and after, then what cannot be told apart from it."""
+    """The table line by line: how many judgements there are, each measure before and after, then what else changed in the run."""
     before, after = (sum(one["preferences"].get("judgements", {}).values()) for one in (changed.before, changed.after))
     people = changed.after["preferences"]["people"]
     yield (

@@ -15,7 +15,7 @@ from tasks.common import tables, tracking
 from tasks.common.errors import DataError, WaitingError
 from tasks.common.tables import Record
 from tasks.language.configs.preferences import PreferencesConfig, Source
-from tasks.language.data import annotated_pairs, given_pairs
+from tasks.language.data import annotated_pairs, given_pairs, splits
 from tasks.language.data.annotated_pairs import Perception
 from tasks.language.data.comparison_rows import alike
 from tasks.language.data.rows import Row, read_files, read_hub
@@ -138,7 +138,7 @@ def judged(config: PreferencesConfig, given: Inputs) -> Part:
             for text, before, name in zip(sampled["prompt"], turns, sampled["prompt_id"], strict=True)
         }
         rng = np.random.default_rng(config.seed)
-        held = annotated_pairs.held_out(sampled["prompt_id"].unique(), config.test_share, rng)
+        held = splits.held_out(sampled["prompt_id"].unique(), config.test_share, rng)
     said = judged_pairs.read(found, _known(given.problems), ids, config.disagreement)
     others = set(said.prompts) - set(ids.values())
     held |= {name for name in others if _draw(config.seed, name) < config.test_share}

@@ -9,10 +9,11 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tasks.common import tables
 from tasks.common.tables import Record
+from tasks.language.data import splits
 from tasks.language.rewards import annotator, rubric
 
 ANNOTATOR = "annotator"  # in place of a person's name
@@ -44,7 +45,7 @@ def annotate(
     """Score, rank and pair `sampled` (schema Responses) by the problems `known` by their ids."""
     rng = np.random.default_rng(seed)
     sampled = sampled.sort_values(["prompt_id", "sample"])
-    found = Annotated(held_out(sampled["prompt_id"].unique(), test_share, rng))
+    found = Annotated(splits.held_out(sampled["prompt_id"].unique(), test_share, rng))
     for _, group in sampled.groupby("prompt_id"):
         rows = tables.records(group)
         prompt_id: str = rows[0]["prompt_id"]
@@ -60,12 +61,6 @@ def annotate(
         texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
         found.texts.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
     return found
-
-
-def held_out(prompt_ids: ArrayLike, share: float, rng: np.random.Generator) -> set[str]:
-    """The share of the prompts that is not trained on."""
-    order = rng.permutation(np.sort(np.asarray(prompt_ids, dtype=object)))
-    return set(order[: max(1, round(share * len(order)))])
 
 
 def points(problem: Record, response: str, ended: bool) -> rubric.RubricScore:
