@@ -31,7 +31,9 @@ def test_larger():
 def test_half():
     assert half(4) == 2
 """
-ADVANTAGES, SURROGATE, DPO = (f"tasks/algorithms/language/{name}.py" for name in ("advantages", "surrogate", "dpo"))
+ADVANTAGES, POLICY_GRADIENT, DPO = (
+    f"tasks/algorithms/language/{name}.py" for name in ("advantages", "policy_gradient", "dpo")
+)
 KNOWN = [  # a module, a fault in it, and the text without the fault
     (ADVANTAGES, "centred = rewards + mean[owner]", "centred = rewards - mean[owner]"),
     (
@@ -40,17 +42,17 @@ KNOWN = [  # a module, a fault in it, and the text without the fault
         "error = rewards[:, t] + gamma * after - values[:, t]",
     ),
     (
-        SURROGATE,
+        POLICY_GRADIENT,
         "clipped = ratio.clamp(1 - clip_low, None)",
         "clipped = ratio.clamp(1 - clip_low, 1 + clip_high)",
     ),
     (
-        SURROGATE,
+        POLICY_GRADIENT,
         "clipped = ratio.clamp(1 + clip_low, 1 + clip_high)",
         "clipped = ratio.clamp(1 - clip_low, 1 + clip_high)",
     ),
     (
-        SURROGATE,
+        POLICY_GRADIENT,
         "return +torch.min(ratio * advantages, clipped * advantages), acts",
         "return -torch.min(ratio * advantages, clipped * advantages), acts",
     ),

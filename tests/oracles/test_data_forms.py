@@ -14,6 +14,7 @@ from tasks.language import sft
 from tasks.language.data import forms, given_pairs
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.data.rows import Row
+from tasks.language.preferences import STRONG
 from tests.tasks.chats import chat_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("judge")]
@@ -129,15 +130,15 @@ def test_pairs_have_trls_prompt_and_tokens_in_each_form(messages, other):
         assert (expected["prompt"], expected["chosen"]) == (apart["prompt"], apart["chosen"])
         table = pd.DataFrame(given_pairs.read_all([Row(row, "x-0", "x.jsonl: line 1")]))
         pairs = ComparisonSet(table, tokenizer)
-        [(chosen, worse, strong)] = pairs.groups[0]
-        for side, answer in (("chosen", chosen), ("rejected", worse)):
+        [pair] = pairs.groups[0]
+        for side, answer in (("chosen", pair.chosen), ("rejected", pair.rejected)):
             asked = _tokenize(tokenizer, expected["prompt"], add_generation_prompt=True)["input_ids"]
             both = _tokenize(tokenizer, expected["prompt"] + expected[side])["input_ids"]
             assert common_prefix_length(asked, both) == len(asked)
             assert pairs.asked == [asked]
             newline = tokenizer.encode("\n", add_special_tokens=False)
             assert pairs.answers[answer] + newline == both[len(asked) :]
-        assert strong
+        assert pair.level == STRONG
 
 
 @settings(max_examples=30)
