@@ -128,7 +128,7 @@ def plan(
 ) -> list[Part]:
     """The plan of each named flow, then one plan of all named stages under the flow that they belong to.
 
-    `say` is told what the user's own files hold that would be read, and how many judgements of people are missing.
+    `say` gets a line about each file of the user's that a stage would read. Where people have judged too little, the line says how much is missing.
     """
     from flows.engine import plan as planning
 
