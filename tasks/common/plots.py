@@ -128,6 +128,48 @@ def levels(
         return _svg(figure, name)
 
 
+def scaling(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, Estimate]]]],
+    heights: Mapping[str, float],
+    x: str,
+    y: str,
+    name: str,
+) -> str:
+    """A panel of lines with intervals against a cost on a logarithmic axis, shifted a little so that intervals stand apart.
+
+    A label has one colour in all panels; `heights` are dashed lines.
+    """
+    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, WIDTH * 0.5), layout="constrained")
+        axes = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True).ravel()
+        for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+            for label, line in lines.items():
+                number = labels.index(label)
+                axis.errorbar(
+                    [place * 1.025 ** (number - (len(labels) - 1) / 2) for place, _ in line],
+                    [estimate.mean for _, estimate in line],
+                    yerr=np.hstack([_bars(estimate) for _, estimate in line]),
+                    fmt="o-",
+                    ms=3,
+                    elinewidth=0.6,
+                    color=_cycle(len(labels))[number],
+                )
+            for height, dash in zip(heights.values(), DASHES, strict=False):
+                axis.axhline(height, color="#777777", lw=0.8, ls=dash, zorder=0)
+            axis.set(title=title, xlabel=x, xscale="log")
+        axes[0].set_ylabel(y)
+        handles = [
+            Line2D([], [], color=colour, label=label) for colour, label in zip(_cycle(len(labels)), labels, strict=True)
+        ]
+        handles += [
+            Line2D([], [], color="#777777", lw=0.8, ls=dash, label=label)
+            for label, dash in zip(heights, DASHES, strict=False)
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        return _svg(figure, name)
+
+
 def calibration(frame: pd.DataFrame, name: str) -> str:
     """Predicted against observed share of preferences, or of labels; a point's area grows with its number of pairs or labels."""
     with mpl.rc_context(STYLE):
