@@ -40,12 +40,13 @@ def in_root(monkeypatch):
 
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory):
-    """Every stage as DVC resolves it, with branches and interpolation; each method learns from at least one data set."""
+    """Every stage as DVC resolves it, with branches and interpolation; each method learns from at least one data set, and one policy searches."""
     root = tmp_path_factory.mktemp("resolved")
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, root)
-    unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not PARAMS[section][key]]
-    editing.edit(root, SECTIONS, [editing.setting(f"{name}.datasets=[Hopper-v5-medium-replay]") for name in unused])
+    unused = [place for place in contract.branches(PIPELINE).values() if not PARAMS[place[0]][place[1]]]
+    one = {"datasets": "Hopper-v5-medium-replay", "policies": "sft"}
+    editing.edit(root, SECTIONS, [editing.setting(f"{section}.{key}=[{one[key]}]") for section, key in unused])
     Repo.init(str(root), no_scm=True).close()
     with Repo(str(root)) as repo:
         return {stage.name: stage for stage in repo.index.stages}

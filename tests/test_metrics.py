@@ -121,6 +121,8 @@ def on_solutions():
         seams.run("reward_model", laid_over(PARAMS, {"reward_model": {**own, "objective": objective}}), Path(objective))
         shutil.copy(f"{objective}/data/metrics/reward_model.json", f"data/metrics/reward_model@{objective}.json")
         shutil.copytree(f"{objective}/data/reward_model", f"data/reward_model/{objective}")
+    shutil.copytree("process/data/reward_model", "data/raw/search/process")
+    seams.run("search", PARAMS, Path.cwd())
 
 
 def without_answers():

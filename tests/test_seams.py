@@ -64,6 +64,10 @@ BASE: dict[str, dict[str, Any]] = {
         **{"problems": 6, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},
         **{"validation_problems": 4, "validation_samples": 2},
     },
+    "search": {
+        **{"policies": ["sft"], "problems": 6, "samples": 4, "max_new_tokens": 8, "batch_size": 4, "subsets": 20},
+        "beam_widths": [1],
+    },
     "behaviour": {
         "environments": {
             "CartPole-v1": {"steps": 3072, **TRAINING},
@@ -122,7 +126,13 @@ BASE: dict[str, dict[str, Any]] = {
 }
 
 # The one branch that is run again with a changed key, where it shows the effect of all keys.
-ONE_BRANCH = {"evaluate": "sft", "behaviour": "CartPole-v1", "transitions": DISCRETE, "returns": f"bc-{DISCRETE}"}
+ONE_BRANCH = {
+    "evaluate": "sft",
+    "search": "sft",
+    "behaviour": "CartPole-v1",
+    "transitions": DISCRETE,
+    "returns": f"bc-{DISCRETE}",
+}
 ADAPTER = {"rank": 2, "alpha": 4.0, "targets": "all-linear", "merge": True}
 # The changed value of a key where its type alone gives none that has an effect.
 VALUES: dict[str, Any] = {
@@ -234,6 +244,11 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     ),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
     "solutions.minimum": ("counts what people judged", "tests/tasks/language/test_solutions.py"),
+    **{
+        f"search.{key}": ("needs a process reward model", "tests/tasks/language/test_search.py")
+        for key in ("beam_expansions", "beam_widths")
+    },
+    "search.bootstrap": ("a model this small is never right", "tests/tasks/language/test_time/test_view.py"),
     **{
         f"solutions.{key}": ("a model this small is never right", "tests/tasks/language/test_solutions.py")
         for key in ("temperature", "max_new_tokens", "batch_size")

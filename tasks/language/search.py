@@ -109,10 +109,10 @@ def summary(accuracies: pd.DataFrame) -> dict[str, Metrics]:
 def log(accuracies: pd.DataFrame) -> None:
     """One curve of accuracy by budget for each model and method, for MLflow's pages."""
     shown = accuracies[(accuracies["ties"] == methods.CHANCE) | (accuracies["method"] == "beam")]
-    for budget, rows in shown.groupby("budget"):
-        tracking.log(
-            {f"{row['model']}/{row['method']}": row["accuracy"] for row in tables.records(rows)}, step=int(budget)
-        )
+    rows = tables.records(shown)
+    for budget in sorted({row["budget"] for row in rows}):
+        own = [row for row in rows if row["budget"] == budget]
+        tracking.log({f"{row['model']}/{row['method']}": row["accuracy"] for row in own}, step=budget)
     tracking.log_table(accuracies, "accuracies.json")
 
 

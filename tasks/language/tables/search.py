@@ -10,7 +10,7 @@ from tasks.common.tables import Table
 class Answers(Table):
     """The answers that budgets are drawn from: one greedy answer to each problem, and the samples with every score.
 
-    A score whose model is not there has no column. Greedy answers are not scored; `likelihood` is there for all.
+    A score whose model is not there has no column.
     """
 
     model: Series[str]
@@ -32,6 +32,11 @@ class Answers(Table):
     process_minimum: Series[float] | None = pa.Field(ge=0, le=1)
     process_product: Series[float] | None = pa.Field(ge=0, le=1)
     process_last: Series[float] | None = pa.Field(ge=0, le=1)
+
+    @pa.dataframe_check(error="a list of token ids")
+    def token_ids(cls, frame: pd.DataFrame) -> pd.Series:
+        """At least one, none negative."""
+        return pd.Series([len(tokens) > 0 and min(tokens) >= 0 for tokens in frame["tokens"]], index=frame.index)
 
     @pa.dataframe_check(error="a problem's samples are numbered once each")
     def samples_unique(cls, frame: pd.DataFrame) -> pd.Series:

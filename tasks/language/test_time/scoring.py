@@ -47,18 +47,18 @@ def load(own: Path, further: Path, tokenizer: Tokenizer) -> dict[str, Pretrained
 
 
 def add_scores(table: pd.DataFrame, scorers: dict[str, PretrainedModel], given: Asked, pad: int) -> pd.DataFrame:
-    """The samples with a column for each score; equal answers to a problem are read once, greedy ones not at all."""
+    """The answers with a column for each score; equal answers to a problem are read once."""
     places = {problem["problem_id"]: number for number, problem in enumerate(given.problems)}
     keys = [
         (places[problem_id], tuple(tokens))
         for problem_id, tokens in zip(table["problem_id"], table["tokens"], strict=True)
     ]
-    read = list(dict.fromkeys(key for key, greedy in zip(keys, table["greedy"], strict=True) if not greedy))
+    read = list(dict.fromkeys(keys))
     columns: dict[str, list[float]] = {}
     for objective, model in scorers.items():
         for name, values in scores(model, objective, read, given, pad).items():
             by_key = dict(zip(read, values.tolist(), strict=True))
-            columns[name] = [0.0 if greedy else by_key[key] for key, greedy in zip(keys, table["greedy"], strict=True)]
+            columns[name] = [by_key[key] for key in keys]
     return table.assign(**columns)
 
 
@@ -96,6 +96,5 @@ def _scores(model: PretrainedModel, objective: str, part: Completions) -> dict[s
 
 def weights(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """What votes weigh by a score: probabilities as they are; of log-odds and log-probabilities the exponential, 1 for the highest."""
-    if name in LOGARITHMS:
-        return np.exp(values - values.max())
-    return values
+    found: NDArray[np.float64] = np.exp(values - values.max()) if name in LOGARITHMS else values
+    return found

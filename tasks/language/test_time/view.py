@@ -63,8 +63,8 @@ def headline(config: SearchConfig, lines: Lines, numbers: Mapping[str, Any]) -> 
     )
     for name, own in lines.items():
         whose = "its own greedy answers" if name == larger else f"{larger}'s greedy answers"
-        found = [*beating(config, own, base)]
         what = f"{_weights(name, numbers)} with search"
+        found = [*beating(config, own, base)]
         if not found:
             yield f"{what}: no budget of any method beats {whose}. {_nearest(config, own, base)}"
             continue
@@ -117,13 +117,18 @@ def _points(value: Estimate) -> str:
 
 
 def group(name: str, accuracies: pd.DataFrame) -> Record:
-    """One model's part of the table: a row for each method and way to count ties that changes something, a cell for each budget."""
+    """One model's part of the table: a row for each method, and for first wins where it differs; a cell for each budget."""
     own = accuracies[accuracies["model"] == name]
     budgets = sorted({int(budget) for budget in own["budget"]})
-    rows = []
+    rows: list[Record] = []
+    shown: dict[str, pd.Series] = {}
     for (method, ties), cells in own.groupby(["method", "ties"], sort=False):
-        by_budget = {int(cell["budget"]): cell for cell in tables.records(cells)}
+        found = cells["accuracy"].round(3).reset_index(drop=True)
         first = ties == methods.FIRST and method != "beam"
+        if first and found.equals(shown[str(method)]):
+            continue
+        shown[str(method)] = found
+        by_budget = {int(cell["budget"]): cell for cell in tables.records(cells)}
         rows.append(
             {
                 "name": spoken(str(method)) + (", first wins" if first else ""),

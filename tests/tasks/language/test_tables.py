@@ -10,6 +10,7 @@ from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.search import Accuracies, Answers
 from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets.tables import Measured, Recorded
 from tests.tasks.test_check import leaves
@@ -122,6 +123,34 @@ GOOD = {
         "neutral": [0.0, 0.25],
         "good": [0.5, 0.5],
     },
+    Answers: {
+        "model": "sft",
+        "problem_id": "test-0",
+        "greedy": False,
+        "sample": 3,
+        "tokens": [5, 6],
+        "logp": -1.5,
+        "ended": True,
+        "right": True,
+        "vote": 0,
+        "likelihood": -0.75,
+        "pairs": -1.0,
+        "outcome": 0.5,
+        "process_minimum": 0.5,
+        "process_product": 0.25,
+        "process_last": 1.0,
+    },
+    Accuracies: {
+        "model": "sft",
+        "method": "majority",
+        "ties": "first",
+        "budget": 4,
+        "accuracy": 0.5,
+        "low": 0.25,
+        "high": 0.75,
+        "tokens": 100.5,
+        "passes": 0.0,
+    },
     Generations: {
         "problem_id": "test-0",
         "temperature": 0.5,
@@ -202,6 +231,16 @@ BAD = [
     (HeldOut, {"truth": [1]}, "three probabilities for each step"),
     (HeldOut, {"chosen": "7"}, "the columns of comparisons, or those of solutions"),
     (HeldOut, {"length": 0}, "length"),
+    (Answers, {"tokens": []}, "token ids"),
+    (Answers, {"tokens": [5, -1]}, "token ids"),
+    (Answers, {"logp": 0.5}, "logp"),
+    (Answers, {"vote": -2}, "vote"),
+    (Answers, {"outcome": 1.5}, "outcome"),
+    (Answers, {"likelihood": float("nan")}, "likelihood"),
+    (Accuracies, {"ties": "last"}, "ties"),
+    (Accuracies, {"accuracy": 1.5}, "accuracy"),
+    (Accuracies, {"budget": 0}, "budget"),
+    (Accuracies, {"tokens": -1.0}, "tokens"),
     (Generations, {"sample": -1}, "sample"),
     (Generations, {"temperature": -0.5}, "temperature"),
     (Generations, {"temperature": 0.0}, "one greedy answer"),
@@ -230,6 +269,8 @@ UNIQUE = [
     Responses,
     Comparisons,
     Solutions,
+    Answers,
+    Accuracies,
     Generations,
     Measures,
     Measured,
