@@ -44,9 +44,9 @@ def stages(tmp_path_factory):
     root = tmp_path_factory.mktemp("resolved")
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, root)
-    unused = [place for place in contract.branches(PIPELINE).values() if not PARAMS[place[0]][place[1]]]
-    one = {"datasets": "Hopper-v5-medium-replay", "policies": "sft"}
-    editing.edit(root, SECTIONS, [editing.setting(f"{section}.{key}=[{one[key]}]") for section, key in unused])
+    some = {"datasets": "Hopper-v5-medium-replay", "policies": "sft"}
+    unused = [(section, key) for section, key in contract.branches(PIPELINE).values() if not PARAMS[section][key]]
+    editing.edit(root, SECTIONS, [editing.setting(f"{section}.{key}=[{some[key]}]") for section, key in unused])
     Repo.init(str(root), no_scm=True).close()
     with Repo(str(root)) as repo:
         return {stage.name: stage for stage in repo.index.stages}
@@ -232,10 +232,9 @@ def test_what_the_report_compares_is_every_method():
 def test_plain_dvc_repro_is_both_flows_and_all_data_sets():
     """What `dvc repro` runs without a target is what the flows run, solutions of which nothing depends by default, and no stage that cannot."""
     with Repo(str(ROOT)) as repo:
-        pipeline = StageGraph(repo)
+        graph = StageGraph(repo)
         targets = {*language_model.TARGETS, *offline_rl.TARGETS, "solutions", "transitions"}
-        names = {name for name in pipeline.names if name.split("@")[0] in targets}
-        assert {*pipeline.closure(names).stages} == {*pipeline.names}
+        assert {*graph.closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {*graph.names}
 
 
 def definitions(pipeline):
