@@ -28,6 +28,7 @@ from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.search import Accuracies, Answers
 from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets import episodes
 from tasks.offline.datasets.tables import Measured, Recorded
@@ -56,6 +57,8 @@ TABLES: dict[str, type[Table]] = {
     "asked.parquet": Problems,
     "generations.parquet": Generations,
     "measures.parquet": Measures,
+    "answers.parquet": Answers,
+    "accuracies.parquet": Accuracies,
     measurements.EPISODES: measurements.Episodes,
     measurements.VALUES: measurements.Values,
     measurements.STARTS: measurements.Starts,

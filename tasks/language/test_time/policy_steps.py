@@ -50,7 +50,7 @@ class Steps:
             temperature=self.config.temperature,
             end_tokens=self.stops,
             seed=self.config.seed + self.round,
-            batch_size=self.config.batch_size,
+            batch_size=max(1, self.config.batch_size * self.config.samples // count),  # as many rows as in sampling
         )
         flat = [tuple(tokens) for batch in drawn for tokens in batch.responses()]
         return [

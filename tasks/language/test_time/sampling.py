@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from transformers import AutoModelForCausalLM
 
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
-from tasks.common import models, tables
+from tasks.common import model_files, models, tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
@@ -19,6 +20,7 @@ from tasks.language.reporting import judging, measures
 from tasks.language.rewards import answers
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.problems import Problems
+from tasks.language.training import architectures
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,15 @@ def asked(config: SearchConfig, problems: Path, tokenizer: Tokenizer) -> Asked:
 
 
 def load(policy: Path, tokenizer: Tokenizer) -> PretrainedCausalLM:
-    """A policy that shares the tokenizer; DataError with one line otherwise."""
-    if models.load_tokenizer(policy).get_vocab() != tokenizer.get_vocab():
+    """A policy that shares the tokenizer; DataError with one line where it does not, or is no model that can be sampled from."""
+    if model_files.load_tokenizer(policy).get_vocab() != tokenizer.get_vocab():
         raise DataError(
-            f"{policy}: the tokenizer differs from that of the policy that searches; search expects one for all models"
+            f"{policy}: the tokenizer differs from that of the policy that searches; expected one for all models"
         )
-    return models.load_model(policy)
+    architectures.check_config({"pretrained_model_name_or_path": policy, "local_files_only": True})
+    model: PretrainedCausalLM = model_files.load(AutoModelForCausalLM, policy)
+    architectures.check_model(str(policy), model)
+    return models.placed(model)
 
 
 def sample(

@@ -15,7 +15,7 @@ from torch import Tensor
 from tasks.algorithms.language import reward_model, step_rewards
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import Completions, make_completions
-from tasks.common import models
+from tasks.common import model_files
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.rewards import reward_model_files
@@ -40,7 +40,7 @@ def load(own: Path, further: Path, tokenizer: Tokenizer) -> dict[str, Pretrained
             raise DataError(f"{folder}: a reward model of objective {objective}; expected one of objective {wanted}")
         if objective in found:
             raise DataError(f"{folder}: a second reward model of objective {objective}, beside {own}; expected one")
-        if models.load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
+        if model_files.load_tokenizer(folder).get_vocab() != tokenizer.get_vocab():
             raise DataError(f"{folder}: the reward model has another tokenizer than the policy whose answers it scores")
         found[objective] = model
     return found

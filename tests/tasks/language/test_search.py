@@ -196,6 +196,17 @@ def test_models_that_do_not_fit_are_told_in_one_line(made, scored, tmp_path):
         scoring.load(tmp_path / "none", tmp_path, words)
     with pytest.raises(DataError, match=r"pairs: a second reward model of objective pairs, beside .*; expected one"):
         scoring.load(scored / "pairs", scored, words)
+    (tmp_path / "small").mkdir()
+    for file in (scored / "small").iterdir():
+        (tmp_path / "small" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "small/model.safetensors").write_bytes(b"torn")
+    with pytest.raises(DataError, match="small: "):
+        sampling.load(tmp_path / "small", words)
+    other = models.load_tokenizer(made / "pretrained")
+    other.add_tokens(["another"])
+    other.save_pretrained(tmp_path / "small")
+    with pytest.raises(DataError, match="small: the tokenizer differs from that of the policy that searches"):
+        sampling.load(tmp_path / "small", words)
     (tmp_path / "test.parquet").write_bytes((made / "problems/test.parquet").read_bytes())
     table = pd.read_parquet(tmp_path / "test.parquet").assign(answer="", solution="Text.")
     table.to_parquet(tmp_path / "test.parquet")
