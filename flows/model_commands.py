@@ -103,7 +103,9 @@ def evaluate(
         folder = model if on_hub else str(checkpoint(root, model))
         scorer = [f"--reward-model={checkpoint(root, reward_model)}"] if reward_model is not None else []
         if suite is not None and (data is not None or reward_model is not None):
-            raise WrongUseError("--suite brings its own problems and scoring; expected it without --data and --reward-model")
+            raise WrongUseError(
+                "--suite brings its own problems and scoring; expected it without --data and --reward-model"
+            )
         if suite is None and (suites is not None or shots is not None):
             raise WrongUseError("--suites and --shots are about suites; expected --suite with them")
     given = [f"--data={data.absolute()}"] if data is not None else []

@@ -27,7 +27,9 @@ def run(config: BenchmarksConfig, policy: Path, suites: Path, out: Path) -> Metr
 def cell_of(config: BenchmarksConfig, name: str) -> Cell:
     """The entry of this name."""
     if name not in config.cells:
-        raise ConfigError(f"benchmarks.cells: expected an entry {name!r}, which the folder of the results is named after")
+        raise ConfigError(
+            f"benchmarks.cells: expected an entry {name!r}, which the folder of the results is named after"
+        )
     return config.cells[name]
 
 

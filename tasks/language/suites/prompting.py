@@ -11,11 +11,12 @@ from tasks.language.suites.suite import Problem, Prompt, Suite
 PLACE = re.compile(r"\{(question|choices|solution|answer)\}")
 
 
-def filled(template: str, problem: Problem) -> str:
-    """A template with what it names of the problem; braces in the problem's own text stay."""
+def filled(template: str, problem: Problem, *, chat_turn: bool = False) -> str:
+    """A template with what it names of the problem; braces in the problem's own text stay. A turn has no spaces around the question."""
+    question = problem.question.strip() if chat_turn else problem.question
     answer = dict(problem.choices).get(problem.answer, problem.answer)
     values = {
-        "question": problem.question,
+        "question": question,
         "choices": "\n".join(f"{label}. {text}" for label, text in problem.choices),
         "solution": problem.solution or answer,
         "answer": answer,
@@ -36,7 +37,10 @@ def encoded(
     """The prompts as tokens, with the beginning of the answer where the suite writes it."""
     prompt = suite.prompt
     if prompt.chat:
-        rows = [{"question": filled(prompt.question, one), "history": history(prompt, examples)} for one in problems]
+        rows = [
+            {"question": filled(prompt.question, one, chat_turn=True), "history": history(prompt, examples)}
+            for one in problems
+        ]
         found = prompts.encode_rows(tokenizer, rows)
     else:
         found = [plain(tokenizer, text(suite, one, examples)) for one in problems]
@@ -50,7 +54,7 @@ def history(prompt: Prompt, examples: Sequence[Problem]) -> str:
         turn
         for one in examples
         for turn in (
-            {"role": "user", "content": filled(prompt.question, one)},
+            {"role": "user", "content": filled(prompt.question, one, chat_turn=True)},
             {"role": "assistant", "content": f"{prompt.prefix} {filled(prompt.example, one)}".strip()},
         )
     ]

@@ -102,11 +102,13 @@ def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
 def _question(row: Mapping[str, Any], columns: Columns) -> str:
     row = {field: value["stem"] if _is_stem(value) else value for field, value in row.items()}
     if columns.joined:
-        return " ".join(forms.text(row, field).strip() for field in columns.question)
+        return " ".join(forms.text(row, field) for field in columns.question)
     field = next((field for field in columns.question if row.get(field) is not None), None)
     if field is None:
         raise ValueError(f"expected a column {' or '.join(columns.question)}; got {forms.columns(row)}")
-    return forms.text(row, field).strip()
+    forms.text(row, field)  # which refuses what is no text
+    asked: str = row[field]  # with the spaces around it, which lm-evaluation-harness keeps
+    return asked
 
 
 def _is_stem(value: object) -> bool:

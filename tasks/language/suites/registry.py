@@ -117,9 +117,7 @@ SUITES: dict[str, Suite] = {
         file="olympiadbench/test",
         examples="olympiadbench/train",
         hub=Hub("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train"),
-        columns=Columns(
-            ("question",), ("final_answer",), solution="solution", subject="subfield"
-        ),
+        columns=Columns(("question",), ("final_answer",), solution="solution", subject="subfield"),
     ),
     "gsm8k": GSM8K,
     "gsm8k-lm-eval": replace(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.language.rewards.answers import unwrapped
 from tasks.language.rewards.verifier import Verifier, in_box
 from tasks.language.suites import extraction
 from tasks.language.suites.suite import Problem, Suite
@@ -41,7 +42,9 @@ def verdicts(
     methods = dict.fromkeys((suite.extraction, *(others if compared else ())))
     found = {name: [extraction.METHODS[name](text) or "" for text in responses] for name in methods}
     right = {name: right_ones(suite, problems, texts, verifier, name) for name, texts in found.items()}
-    own = [extraction.qwen(text) or "" for text in responses] if suite.extraction == "whole" else found[suite.extraction]
+    own = (
+        [extraction.qwen(text) or "" for text in responses] if suite.extraction == "whole" else found[suite.extraction]
+    )
     return [
         Verdict(text, right[suite.extraction][row], {name: values[row] for name, values in right.items()})
         for row, text in enumerate(own)
@@ -63,7 +66,7 @@ def right_ones(
         references = [problem.solution or in_box(problem.answer) for problem in problems]
         found = verifier.texts(references, extracted)
     else:
-        found = verifier(golds, [in_box(text) if text else "" for text in extracted])
+        found = verifier(golds, [in_box(unwrapped(text)) if text else "" for text in extracted])
     return [value == 1 for value in found]
 
 
@@ -87,5 +90,5 @@ def readable(suite: Suite, problems: Sequence[Problem], verifier: Verifier) -> l
     """Whether each problem's own answer is right by the suite's scoring: where it is not, no response can be."""
     if suite.columns.choices or suite.scoring == "exact number":
         return [True] * len(problems)
-    found = verifier([one.answer for one in problems], [in_box(one.answer) for one in problems])
+    found = verifier([one.answer for one in problems], [in_box(unwrapped(one.answer)) for one in problems])
     return [not math.isnan(value) and value == 1 for value in found]
