@@ -46,7 +46,7 @@ GSM8K_ANSWERS = [
     ("#### 60", "60%"),
     ("#### 2", "#### 2."),
 ]
-LETTERS = [" B", "B", "b", "(B)", "B.", "A", "", "B is best", "Β", "\nB\n", "**B**"]  # the ninth is Greek
+LETTERS = [" B", "B", "b", "(B)", "B.", "A", "", "B is best", "\N{GREEK CAPITAL LETTER BETA}", "\nB\n", "**B**"]
 # Reference and response of mathematics, for Qwen2.5-Math's parser and grader.
 QWEN_ANSWERS = [
     ("5", "Thus $\\boxed{5}$."),

@@ -97,9 +97,11 @@ def qwen() -> list[list[Any]]:
 
     # The package itself needs others to be imported at all; its parser stands alone.
     package = PathFinder.find_spec("evalscope")
-    assert package is not None and package.submodule_search_locations is not None
+    assert package is not None
+    assert package.submodule_search_locations is not None
     spec = PathFinder.find_spec("math_parser", [f"{place}/metrics" for place in package.submodule_search_locations])
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     parser: Any = module_from_spec(spec)
     spec.loader.exec_module(parser)
     found = []
