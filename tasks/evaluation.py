@@ -22,7 +22,7 @@ from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.evaluate import Models
 from tasks.language.rewards import reward_model_files
-from tasks.language.suites import evaluating, reading
+from tasks.language.suites import evaluating, pages, reading, results
 from tasks.language.tables.problems import Problems
 from tasks.stage import read_section
 
@@ -121,6 +121,7 @@ def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
     for name, (problems, examples) in asked.items():
         found[name] = evaluating.evaluate(
             name,
+            Path(arguments.model).name,
             problems,
             examples,
             loaded.policy,
@@ -129,6 +130,7 @@ def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
             config.pass_at,
             arguments.out / name,
         )
+    pages.write([results.read(arguments.out / name) for name in found], "", arguments.out / "pages")
     (arguments.out / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")
     return found
 
@@ -184,7 +186,7 @@ def main() -> None:
     if arguments.suite:
         print(f"{arguments.model}: {len(found)} suite{'s' if len(found) != 1 else ''}, 95 % intervals over problems")
         print("\n".join(suites_shown(found)))
-        print(f"all measures: {metrics}; answers: {arguments.out}/SUITE/answers.parquet")
+        print(f"all measures: {metrics}; every answer to read: {arguments.out / 'pages/benchmarks.html'}")
         return
     print(
         f"{arguments.model}: {found['asked']} test problem{'s' if found['asked'] != 1 else ''}, greedy answers, 95 % intervals"

@@ -19,7 +19,7 @@ def run(config: BenchmarksConfig, policy: Path, suites: Path, out: Path) -> Metr
     examples = reading.examples(cell.suite, suites, cell.shots)
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
     found = evaluating.evaluate(
-        cell.suite, problems, examples, model, tokenizer, sampling(config, cell), config.pass_at, out
+        cell.suite, cell.policy, problems, examples, model, tokenizer, sampling(config, cell), config.pass_at, out
     )
     return found
 

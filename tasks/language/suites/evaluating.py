@@ -29,6 +29,7 @@ METRICS = {
 
 def evaluate(
     name: str,
+    policy: str,
     problems: Sequence[Problem],
     examples: Sequence[Problem],
     model: PretrainedCausalLM,
@@ -37,7 +38,7 @@ def evaluate(
     pass_at: Sequence[int],
     out: Path,
 ) -> dict[str, Any]:
-    """The METRICS of the model's answers; writes asked.parquet, answers.parquet, measures.parquet and benchmark.json to `out`."""
+    """The METRICS of the answers of the model, which pages call `policy`; writes asked.parquet, answers.parquet, measures.parquet and benchmark.json to `out`."""
     suite = reading.suite(name)
     kept = answering.fitting(suite, model, tokenizer, problems, examples, sampling.max_new_tokens)
     with Verifier() as verifier:
@@ -55,7 +56,7 @@ def evaluate(
         "unreadable": readable.count(False),
         **{metric: asdict(estimate) for metric, estimate in measuring.summary(values).items()},
     }
-    described = {"suite": name, "title": suite.title, "peer": suite.peer, "shots": len(examples), **found}
+    described = {"policy": policy, "suite": name, "title": suite.title, "peer": suite.peer, "shots": len(examples), **found}
     (out / "benchmark.json").write_text(json.dumps(described, indent=1) + "\n")
     return found
 
