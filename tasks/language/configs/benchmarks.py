@@ -25,9 +25,8 @@ class BenchmarksConfig(Config):
     seed: Seed  # all random draws of the stage follow from it
     problems: int | None = Field(ge=1)  # the first problems of a suite; null: all
     temperature: float = Field(gt=0, le=100)  # that `samples` are drawn at
-    pass_at: Annotated[
-        list[Annotated[int, Field(ge=1)]], Field(min_length=1), Distinct
-    ]  # k of pass@k, where there are as many samples
+    # k of pass@k, where there are as many samples
+    pass_at: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), Distinct]
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
     strip_thinking: bool  # whether answers are judged without `<think>...</think>`; an unclosed block is no answer

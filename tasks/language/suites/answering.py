@@ -19,8 +19,6 @@ from tasks.language.rewards.verifier import Verifier
 from tasks.language.suites import likelihood, prompting, scoring
 from tasks.language.suites.suite import Problem, Suite
 
-LENGTH_NORMALISED = "length normalised"  # the other way to choose by likelihood: acc_norm
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -106,7 +104,7 @@ def _chosen(
             ),
             "extracted": chosen.chosen,
             "right": chosen.right,
-            "by_method": json.dumps({LENGTH_NORMALISED: chosen.right_normalised}),
+            "by_method": json.dumps({scoring.LENGTH_NORMALISED: chosen.right_normalised}),
             "length": len(choices[place]),
             "ended": True,
         }

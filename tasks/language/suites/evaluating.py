@@ -56,7 +56,14 @@ def evaluate(
         "unreadable": readable.count(False),
         **{metric: asdict(estimate) for metric, estimate in measuring.summary(values).items()},
     }
-    described = {"policy": policy, "suite": name, "title": suite.title, "peer": suite.peer, "shots": len(examples), **found}
+    described = {
+        "policy": policy,
+        "suite": name,
+        "title": suite.title,
+        "peer": suite.peer,
+        "shots": len(examples),
+        **found,
+    }
     (out / "benchmark.json").write_text(json.dumps(described, indent=1) + "\n")
     return found
 

@@ -13,7 +13,7 @@ from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.measures import label
 from tasks.language.rewards.equations import numbers, parse_number
-from tasks.language.suites.answering import LENGTH_NORMALISED
+from tasks.language.suites.scoring import LENGTH_NORMALISED
 from tasks.language.suites.suite import Suite
 
 GREEDY, NORMALISED, ENDED, FOUND = "right_greedy", "right_greedy_normalised", "ended_greedy", "extracted_greedy"

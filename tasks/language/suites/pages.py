@@ -84,7 +84,9 @@ def suite_view(name: str, results: Sequence[Result], baseline: str) -> dict[str,
         "baseline": baseline if base is not None else "",
         "changes": [_change(one, base, metrics) for one in results if base is not None and one is not base],
         "groups": [
-            {"name": column, "rows": rows} for column in ("level", "subject") if (rows := _groups(results, head, column))
+            {"name": column, "rows": rows}
+            for column in ("level", "subject")
+            if (rows := _groups(results, head, column))
         ],
         "headline": said(head),
         "policies": [one.policy for one in results],
@@ -97,7 +99,11 @@ def figures(name: str, results: Sequence[Result]) -> dict[str, str]:
     """Accuracy with its interval by policy."""
     head = _shared_headline(name, results)
     values = {one.policy: one.estimate(head) for one in results}
-    return {"accuracy": plots.categories(values, said(head), f"accuracy-{name}", level=0.0)}
+    return {
+        "accuracy": plots.categories(
+            values, f"right, {said(head)}", f"accuracy-{name}", level=0.0, width=plots.SMALL, form="{:.1%}"
+        )
+    }
 
 
 def said(metric: str) -> str:
@@ -126,7 +132,10 @@ def _headline(title: str, metric: str, results: Sequence[Result], baseline: str)
     """One sentence: who is best, and whether that is more than chance."""
     best = max(results, key=lambda one: one.estimate(metric).mean)
     value = best.estimate(metric)
-    start = f"{title}: {best.policy} reaches {percent(value.mean)} % ({percent(value.low)} to {percent(value.high)}), {said(metric)}"
+    start = (
+        f"{best.policy} is right on {percent(value.mean)} % of {title}'s problems ({said(metric)}; 95 % interval {percent(value.low)} to "
+        f"{percent(value.high)})"
+    )
     base = next((one for one in results if one.policy == baseline), None)
     if base is None or base is best or (found := difference(best, base, metric)) is None:
         return f"{start}."

@@ -12,6 +12,7 @@ from tasks.language.rewards.verifier import Verifier, in_box
 from tasks.language.suites import extraction
 from tasks.language.suites.suite import Problem, Suite
 
+LENGTH_NORMALISED = "length normalised"  # the other way to choose by likelihood: acc_norm
 IGNORED = tuple(map(re.compile, (r",", r"\$", r"(?s).*#### ", r"\.$")))  # of lm-evaluation-harness's gsm8k.yaml
 
 
