@@ -90,6 +90,8 @@ def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
     if place is None:
         raise ValueError(f"expected a column {' or '.join(columns.answer)} with a value; got {forms.columns(row)}")
     if columns.choices:
+        if not choices:
+            raise ValueError(f"expected choices with labels and texts; got {forms.columns(row)}")
         answer = problem_forms.label_of(row[place], place, choices)
     else:
         answer = _answer(row[place], place, columns)
