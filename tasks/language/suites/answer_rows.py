@@ -8,7 +8,7 @@ import pandas as pd
 
 from tasks.language.suites.results import Result
 
-LONGEST = 6000  # characters of an answer on the page; answers.parquet has all of it
+LONGEST = 6000  # characters of an answer on the page; suite_answers.parquet has all of it
 
 
 def data(results: Sequence[Result], baseline: str) -> dict[str, Any]:

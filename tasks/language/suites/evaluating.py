@@ -38,7 +38,7 @@ def evaluate(
     pass_at: Sequence[int],
     out: Path,
 ) -> dict[str, Any]:
-    """The METRICS of the answers of the model, which pages call `policy`; writes asked.parquet, answers.parquet, measures.parquet and benchmark.json to `out`."""
+    """The METRICS of the answers of the model, which pages call `policy`; writes suite_problems.parquet, suite_answers.parquet, measures.parquet and benchmark.json to `out`."""
     suite = reading.suite(name)
     kept = answering.fitting(suite, model, tokenizer, problems, examples, sampling.max_new_tokens)
     with Verifier() as verifier:
@@ -46,8 +46,8 @@ def evaluate(
         answers = answering.answered(suite, model, tokenizer, kept, examples, sampling, verifier)
     values = measuring.per_problem(answers, pass_at)
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
-    tables.write(Asked, asked(kept, readable), out / "asked.parquet")
-    tables.write(Answers, answers, out / "answers.parquet")
+    tables.write(Asked, asked(kept, readable), out / "suite_problems.parquet")
+    tables.write(Answers, answers, out / "suite_answers.parquet")
     tables.write(Measures, long, out / "measures.parquet")
     tracking.log_table(answers.head(SHOWN), f"answers-{name}.json")
     found: dict[str, Any] = {

@@ -39,8 +39,8 @@ def read(folder: Path) -> Result:
     return Result(
         metrics["policy"],
         metrics["suite"],
-        tables.read(Asked, folder / "asked.parquet"),
-        tables.read(Answers, folder / "answers.parquet"),
+        tables.read(Asked, folder / "suite_problems.parquet"),
+        tables.read(Answers, folder / "suite_answers.parquet"),
         read_measures(folder / "measures.parquet"),
         metrics,
     )
