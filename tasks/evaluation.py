@@ -102,7 +102,8 @@ def suites_of(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str
             shots=arguments.shots,
             samples=arguments.samples or 0,
         )
-    return read_section("benchmarks", BenchmarksConfig).model_copy(update=changes), cells
+    section = read_section("benchmarks", BenchmarksConfig).model_dump() | changes
+    return BenchmarksConfig.model_validate_json(json.dumps(section)), cells
 
 
 def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
