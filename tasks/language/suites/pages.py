@@ -130,7 +130,7 @@ def _shared_headline(name: str, results: Sequence[Result]) -> str:
 
 def _headline(title: str, metric: str, results: Sequence[Result], baseline: str) -> str:
     """One sentence: who is best, and whether that is more than chance."""
-    best = max(results, key=lambda one: one.estimate(metric).mean)
+    best = max(results, key=lambda one: (one.estimate(metric).mean, one.policy == baseline))
     value = best.estimate(metric)
     start = (
         f"{best.policy} is right on {percent(value.mean)} % of {title}'s problems ({said(metric)}; 95 % interval {percent(value.low)} to "
