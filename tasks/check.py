@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
+from tasks.language.tables.benchmarks import Answers, Asked
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
@@ -55,6 +56,8 @@ TABLES: dict[str, type[Table]] = {
     "annotations.parquet": Annotations,
     "rankings.parquet": Rankings,
     "asked.parquet": Problems,
+    "suite_problems.parquet": Asked,
+    "suite_answers.parquet": Answers,
     "generations.parquet": Generations,
     "measures.parquet": Measures,
     "answers.parquet": Answers,

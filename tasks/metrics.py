@@ -39,6 +39,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "all|neither_shows_steps|one_shows_steps|both_show_steps",
         "`all` pairs, or those where `neither_shows_steps`, `one_shows_steps` or `both_show_steps`: how many of the two answers have a worked step",
     ),
+    "SUITE": ("[a-z0-9_-]+", "a benchmark suite, by its name in docs/benchmarks.md"),
     "T": (r"t\d+\.\d+|tbest", "a temperature: `t0.5`, or `tbest` for the policy's own best one"),
     "TIER": ("random|medium|expert", "a policy that data sets are recorded with: `random`, `medium` or `expert`"),
     "VARIANT": (

@@ -68,6 +68,14 @@ BASE: dict[str, dict[str, Any]] = {
         **{"policies": ["sft"], "problems": 6, "samples": 4, "max_new_tokens": 8, "batch_size": 4, "subsets": 20},
         "beam_widths": [1],
     },
+    "benchmarks": {
+        "cells": {
+            "sft-gsm8k": {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 2},
+            "sft-arc": {"policy": "sft", "suite": "arc_easy", "revision": None, "shots": 0, "samples": 0},
+        },
+        **{"problems": 6, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},
+    },
+    "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k", "sft-arc"], "baseline": "sft"}}},
     "behaviour": {
         "environments": {
             "CartPole-v1": {"steps": 3072, **TRAINING},
@@ -129,6 +137,7 @@ BASE: dict[str, dict[str, Any]] = {
 ONE_BRANCH = {
     "evaluate": "sft",
     "search": "sft",
+    "benchmarks": "sft-gsm8k",
     "behaviour": "CartPole-v1",
     "transitions": DISCRETE,
     "returns": f"bc-{DISCRETE}",
@@ -159,6 +168,7 @@ VALUES: dict[str, Any] = {
     "reward_model.objective": "process",
     "*.validation_share": 0.5,
     "reinforce.variance_parts": 2,
+    "benchmarks.cells.*.suite": "gsm8k-lm-eval",
     "report.baseline": "pretrained",
     "report.bootstrap": 5,
     "report.best_by": "strict_greedy",
@@ -258,6 +268,9 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         "only a function that hangs reaches it",
         "tests/tasks/language/rewards/test_python_functions.py",
     ),
+    "benchmarks.cells.*.revision": ("needs a network", "tests/tasks/language/suites/test_reading.py"),
+    "benchmarks.strip_thinking": ("a model this small does not think", "tests/tasks/language/suites/test_answering.py"),
+    "benchmark_pages.comparisons.*.baseline": ("needs two policies", "tests/tasks/language/suites/test_pages.py"),
     "evaluate.strip_thinking": ("a model this small does not think", "tests/tasks/language/test_evaluate.py"),
     "*.strip_thinking": ("a model this small does not think", "tests/tasks/language/training/test_python_rewards.py"),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),

@@ -22,6 +22,8 @@ from tasks.common.estimates import Estimate
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 WIDTH, HEIGHT, COLUMNS = 8.6, 1.7, 4  # inches; panels in a row
+SMALL = 4.2  # inches of a plot that is as wide as a phone
+LETTER_WIDTH, LETTER_HEIGHT = 4.6, 9.0  # points of a label's letter
 STYLE: Any = {  # Any: matplotlib's stubs know each key
     "svg.fonttype": "none",
     "svg.hashsalt": "posttrain",
@@ -75,17 +77,87 @@ def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: 
     axis.plot(steps, values.rolling(window, min_periods=1).mean(), color=colour, label=label)
 
 
+def panel(lines: Mapping[str, tuple[pd.Series, pd.Series]], title: str, x: str, name: str) -> str:
+    """One small plot of a few labelled curves, each with its steps, smoothed as in `curves`."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(SMALL, SMALL * 0.55), layout="constrained")
+        axis = figure.subplots()
+        for colour, (label, (steps, values)) in zip(_cycle(len(lines)), lines.items(), strict=True):
+            _curve(axis, steps, values, colour, label if len(lines) > 1 else None)
+        axis.set(title=title, xlabel=x)
+        if len(lines) > 1:
+            axis.legend(loc="best")
+        return _svg(figure, name)
+
+
 def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
-    """One labelled point with its two intervals for each policy."""
+    """One point with its two intervals for each policy; labels stand where they meet no point and no other label."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH * 0.6, WIDTH * 0.4), layout="constrained")
         axis = figure.subplots()
-        for colour, (policy, (across, up)) in zip(_cycle(len(points)), points.items(), strict=True):
+        colours = _cycle(len(points))
+        for colour, (across, up) in zip(colours, points.values(), strict=True):
             axis.errorbar(across.mean, up.mean, xerr=_bars(across), yerr=_bars(up), fmt="o", ms=4, lw=0.8, color=colour)
-            axis.annotate(policy, (across.mean, up.mean), xytext=(5, 5), textcoords="offset points", color=colour)
         axis.set(xlabel=x, ylabel=y)
         axis.margins(0.15)
+        figure.draw_without_rendering()  # until then the axes have no size
+        to_points = 72 / figure.dpi
+        places = [axis.transData.transform((across.mean, up.mean)) * to_points for across, up in points.values()]
+        frame = axis.get_window_extent()
+        room = (frame.x0 * to_points, frame.y0 * to_points, frame.x1 * to_points, frame.y1 * to_points)
+        sizes = [(LETTER_WIDTH * len(policy), LETTER_HEIGHT) for policy in points]
+        for colour, policy, (across, up), offset in zip(
+            colours, points, points.values(), label_offsets(places, sizes, room), strict=True
+        ):
+            far = max(map(abs, offset)) > 2 * LETTER_HEIGHT
+            line: Any = {"arrowstyle": "-", "color": colour, "lw": 0.4} if far else None
+            axis.annotate(
+                policy,
+                (across.mean, up.mean),
+                xytext=offset,
+                textcoords="offset points",
+                color=colour,
+                arrowprops=line,
+            )
         return _svg(figure, name)
+
+
+def label_offsets(
+    places: Sequence[Any], sizes: Sequence[tuple[float, float]], room: tuple[float, float, float, float]
+) -> list[tuple[float, float]]:
+    """For each point (all in the same unit) the offset of its label's lower left corner from it.
+
+    Labels are placed in turn. Each takes the nearest of its places that lies in `room` (left, bottom, right, top) and meets no point and no
+    earlier label; where none is free, the one that overlaps least.
+    """
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
+    found = []
+    for (x, y), (width, height) in zip(places, sizes, strict=True):
+        best, least = (0.0, 0.0), float("inf")
+        for distance in (5.0, 14.0, 26.0, 40.0):
+            sides = (
+                (distance, 0.0),
+                (-distance - width, 0.0),
+                (-width / 2, distance),
+                (-width / 2, -distance - height),
+            )
+            corners = [(dx, dy + tilt) for dx, dy in sides[:2] for tilt in (2.0, -height - 2.0)] + [*sides[2:]]
+            for dx, dy in corners:
+                box = (x + dx, y + dy, x + dx + width, y + dy + height)
+                outside = width * height - _shared(box, room)
+                overlap = sum(_shared(box, other) for other in taken) + outside
+                if overlap < least - 1e-9:
+                    best, least = (dx, dy), overlap
+        found.append(best)
+        taken.append((x + best[0], y + best[1], x + best[0] + width, y + best[1] + height))
+    return found
+
+
+def _shared(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """The area that two boxes (left, bottom, right, top) share."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(width, 0.0) * max(height, 0.0)
 
 
 def levels(
@@ -184,18 +256,30 @@ def calibration(frame: pd.DataFrame, name: str) -> str:
         return _svg(figure, name)
 
 
-def categories(values: Mapping[str, Estimate], x: str, name: str, *, level: float) -> str:
-    """A point with its interval for each kind, the first on top; `level` is a dashed line, such as chance."""
+def categories(
+    values: Mapping[str, Estimate],
+    x: str,
+    name: str,
+    *,
+    level: float,
+    limits: tuple[float, float] = (0.0, 1.0),
+    width: float = WIDTH,
+    form: str = "{:.2f}",
+) -> str:
+    """A point with its interval and its mean, written as `form`, for each kind, the first on top; `level` is a dashed line, such as chance."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 0.5 + 0.22 * len(values)), layout="constrained")
+        figure = Figure(figsize=(width, 0.5 + 0.26 * len(values)), layout="constrained")
         axis = figure.subplots()
         places = range(len(values), 0, -1)
         bars = np.hstack([_bars(estimate) for estimate in values.values()])
         means = [estimate.mean for estimate in values.values()]
         axis.errorbar(means, places, xerr=bars, fmt="o", ms=4, lw=0.8, color=COLOURS[0])
         axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
+        for place, mean in zip(places, means, strict=True):
+            side: Any = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+            axis.annotate(form.format(mean), (1.0, place), xycoords=("axes fraction", "data"), **side)
         axis.set_yticks([*places], [*values])
-        axis.set(xlabel=x, xlim=(0, 1), ylim=(0.4, len(values) + 0.6))
+        axis.set(xlabel=x, xlim=limits, ylim=(0.4, len(values) + 0.6))
         return _svg(figure, name)
 
 

@@ -18,7 +18,7 @@ from tasks.algorithms.language.experience import Experience, StepRewards
 from tasks.algorithms.language.rollouts import Rollouts
 from tasks.common import tables
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.policies import SamplingConfig
+from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat, prompts
 from tasks.language.rewards import rewards
 from tasks.language.training.judge import Judge

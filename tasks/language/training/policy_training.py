@@ -16,7 +16,7 @@ from tasks.common.checkpoints import Best, Stateful, Training, resumable
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
-from tasks.language.configs.policies import PolicyConfig
+from tasks.language.configs.parts.policies import PolicyConfig
 from tasks.language.rewards.answers import strict_answer
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
