@@ -28,6 +28,8 @@ from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.rollouts import FILE as ROLLOUTS
+from tasks.language.tables.rollouts import Rollouts
 from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets import episodes
 from tasks.offline.datasets.tables import Measured, Recorded
@@ -56,6 +58,7 @@ TABLES: dict[str, type[Table]] = {
     "asked.parquet": Problems,
     "generations.parquet": Generations,
     "measures.parquet": Measures,
+    ROLLOUTS: Rollouts,
     measurements.EPISODES: measurements.Episodes,
     measurements.VALUES: measurements.Values,
     measurements.STARTS: measurements.Starts,
