@@ -156,7 +156,7 @@ class Costs:
             return ""
         work = sum(seconds * self.cores.get(result.stage, 1) for result, seconds in known)
         some = "" if len(known) == len(results) else f" of the {len(known)} stages whose runs are known"
-        return f" Making all outs{some} took {duration(sum(seconds for _, seconds in known))} one after another, {work / 3600:.2f} core hours."
+        return f" Making {'all outs' if not some else 'the outs' + some} took {duration(sum(seconds for _, seconds in known))} one after another, {work / 3600:.2f} core hours."
 
 
 def _costs(root: Path, needed: Sequence[PlannedStage], results: Sequence[StageResult]) -> Costs:

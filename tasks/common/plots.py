@@ -93,7 +93,7 @@ def panel(lines: Mapping[str, tuple[pd.Series, pd.Series]], title: str, x: str, 
 def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
     """One point with its two intervals for each policy; labels stand where they meet no point and no other label."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * 0.6, WIDTH * 0.4), layout="constrained")
+        figure = Figure(figsize=(SMALL, SMALL * 0.7), layout="constrained")
         axis = figure.subplots()
         colours = _cycle(len(points))
         for colour, (across, up) in zip(colours, points.values(), strict=True):
@@ -203,7 +203,7 @@ def levels(
 def calibration(frame: pd.DataFrame, name: str) -> str:
     """Predicted against observed share of preferences, or of labels; a point's area grows with its number of pairs or labels."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * 0.4, WIDTH * 0.4), layout="constrained")
+        figure = Figure(figsize=(SMALL, SMALL * 0.7), layout="constrained")
         axis = figure.subplots()
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
         axis.plot(frame["predicted"], frame["observed"], color=COLOURS[0], linewidth=0.8)

@@ -67,11 +67,11 @@ def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Cl
         lines(Event("dpo", "running"))
     assert out.getvalue().splitlines() == [
         "2 of 2 stages to run, about 2 min left",
-        "sft  running",
+        "sft  running     never run",
         "sft  running     1/40, loss 1.5",
         "sft  running     11/40, loss 1.5, 29 s left",
         "sft  ran         20 s  about 2 min left",
-        "dpo  running",
+        "dpo  running     never run",
     ]
 
 

@@ -31,7 +31,7 @@ def test_it_is_between_the_longest_stage_and_all_of_them(seconds: list[int], cor
 
 @pytest.mark.parametrize(
     ("seconds", "unknown", "said"),
-    [(40, 0, "about 40 s left"), (150, 0, "about 2 min left"), (3700, 2, "at least 1 h 02 min left"), (0, 3, "")],
+    [(40, 0, "about 40 s left"), (150, 0, "about 2 min left"), (3700, 2, "at least 1 h 01 min left"), (0, 3, "")],
 )
 def test_how_it_is_told(seconds: float, unknown: int, said: str) -> None:
     assert told(seconds, unknown) == said
