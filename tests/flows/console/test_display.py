@@ -9,7 +9,7 @@ from rich.console import Console
 
 from flows.console import display
 from flows.console.display import Lines, LiveTable
-from flows.console.summary import Screen, duration, log_end, show_plan, show_results, tally
+from flows.console.summary import Screen, duration, headlines, log_end, show_plan, show_results, tally
 from flows.engine.state import Event, PlannedStage, StageResult
 
 
@@ -258,3 +258,10 @@ def test_a_record_that_failed_is_told_and_fails_no_stage(tmp_path: Path) -> None
     assert (
         "what MLflow has of this run is incomplete: mlruns/mlflow.db: disk I/O error\n2 ran in 1.0 s" in out.getvalue()
     )
+
+
+def test_a_run_ends_with_the_sentence_of_each_report_that_is_up_to_date(tmp_path: Path) -> None:
+    (tmp_path / "data/report").mkdir(parents=True)
+    (tmp_path / "data/report/headline.txt").write_text("grpo answers 76.2 % right.\n")
+    assert headlines(tmp_path, {"sft", "report", "offline_report"}) == ["grpo answers 76.2 % right."]
+    assert headlines(tmp_path, {"sft"}) == []
