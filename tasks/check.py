@@ -29,7 +29,9 @@ from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
-from tasks.language.tables.search import Accuracies, Answers
+from tasks.language.tables.rollouts import FILE as ROLLOUTS
+from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets import episodes
 from tasks.offline.datasets.tables import Measured, Recorded
@@ -60,8 +62,9 @@ TABLES: dict[str, type[Table]] = {
     "suite_answers.parquet": Answers,
     "generations.parquet": Generations,
     "measures.parquet": Measures,
-    "answers.parquet": Answers,
+    "answers.parquet": SampledAnswers,
     "accuracies.parquet": Accuracies,
+    ROLLOUTS: Rollouts,
     measurements.EPISODES: measurements.Episodes,
     measurements.VALUES: measurements.Values,
     measurements.STARTS: measurements.Starts,

@@ -66,7 +66,7 @@ def curves(frame: pd.DataFrame, name: str) -> str:
                 axis.legend(loc="best")
         for axis in axes[len(panels) :]:
             axis.axis("off")
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None) -> None:
@@ -82,22 +82,22 @@ def panel(lines: Mapping[str, tuple[pd.Series, pd.Series]], title: str, x: str, 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(SMALL, SMALL * 0.55), layout="constrained")
         axis = figure.subplots()
-        for colour, (label, (steps, values)) in zip(_cycle(len(lines)), lines.items(), strict=True):
+        for colour, (label, (steps, values)) in zip(cycle(len(lines)), lines.items(), strict=True):
             _curve(axis, steps, values, colour, label if len(lines) > 1 else None)
         axis.set(title=title, xlabel=x)
         if len(lines) > 1:
             axis.legend(loc="best")
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
     """One point with its two intervals for each policy; labels stand where they meet no point and no other label."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * 0.6, WIDTH * 0.4), layout="constrained")
+        figure = Figure(figsize=(SMALL, SMALL * 0.7), layout="constrained")
         axis = figure.subplots()
-        colours = _cycle(len(points))
+        colours = cycle(len(points))
         for colour, (across, up) in zip(colours, points.values(), strict=True):
-            axis.errorbar(across.mean, up.mean, xerr=_bars(across), yerr=_bars(up), fmt="o", ms=4, lw=0.8, color=colour)
+            axis.errorbar(across.mean, up.mean, xerr=bars(across), yerr=bars(up), fmt="o", ms=4, lw=0.8, color=colour)
         axis.set(xlabel=x, ylabel=y)
         axis.margins(0.15)
         figure.draw_without_rendering()  # until then the axes have no size
@@ -119,7 +119,7 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
                 color=colour,
                 arrowprops=line,
             )
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def label_offsets(
@@ -170,7 +170,7 @@ def levels(
         reach = max((place for line in lines.values() for place, _ in line), default=1.0)
         for number, (label, line) in enumerate(lines.items()):
             places = [place + reach * 0.008 * (number - (len(lines) - 1) / 2) for place, _ in line]
-            bars = np.hstack([_bars(estimate) for _, estimate in line])
+            bars = np.hstack([bars(estimate) for _, estimate in line])
             means = [estimate.mean for _, estimate in line]
             axis.errorbar(
                 places,
@@ -197,55 +197,13 @@ def levels(
             )
         axis.set(xlabel=x, ylabel=y)
         axis.legend(loc="best")
-        return _svg(figure, name)
-
-
-def scaling(
-    panels: Mapping[str, Mapping[str, Sequence[tuple[float, Estimate]]]],
-    heights: Mapping[str, float],
-    x: str,
-    y: str,
-    name: str,
-) -> str:
-    """A panel of lines with intervals against a cost on a logarithmic axis, shifted a little so that intervals stand apart.
-
-    A label has one colour in all panels; `heights` are dashed lines.
-    """
-    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, WIDTH * 0.5), layout="constrained")
-        axes = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True).ravel()
-        for axis, (title, lines) in zip(axes, panels.items(), strict=True):
-            for label, line in lines.items():
-                number = labels.index(label)
-                axis.errorbar(
-                    [place * 1.025 ** (number - (len(labels) - 1) / 2) for place, _ in line],
-                    [estimate.mean for _, estimate in line],
-                    yerr=np.hstack([_bars(estimate) for _, estimate in line]),
-                    fmt="o-",
-                    ms=3,
-                    elinewidth=0.6,
-                    color=_cycle(len(labels))[number],
-                )
-            for height, dash in zip(heights.values(), DASHES, strict=False):
-                axis.axhline(height, color="#777777", lw=0.8, ls=dash, zorder=0)
-            axis.set(title=title, xlabel=x, xscale="log")
-        axes[0].set_ylabel(y)
-        handles = [
-            Line2D([], [], color=colour, label=label) for colour, label in zip(_cycle(len(labels)), labels, strict=True)
-        ]
-        handles += [
-            Line2D([], [], color="#777777", lw=0.8, ls=dash, label=label)
-            for label, dash in zip(heights, DASHES, strict=False)
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4)
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def calibration(frame: pd.DataFrame, name: str) -> str:
     """Predicted against observed share of preferences, or of labels; a point's area grows with its number of pairs or labels."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * 0.4, WIDTH * 0.4), layout="constrained")
+        figure = Figure(figsize=(SMALL, SMALL * 0.7), layout="constrained")
         axis = figure.subplots()
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
         axis.plot(frame["predicted"], frame["observed"], color=COLOURS[0], linewidth=0.8)
@@ -253,7 +211,7 @@ def calibration(frame: pd.DataFrame, name: str) -> str:
         areas = 8 + 60 * counts / max(counts.max(), 1)
         axis.scatter(frame["predicted"], frame["observed"], s=areas, color=COLOURS[0], zorder=3)
         axis.set(xlabel="predicted", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def categories(
@@ -271,7 +229,7 @@ def categories(
         figure = Figure(figsize=(width, 0.5 + 0.26 * len(values)), layout="constrained")
         axis = figure.subplots()
         places = range(len(values), 0, -1)
-        bars = np.hstack([_bars(estimate) for estimate in values.values()])
+        bars = np.hstack([bars(estimate) for estimate in values.values()])
         means = [estimate.mean for estimate in values.values()]
         axis.errorbar(means, places, xerr=bars, fmt="o", ms=4, lw=0.8, color=COLOURS[0])
         axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
@@ -280,7 +238,7 @@ def categories(
             axis.annotate(form.format(mean), (1.0, place), xycoords=("axes fraction", "data"), **side)
         axis.set_yticks([*places], [*values])
         axis.set(xlabel=x, xlim=limits, ylim=(0.4, len(values) + 0.6))
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 Line = tuple[Sequence[float], Sequence[float]]  # the xs and ys of one seed
@@ -302,7 +260,7 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
     logarithmic from there on.
     """
     labels = list(dict.fromkeys(label for panel in panels for label in panel.seeds))
-    colours = dict(zip(labels, _cycle(len(labels)), strict=True))
+    colours = dict(zip(labels, cycle(len(labels)), strict=True))
     levels = dict.fromkeys(named for panel in panels for named in panel.levels)
     styles: Any = {
         named: {"color": "#777777", "lw": 0.8, "ls": dash} for named, dash in zip(levels, DASHES, strict=False)
@@ -328,7 +286,7 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
         handles = [Line2D([], [], color=colours[label], label=label, **mark) for label in labels]
         handles += [Line2D([], [], **style, label=name) for name, style in styles.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def _seeds(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None:
@@ -353,15 +311,17 @@ def _diagonal(axis: Axes, panel: Panel) -> None:
     axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)
 
 
-def _cycle(count: int) -> Sequence[str]:
+def cycle(count: int) -> Sequence[str]:
+    """So many colours, the first again after the last."""
     return [COLOURS[index % len(COLOURS)] for index in range(count)]
 
 
-def _bars(estimate: Estimate) -> np.ndarray:
+def bars(estimate: Estimate) -> np.ndarray:
+    """How far an interval reaches below and above the mean: (2, 1), as error bars want it."""
     return np.array([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
 
 
-def _svg(figure: Figure, name: str) -> str:
+def svg(figure: Figure, name: str) -> str:
     """The figure's <svg> element; its ids carry `name`, so that several may stand in one page."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

@@ -18,6 +18,7 @@ from tasks.language.reporting import (
     figures,
     headline,
     measures,
+    microscope,
     reward_section,
     scoreboard,
     side_by_side,
@@ -98,6 +99,7 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
         "overview": [name for name in pictures if name.startswith("overview-")],
         "samples": side_by_side.samples(answers, asked, config),
         "answers": side_by_side.side_by_side(answers, asked, config),
+        "microscope": microscope.microscope(folders, drawn),
         "seed": config.seed,
     }
     pages.write(Path(__file__).parent / "reporting/templates", "report", view, pictures, out)

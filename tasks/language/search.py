@@ -14,7 +14,7 @@ from tasks.language.configs.search import SearchConfig
 from tasks.language.data import chat
 from tasks.language.reporting import judging
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.tables.search import Accuracies, Answers
+from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.test_time import methods, sampling, scoring, view
 from tasks.language.test_time.beam import Search
 from tasks.language.test_time.methods import Line
@@ -66,7 +66,7 @@ def run(
             answers.append(found)
             numbers[name] = {"weights": model.num_parameters(), **about(found)}
     accuracies = pd.concat([methods.table(name, own) for name, own in lines.items()])
-    tables.write(Answers, pd.concat(answers), out / "answers.parquet")
+    tables.write(SampledAnswers, pd.concat(answers), out / "answers.parquet")
     tables.write(Accuracies, accuracies, out / "accuracies.parquet")
     log(accuracies)
     figures, shown = view.view(config, accuracies, lines, numbers, given)

@@ -20,108 +20,133 @@ LONGER = 0.1  # growth of the mean length, as a share of the baseline's
 PAID = 0.2  # correlation of reward and length among answers to one problem that are equally right
 WRONG = 0.05  # accuracy that the policy with the highest reward lacks to the most accurate one
 ALIKE = 0.5  # share of the groups of answers without spread, at the end of training
+SAMPLER = "sampling/logp_difference"  # of a curve
 MISMATCH = 0.005  # nats by which a token's log-probability differs between sampling and training, before any update
 
 
 @dataclass(frozen=True)
 class WatchOut:
-    """One box: what is wrong, by which numbers, and what to look at."""
+    """One box: a fault, a sentence for each policy that shows it, by its numbers, and what may help."""
 
     title: str
-    text: str
+    found: list[str]
+    advice: str
 
 
 def watch_outs(
     results: Results, drawn: Mapping[str, pd.DataFrame], answers: Answers, baseline: Mapping[str, Any]
 ) -> list[WatchOut]:
     """The boxes of a run, from its evaluations, curves (`drawn`) and answers; `baseline` is what the baseline's evaluation says of itself."""
-    return [
-        *_left_out(baseline),
-        *_untrained(results, drawn),
-        *unended(results),
-        *wrong_favourite(results),
-        *over_optimised(results),
-        *paid_by_length(results, answers),
-        *less_likely(drawn),
-        *groups_alike(drawn),
-        *mismatched(drawn),
+    boxes = [
+        WatchOut(
+            "Some test problems were left out", [*left_out(baseline)], "Shorter answers or a longer context make room."
+        ),
+        WatchOut("Nothing to learn from", [*untrained(results, drawn)], "Its log says why."),
+        WatchOut(
+            "Answers that do not end",
+            [*unended(results)],
+            "Either answers need more room (evaluate.max_new_tokens), or the end token was never learned: is it in the loss of SFT?",
+        ),
+        WatchOut(
+            "The best policy by reward is not the best policy",
+            [*wrong_favourite(results)],
+            "The reward model misjudges answers of a kind that it did not learn from. Do not choose a policy by its reward.",
+        ),
+        WatchOut(
+            "An over-optimised reward model",
+            [*over_optimised(results)],
+            "A stronger pull to the reference, fewer steps or a better reward model help.",
+        ),
+        WatchOut(
+            "Longer answers are paid for",
+            [*paid_by_length(results, answers)],
+            "Pairs of equal length for the reward model, or a reward that does not grow with length, help.",
+        ),
+        WatchOut(
+            "Chosen answers became less likely",
+            [*less_likely(drawn)],
+            "DPO's loss knows the margin alone. A larger beta, or the likelihood of chosen answers in the loss, holds them.",
+        ),
+        WatchOut(
+            "Most groups teach nothing",
+            [*groups_alike(drawn)],
+            "Where all answers of a group earn the same, their advantages are 0. Harder or easier prompts, more samples or a finer reward give spread.",
+        ),
+        WatchOut(
+            "The sampler is not the trainer",
+            [*mismatched(drawn)],
+            "Temperature, top-p or number format differ between sampling and training, and nothing corrects for it.",
+        ),
     ]
+    return [box for box in boxes if box.found]
 
 
-def _left_out(found: Mapping[str, Any]) -> Iterator[WatchOut]:
+def left_out(found: Mapping[str, Any]) -> Iterator[str]:
     """An evaluation is of a part of the test problems."""
     if long := found.get("too_long"):
-        yield WatchOut(
-            "Some test problems were left out",
+        yield (
             f"{long} of the {found['asked'] + long} test problems were left out: the models have no positions for their "
-            "prompts and evaluate.max_new_tokens more.",
+            "prompts and evaluate.max_new_tokens more."
         )
 
 
-def _untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
+def untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """A later policy took no step: it is the policy that it started from."""
     for name in results.later:
         if name in drawn and drawn[name].empty:
-            yield WatchOut(
-                f"{name} did not train",
-                f"{name}: there was nothing to learn from, so that it is the policy that it started from (its log says why).",
-            )
+            yield f"{name}: there was nothing to learn from, so that it is the policy that it started from."
 
 
-def unended(results: Results) -> Iterator[WatchOut]:
-    """A policy from the baseline on leaves answers open: it gives no end token before the length limit."""
+def unended(results: Results) -> Iterator[str]:
+    """A policy from the baseline on gives no end token before the length limit."""
     for name in (results.baseline, *results.later):
-        found = results.judged[name]
-        if (ended := found["ended_greedy"].mean) < 1 - UNENDED:
-            yield WatchOut(
-                f"{name} does not end its answers",
-                f"{name}: the length limit cut off {100 * (1 - ended):.0f} % of its greedy answers (evaluate.max_new_tokens). "
-                "Either answers need more room, or the end token was never learned: is it in the loss of SFT?",
-            )
+        if (ended := results.judged[name]["ended_greedy"].mean) < 1 - UNENDED:
+            yield f"{name}: the length limit cut off {100 * (1 - ended):.0f} % of its greedy answers."
 
 
-def wrong_favourite(results: Results) -> Iterator[WatchOut]:
-    """The policy with the highest mean reward is not the one that is right most often, by far."""
-    judged = results.judged
-    if not results.answered or not all("reward_greedy" in found for found in judged.values()):
+def wrong_favourite(results: Results) -> Iterator[str]:
+    """The policy with the highest mean reward is far from the one that is right most often, in greedy answers or in samples."""
+    judged, hot = results.judged, results.hottest
+    if not results.answered:
         return
-    top, most = (max(judged, key=lambda name: judged[name][by].mean) for by in ("reward_greedy", "strict_greedy"))
-    accuracy, reward = (judged[top][by] for by in ("strict_greedy", "reward_greedy"))
-    if judged[most]["strict_greedy"].mean - accuracy.mean > WRONG:
-        yield WatchOut(
-            "The best model by reward is not the best model",
-            f"{top} has the highest reward ({text('reward', reward)}), but only {text('strict', accuracy)} of its greedy answers "
-            f"are right. {most} has {text('strict', judged[most]['strict_greedy'])} right with a reward of "
-            f"{text('reward', judged[most]['reward_greedy'])}. The reward model misjudges answers of {top}'s kind: do not choose "
-            "a model by it.",
-        )
+    kinds = {
+        "greedy answers": ("reward_greedy", "strict_greedy"),
+        f"answers sampled at {spoken(hot)}": (f"reward_sampled_{hot}", results.mean_at(hot)),
+    }
+    for kind, (reward, accuracy) in kinds.items():
+        if not all(reward in found for found in judged.values()):
+            continue
+        top, most = (max(judged, key=lambda name: judged[name][by].mean) for by in (reward, accuracy))
+        if judged[most][accuracy].mean - judged[top][accuracy].mean > WRONG:
+            scores = [
+                f"{text('reward', judged[name][reward])}, {text('strict', judged[name][accuracy])} right"
+                for name in (top, most)
+            ]
+            yield f"{top} has the highest reward of {kind} ({scores[0]}). {most} is right most often ({scores[1]})."
 
 
-def over_optimised(results: Results) -> Iterator[WatchOut]:
+def over_optimised(results: Results) -> Iterator[str]:
     """A policy gained reward and lost accuracy or rubric points (arXiv:2210.10760)."""
     hot = results.hottest
-    asked = [("reward_greedy", "rubric_greedy")]
-    asked += [("reward_greedy", "strict_greedy")] if results.answered else []
-    asked += [(f"reward_sampled_{hot}", f"rubric_sampled_{hot}")]
-    asked += [(f"reward_sampled_{hot}", results.mean_at(hot))] if results.answered else []
+    kinds = {"greedy": "greedy answers", f"sampled_{hot}": f"answers sampled at {spoken(hot)}"}
     for name in results.later:
-        changes = results.changes[name]
-        for reward, gold in asked:
-            if reward in changes and gold in changes and changes[reward].side > 0 > changes[gold].side:
-                what = "the rubric's points" if gold.startswith("rubric") else "accuracy"
-                fell = changes[gold].estimate.mean * (1 if gold.startswith("rubric") else 100)
-                yield WatchOut(
-                    f"{name} over-optimised the reward model",
-                    f"{name}: against {results.baseline} the reward rose by {changes[reward].estimate.mean:.2f} while {what} fell by "
-                    f"{-fell:.{2 if gold.startswith('rubric') else 1}f}"
-                    f"{'' if gold.startswith('rubric') else ' points'} "
-                    f"({'greedy answers' if gold.endswith('greedy') else f'answers sampled at {spoken(hot)}'}). A stronger pull to the "
-                    "reference, fewer steps or a better reward model help.",
+        for kind, told in kinds.items():
+            changes = results.changes[name]
+            accuracy = "strict_greedy" if kind == "greedy" else results.mean_at(hot) if results.answered else ""
+            reward, rubric = changes.get(f"reward_{kind}"), changes.get(f"rubric_{kind}")
+            fell = []
+            if rubric and rubric.side < 0:
+                fell.append(f"{-rubric.estimate.mean:.2f} rubric points")
+            if accuracy in changes and changes[accuracy].side < 0:
+                fell.append(f"{-100 * changes[accuracy].estimate.mean:.1f} points of accuracy")
+            if reward and reward.side > 0 and fell:
+                yield (
+                    f"{name}: against {results.baseline} it gained {reward.estimate.mean:.2f} of reward and lost {' and '.join(fell)} ({told})."
                 )
                 break
 
 
-def paid_by_length(results: Results, answers: Answers) -> Iterator[WatchOut]:
+def paid_by_length(results: Results, answers: Answers) -> Iterator[str]:
     """A policy's answers grew, its accuracy did not, and the reward model pays for length."""
     for name in results.later:
         changes = results.changes[name]
@@ -130,13 +155,11 @@ def paid_by_length(results: Results, answers: Answers) -> Iterator[WatchOut]:
             continue
         grown = length.estimate.mean / results.judged[results.baseline]["length_greedy"].mean
         better = results.answered and changes["strict_greedy"].side > 0
-        how = answer_temperature(results.hottest, results.best, name)
-        paid = length_pay(answers[name], how)
+        paid = length_pay(answers[name], answer_temperature(results.hottest, results.best, name))
         if grown >= LONGER and not better and paid >= PAID:
-            yield WatchOut(
-                f"{name} is paid for length",
-                f"{name}: its greedy answers are {100 * grown:.0f} % longer than {results.baseline}'s and have more reward, but are not "
-                f"right more often. Among answers to one problem that are equally right, reward and length correlate by {paid:.2f}.",
+            yield (
+                f"{name}: its greedy answers are {100 * grown:.0f} % longer than {results.baseline}'s and earn more reward, but are not right "
+                f"more often. Among answers to one problem that are equally right, reward and length correlate by {paid:.2f}."
             )
 
 
@@ -149,7 +172,7 @@ def length_pay(generations: pd.DataFrame, temperature: float) -> float:
     return float((length * reward).sum() / spread) if spread else 0.0
 
 
-def less_likely(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
+def less_likely(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """A preference-tuned policy's chosen answers became less likely, though its margin may have grown."""
     for name, frame in drawn.items():
         if "logps/chosen_change" not in frame or frame.empty:
@@ -157,35 +180,27 @@ def less_likely(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
         end = _end(frame)
         if end["logps/chosen_change"] < 0:
             further = end["rewards/rejected"] < end["rewards/chosen"]
-            yield WatchOut(
-                f"{name} made the chosen answers less likely",
+            yield (
                 f"{name}: the chosen answers became less likely, by {-end['logps/chosen_change']:.2f} nats an answer against the "
                 "reference (mean of the last tenth of the steps)."
-                + (" The margin grew because the rejected ones fell further." if further else ""),
+                + (" The margin grew because the rejected ones fell further." if further else "")
             )
 
 
-def groups_alike(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
-    """Most groups of answers have no spread of reward, so that they teach nothing."""
+def groups_alike(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Most groups of answers have no spread of reward."""
     for name, frame in drawn.items():
         if "frac_reward_zero_std" in frame and len(frame) and (share := _end(frame)["frac_reward_zero_std"]) >= ALIKE:
-            yield WatchOut(
-                f"Most of {name}'s groups teach nothing",
-                f"{name}: in {100 * share:.0f} % of the groups all answers earned the same reward (mean of the last tenth of the "
-                "steps). Their advantages are 0. Easier or harder prompts, more samples or a finer reward give them spread.",
-            )
+            yield f"{name}: in {100 * share:.0f} % of the groups all answers earned the same reward (mean of the last tenth of the steps)."
 
 
-def mismatched(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
+def mismatched(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """The sampler's probabilities are not the trainer's, before any update."""
     for name, frame in drawn.items():
-        if "sampling/logp_difference" not in frame or frame.empty:
-            continue
-        if (apart := float(frame["sampling/logp_difference"].mean())) > MISMATCH:
-            yield WatchOut(
-                f"{name} samples from another distribution than it trains",
+        if SAMPLER in frame and len(frame) and (apart := float(frame[SAMPLER].mean())) > MISMATCH:
+            yield (
                 f"{name}: before any update a token's log-probability differs by {apart:.3f} nats between sampling and training "
-                "(mean over the steps). Temperature, top-p or number format differ, and nothing corrects for it.",
+                "(mean over the steps)."
             )
 
 

@@ -7,7 +7,7 @@ from pandera.typing import Series
 from tasks.common.tables import Table
 
 
-class Answers(Table):
+class SampledAnswers(Table):
     """The answers that budgets are drawn from: one greedy answer to each problem, and the samples with every score.
 
     A score whose model is not there has no column.

@@ -43,7 +43,7 @@ class Samples:
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> "Samples":
-        """From rows of Answers of one model; greedy answers are left out. Problems are in the order of the table."""
+        """From rows of SampledAnswers of one model; greedy answers are left out. Problems are in the order of the table."""
         rows = table[~table["greedy"]].assign(length=lambda frame: frame["tokens"].map(len))
         count = int(rows["sample"].max()) + 1
 

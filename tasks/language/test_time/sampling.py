@@ -56,7 +56,7 @@ def load(policy: Path, tokenizer: Tokenizer) -> PretrainedCausalLM:
 def sample(
     config: SearchConfig, name: str, model: PretrainedCausalLM, tokenizer: Tokenizer, given: Asked, verifier: Verifier
 ) -> pd.DataFrame:
-    """The greedy answers and the samples of one model, without the reward models' scores (schema Answers)."""
+    """The greedy answers and the samples of one model, without the reward models' scores (schema SampledAnswers)."""
     chat.check_positions(
         model, [*map(len, given.prompts)], "the prompts", config.max_new_tokens, "search.max_new_tokens"
     )

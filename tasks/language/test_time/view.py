@@ -5,11 +5,11 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.common import estimates, plots, tables
+from tasks.common import estimates, tables
 from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.language.configs.search import SearchConfig
-from tasks.language.test_time import methods, scoring
+from tasks.language.test_time import methods, picture, scoring
 from tasks.language.test_time.methods import Line
 from tasks.language.test_time.sampling import Asked
 
@@ -150,6 +150,6 @@ def figure(accuracies: pd.DataFrame, larger: str) -> str:
         order = [spoken(method) for method in DRAWN]
         panels[name] = {label: lines[label] for label in sorted(lines, key=order.index)}
     [base] = accuracies[(accuracies["model"] == larger) & (accuracies["method"] == "greedy")]["accuracy"]
-    return plots.scaling(
+    return picture.scaling(
         panels, {f"{larger}, greedy": float(base)}, "generated tokens a problem", "strict accuracy", "scaling"
     )

@@ -150,6 +150,9 @@ def test_the_browser_may_run_the_pages_own_script_and_nothing_else(pages):
     assert f"script-src 'sha256-{digest}';" in policy
     assert policy.startswith("default-src 'none';")
     assert html.index(policy) < html.index("<script")
+    script = script.replace(
+        "http://www.w3.org/2000/svg", ""
+    )  # the name of a kind of elements, which nothing is loaded from
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|https?:", script)
 
 
@@ -353,4 +356,4 @@ def test_a_policy_that_took_no_step_and_one_that_is_cut_off_are_told(home, tmp_p
     page = (tmp_path / "out/report.md").read_text()
     assert " 12 of the 42 test problems were left out: the models have no positions for" in page
     assert " dpo: there was nothing to learn from, so that it is the policy that it started from" in page
-    assert " sft: the length limit cut off 80 % of its greedy answers (evaluate.max_new_tokens)." in page
+    assert " sft: the length limit cut off 80 % of its greedy answers." in page

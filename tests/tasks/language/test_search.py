@@ -16,7 +16,7 @@ from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.search import run
-from tasks.language.tables.search import Accuracies, Answers
+from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.test_time import sampling, scoring, subsets
 from tasks.language.test_time.policy_steps import Steps
 from tests.conftest import PARAMS
@@ -55,7 +55,7 @@ def found(made, scored, tmp_path_factory):
 
 
 def test_every_answer_has_every_score(found, made):
-    table = tables.read(Answers, found / "answers.parquet")
+    table = tables.read(SampledAnswers, found / "answers.parquet")
     assert len(table) == 2 * 5 * (6 + 1)
     assert {*table["model"]} == {"pretrained", "small"}
     own = table[~table["greedy"]]
@@ -67,7 +67,7 @@ def test_every_answer_has_every_score(found, made):
 
 def test_a_score_is_what_the_reward_model_says_of_the_answer_alone(found, made, scored):
     words = models.load_tokenizer(made / "pretrained")
-    table = tables.read(Answers, found / "answers.parquet")
+    table = tables.read(SampledAnswers, found / "answers.parquet")
     given = sampling.asked(config(), made / "problems", words)
     row = table[~table["greedy"]].iloc[7]
     number = [problem["problem_id"] for problem in given.problems].index(row["problem_id"])
@@ -80,7 +80,7 @@ def test_a_score_is_what_the_reward_model_says_of_the_answer_alone(found, made, 
 
 def test_all_methods_share_one_sampling(found):
     table = tables.read(Accuracies, found / "accuracies.parquet")
-    answers = tables.read(Answers, found / "answers.parquet")
+    answers = tables.read(SampledAnswers, found / "answers.parquet")
     own = table[table["model"] == "pretrained"]
     mean = answers[(answers["model"] == "pretrained") & ~answers["greedy"]]["tokens"].map(len).mean()
     sampled = own[~own["method"].isin(["greedy", "beam"])]

@@ -10,7 +10,7 @@ from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
-from tasks.language.tables.search import Accuracies, Answers
+from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets.tables import Measured, Recorded
 from tests.tasks.test_check import leaves
@@ -123,7 +123,7 @@ GOOD = {
         "neutral": [0.0, 0.25],
         "good": [0.5, 0.5],
     },
-    Answers: {
+    SampledAnswers: {
         "model": "sft",
         "problem_id": "test-0",
         "greedy": False,
@@ -231,12 +231,12 @@ BAD = [
     (HeldOut, {"truth": [1]}, "three probabilities for each step"),
     (HeldOut, {"chosen": "7"}, "the columns of comparisons, or those of solutions"),
     (HeldOut, {"length": 0}, "length"),
-    (Answers, {"tokens": []}, "token ids"),
-    (Answers, {"tokens": [5, -1]}, "token ids"),
-    (Answers, {"logp": 0.5}, "logp"),
-    (Answers, {"vote": -2}, "vote"),
-    (Answers, {"outcome": 1.5}, "outcome"),
-    (Answers, {"likelihood": float("nan")}, "likelihood"),
+    (SampledAnswers, {"tokens": []}, "token ids"),
+    (SampledAnswers, {"tokens": [5, -1]}, "token ids"),
+    (SampledAnswers, {"logp": 0.5}, "logp"),
+    (SampledAnswers, {"vote": -2}, "vote"),
+    (SampledAnswers, {"outcome": 1.5}, "outcome"),
+    (SampledAnswers, {"likelihood": float("nan")}, "likelihood"),
     (Accuracies, {"ties": "last"}, "ties"),
     (Accuracies, {"accuracy": 1.5}, "accuracy"),
     (Accuracies, {"budget": 0}, "budget"),
@@ -269,7 +269,7 @@ UNIQUE = [
     Responses,
     Comparisons,
     Solutions,
-    Answers,
+    SampledAnswers,
     Accuracies,
     Generations,
     Measures,
