@@ -135,11 +135,14 @@ def status(targets: Targets = None) -> int:
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
-    for _, planned in running.with_headings(console, running.plan(root, targets, [])):
+    read: list[str] = []
+    for _, planned in running.with_headings(console, running.plan(root, targets, [], say=read.append)):
         show_plan(console, planned)
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections):
             console.print(line, markup=False)
+    for line in read:
+        console.print(line, markup=False)
     return 0
 
 

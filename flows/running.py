@@ -5,8 +5,9 @@ The command `posttrain` and the Python interface call the same functions. Nothin
 
 import importlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ def run(
     began = time.monotonic() if began is None else began
     results: dict[str, StageResult] = {}
     with _settings(root, settings, keep=not dry_run) as changes:
-        parts = plan(root, targets, force, pools=True, pool=pool)
+        parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
         if not _has_server(root, console, parts, pool):
             parts = plan(root, targets, force)
         for change in changes:
@@ -118,9 +119,17 @@ def _workers(root: Path, planned: Sequence[PlannedStage], with_patch: bool) -> "
 
 
 def plan(
-    root: Path, targets: Sequence[str] | None, force: Sequence[str], pools: bool = False, pool: str = ""
+    root: Path,
+    targets: Sequence[str] | None,
+    force: Sequence[str],
+    pools: bool = False,
+    pool: str = "",
+    say: Callable[[str], object] | None = None,
 ) -> list[Part]:
-    """The plan of each named flow, then one plan of all named stages under the flow that they belong to."""
+    """The plan of each named flow, then one plan of all named stages under the flow that they belong to.
+
+    `say` is told what the user's own files hold that would be read, and how many judgements of people are missing.
+    """
     from flows.engine import plan as planning
 
     if not approval.known(root):
@@ -146,7 +155,9 @@ def plan(
         from flows.params import checking, data_files, editing
 
         editing.check_together(root, checking.sections(root), names, out_of_date)
-        data_files.check(root, out_of_date)
+        for line in data_files.check(root, out_of_date):
+            if say is not None:
+                say(line)
     return parts
 
 

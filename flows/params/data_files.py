@@ -16,14 +16,15 @@ READERS = (
     "problems",
     "demonstrations",
     "preferences",
+    "solutions",
     "evaluate",
 )  # sections with `source`; mixture has one a data set
 
 
-def check(root: Path, out_of_date: Collection[str]) -> None:
-    """Raise ParameterError with one line for the first fault in the files of the stages that will run."""
+def check(root: Path, out_of_date: Collection[str]) -> list[str]:
+    """What the files of the stages that will run hold, a line each; ParameterError with one line for the first fault in them."""
     if not _reads_files(root, {name.partition("@")[0] for name in out_of_date}):
-        return
+        return []
     command = [sys.executable, "-m", "tasks.preflight", "--data", *sorted(out_of_date)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -33,6 +34,7 @@ def check(root: Path, out_of_date: Collection[str]) -> None:
         except ValueError:
             message = last or f"reading the data files ended with exit status {done.returncode}"
         raise ParameterError(message)
+    return done.stdout.splitlines()
 
 
 def _reads_files(root: Path, stages: Collection[str]) -> bool:

@@ -26,6 +26,7 @@ BEFORE = {
     "accuracy": "The share of the held-out comparisons whose chosen answer scores higher, from 0 to 1; chance is 0.5. Of outcome and process: the share of the held-out answers or steps whose likeliest label is the one they have.",
     "loss": "The mean of -log sigmoid(r_w - r_l) over held-out comparisons; a model that tells nothing apart has log 2. Of outcome and process: the mean cross-entropy of the held-out answers' or steps' labels.",
     **on_pairs.BEFORE,
+    **solution_measures.BEFORE,
 }
 METRICS = {
     **BEFORE,
@@ -35,6 +36,14 @@ METRICS = {
     "dropped": "The number of training pairs or solutions that were left out, since they are longer.",
     **{f"untrained/{name}": f"Before training: {text[0].lower()}{text[1:]}" for name, text in BEFORE.items()},
 }
+UNTRAINED = (
+    "accuracy",
+    "loss",
+    "against_rubric",
+    "auc",
+    "best_of",
+    "first_error",
+)  # what is kept of the measures before training
 
 
 def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curves: Path) -> Metrics:
@@ -60,7 +69,7 @@ def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curv
     return {
         **after,
         **more,
-        "untrained": {name: before[name] for name in ("accuracy", "loss", "against_rubric") if name in before},
+        "untrained": {name: before[name] for name in UNTRAINED if name in before},
     }
 
 

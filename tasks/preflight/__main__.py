@@ -23,6 +23,7 @@ SECTIONS = (
     "tokenizer",
     "demonstrations",
     "preferences",
+    "solutions",
     "mixture",
     "responses",
     "evaluate",

@@ -17,6 +17,7 @@ from tasks.language.data import forms, given_pairs, problem_forms
 from tasks.language.data.rows import hub_rows, read_file, read_files
 from tasks.language.judgements import judged_pairs, record
 from tasks.language.rewards import rewards
+from tasks.language.steps import people
 
 Configs = Mapping[str, Any]  # section -> its Config
 POLICIES = ("rejection_sft", "reinforce", "ppo", "grpo")  # the stages that sample answers to the mixture's prompts
@@ -38,6 +39,10 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
         yield f"demonstrations: {len(train):,} to learn from and {len(held_out):,} held out from {own.path}"
     if "preferences" in stages:
         yield from _preferences(configs["preferences"])
+    own = configs["solutions"]
+    if "solutions" in stages and own.source == "people" and readable(own.judgements):
+        judged = people.judged(record.read(Path(own.judgements)))
+        yield f"solutions: {len(judged):,} judged step by step in {own.judgements}{_missing(own.minimum - len(judged), ' --mode steps')}"
     own = configs["mixture"]
     for one in own.datasets if "mixture" in stages else ():
         if one.source == "file" and readable(str(Path(own.path) / one.location)):
@@ -63,10 +68,14 @@ def _preferences(own: PreferencesConfig) -> Iterator[str]:
         )
     if "people" in own.sources and readable(own.judgements):
         judged = judged_pairs.counted(record.read(Path(own.judgements)))
-        people = len({one.person for one in judged})
-        missing = own.minimum - len(judged)
-        rest = f"; waiting for {missing} more: posttrain label" if missing > 0 else ""
-        yield f"preferences: {len(judged):,} judgements by {people} people in {own.judgements}{rest}"
+        judges = len({one.person for one in judged})
+        rest = _missing(own.minimum - len(judged))
+        yield f"preferences: {len(judged):,} judgements by {judges} people in {own.judgements}{rest}"
+
+
+def _missing(judgements: int, mode: str = "") -> str:
+    """How many judgements are waited for, and by which command they are given."""
+    return f"; waiting for {judgements} more: posttrain label{mode}" if judgements > 0 else ""
 
 
 def _problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:

@@ -1,13 +1,22 @@
 """The section `preferences` of params.yaml."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tasks.common.config import Config, Idle, Seed
 
 HUB = ("hub_id", "hub_config", "hub_revision", "hub_split")
 NO_JUDGEMENTS = "data/raw/judgements/none"  # a folder that stays as it is, whatever people judge
+
+
+def _are_there(path: str, info: ValidationInfo) -> str:
+    if info.data.get("source") == "people" and path == NO_JUDGEMENTS:
+        raise ValueError("expected data/raw/judgements, or another folder or file, with source people")
+    return path
+
+
+Judgements = Annotated[str, AfterValidator(_are_there)]  # the file or folder that source people, named before it, reads
 Source = Literal["annotator", "people", "files", "hub"]
 
 
@@ -69,7 +78,7 @@ class PreferencesConfig(Config):
     # hub: data/raw/preferences. People's pairs are split as the annotator's, by the prompts of the responses, where they are there
     path: str
     pairs_path: str  # the files of a mixture, a dep: a .jsonl, .json or .parquet file, or a folder of them
-    judgements: str  # what people judged, a dep: the file or folder that `posttrain label` writes
+    judgements: Judgements  # what people judged, a dep: the file or folder that `posttrain label` writes
     minimum: int = Field(ge=1, le=10**7)  # judgements that are waited for
     # several people on one pair: each one's judgement is a pair of its own | the majority's, by the mean of the signed strengths
     disagreement: Literal["each", "majority"]
@@ -82,13 +91,6 @@ class PreferencesConfig(Config):
     tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
     strengths: Strengths  # differences of noisy scores from which one response is slightly better, better, significantly better
     test_share: float = Field(gt=0, lt=1)  # share of the prompts that is held out
-
-    @field_validator("judgements")
-    @classmethod
-    def _there_are_some(cls, value: str, info: ValidationInfo) -> str:
-        if info.data.get("source") == "people" and value == NO_JUDGEMENTS:
-            raise ValueError("expected data/raw/judgements, or another folder or file, with source people")
-        return value
 
     @field_validator("mixture")
     @classmethod

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.preferences import NO_JUDGEMENTS
+from tasks.language.configs.preferences import Judgements
 
 ROLLOUTS = ("estimate", "prompts", "samples", "temperature", "max_new_tokens", "batch_size")
 
@@ -22,7 +22,7 @@ class SolutionsConfig(Config):
     # worked_steps: the references of the problems | people: what they judged step by step (posttrain label) | rollouts: Math-Shepherd
     source: Literal["worked_steps", "people", "rollouts"]
     path: str  # a dep of the stage: the sampled responses that are cut into steps; not read with source people
-    judgements: str  # what people judged, a dep: the file or folder that `posttrain label` writes
+    judgements: Judgements  # what people judged, a dep: the file or folder that `posttrain label` writes
     minimum: int = Field(ge=1, le=10**7)  # solutions judged by people that are waited for
     # with rollouts: hard, a step is good if any of its completions is right, else bad | soft, the share of right ones is learned
     estimate: Literal["hard", "soft"]
@@ -32,10 +32,3 @@ class SolutionsConfig(Config):
     max_new_tokens: int = Field(ge=1, le=10**5)  # with rollouts: largest number of tokens of a completion
     batch_size: int = Field(ge=1, le=10**6)  # with rollouts: steps at a time
     test_share: float = Field(gt=0, lt=1)  # share of the prompts that is held out
-
-    @field_validator("judgements")
-    @classmethod
-    def _there_are_some(cls, value: str, info: ValidationInfo) -> str:
-        if info.data.get("source") == "people" and value == NO_JUDGEMENTS:
-            raise ValueError("expected data/raw/judgements, or another folder or file, with source people")
-        return value

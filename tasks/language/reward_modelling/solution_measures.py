@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 from tasks.algorithms.language.step_rewards import CLASSES
 from tasks.stage import Metrics
 
-METRICS = {
-    "right": "The share of the held-out answers that are right.",
+BEFORE = {  # measured before training too
     "auc": "The area under the ROC curve of the rewards of held-out answers: the chance that a right one has a higher reward than a wrong one; a tie counts half.",
-    "brier": "The mean square of the difference between the probability and what was so, 0 or 1: of answers being right (outcome) or of steps not being bad (process).",
     "best_of/reward": "The share of the held-out prompts whose answer of the highest reward is right; equal rewards share.",
     "best_of/chance": "The mean over held-out prompts of the share of right answers: what an answer picked at random reaches.",
     "best_of/possible": "The share of the held-out prompts with a right answer, which the best choice would find.",
-    "by_class/CLASS": "The share of the held-out steps of this class whose likeliest class it is.",
     "first_error/wrong": "Of held-out solutions with a bad step: the share whose first bad step is the first that is found bad (ProcessBench, arXiv:2412.06559).",
     "first_error/right": "Of held-out solutions without a bad step: the share in which none is found bad.",
     "first_error/f1": "The harmonic mean of `first_error/wrong` and `first_error/right`.",
+}
+METRICS = {
+    "right": "The share of the held-out answers that are right.",
+    "brier": "The mean square of the difference between the probability and what was so, 0 or 1: of answers being right (outcome) or of steps not being bad (process).",
+    "by_class/CLASS": "The share of the held-out steps of this class whose likeliest class it is.",
 }
 CALIBRATION = {  # beside those of reward_model.CALIBRATION
     "labels": "The number of held-out answers (outcome) or steps (process) in the bin; `predicted` and `observed` are then of answers being right, or of steps not being bad.",
@@ -32,7 +34,7 @@ Numbers = NDArray[np.float64]
 
 
 def measures(held_out: pd.DataFrame) -> Metrics:
-    """METRICS of held-out solutions (schema HeldOut); one that nothing can be said of is left out."""
+    """BEFORE and METRICS of held-out solutions (schema HeldOut); one that nothing can be said of is left out."""
     right = held_out["right"].to_numpy(dtype=bool)
     rewards = held_out["reward"].to_numpy(dtype=np.float64)
     predicted, observed = _probabilities(held_out)

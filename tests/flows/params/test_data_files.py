@@ -34,6 +34,25 @@ def test_a_fault_is_one_line_and_leaves_everything_as_it_was(tmp_path: Path) -> 
     assert not (root / "data/problems").exists()
 
 
+def test_how_many_judgements_are_missing_is_said_before_anything_runs(tmp_path: Path) -> None:
+    root = Clone.of_this(tmp_path / "posttrain", {}).root
+    people = ["--set", "preferences.source=people", "--set", "preferences.judgements=data/raw/judgements"]
+    code, out, _ = call(root, "run", "preferences", *people, "--set", "preferences.minimum=30", "--dry-run")
+    missing = "preferences: 0 judgements by 0 people in data/raw/judgements; waiting for 30 more: posttrain label\n"
+    assert (code, out.count(missing)) == (0, 1)
+    call(root, "preset", "people")
+    steps = ["--set", "solutions.source=people", "--set", "solutions.judgements=data/raw/judgements"]
+    code, out, _ = call(root, "run", "solutions", *steps, "--set", "solutions.minimum=7", "--dry-run")
+    assert code == 0
+    assert (
+        "solutions: 0 judged step by step in data/raw/judgements; waiting for 7 more: posttrain label --mode steps\n"
+        in out
+    )
+    code, out, _ = call(root, "status", "preferences")
+    assert code == 0
+    assert out.endswith("in data/raw/judgements; waiting for 40 more: posttrain label\n")
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """The params of this repository beside READER."""
