@@ -23,7 +23,7 @@ def rollouts(
     if not (folder / FILE).is_file():
         return
     table = tables.read(Rollouts, folder / FILE)
-    known = policy.config.vocab_size
+    known = len(tokenizer)
     for column in ("prompt_tokens", "tokens"):
         if any(not 0 <= token < known for row in table[column] for token in row):
             raise DataError(f"{folder / FILE}: column {column}: expected tokens from 0 to {known - 1}")

@@ -60,11 +60,13 @@ def _problem(name: str, row: pd.Series, greedy: Answers) -> Record:
         "id": name,
         "question": row["question"],
         "solution": row["solution"],
-        "answers": [[*_answer(table.loc[name])] if name in table.index else None for table in greedy.values()],
+        "answers": [
+            [*_answer(table.loc[name].to_dict())] if name in table.index else None for table in greedy.values()
+        ],
     }
 
 
-def _answer(row: pd.Series) -> Iterator[str | bool | int | None]:
+def _answer(row: Record) -> Iterator[str | bool | int | None]:
     yield str(row["response"])
     yield bool(row["strict"]) if "strict" in row else None
     yield bool(row["ended"])
@@ -73,6 +75,6 @@ def _answer(row: pd.Series) -> Iterator[str | bool | int | None]:
 
 def _changed(name: str, greedy: Answers, baseline: str) -> bool:
     """Whether some policy's answer is right where the baseline's is wrong, or the other way round."""
-    right = [table.at[name, "strict"] for table in greedy.values() if "strict" in table and name in table.index]
-    base = greedy[baseline]
-    return "strict" in base and any(one != base.at[name, "strict"] for one in right)
+    graded = {policy: table for policy, table in greedy.items() if "strict" in table and name in table.index}
+    right = {policy: bool(table["strict"].loc[name]) for policy, table in graded.items()}
+    return baseline in right and len({*right.values()}) > 1
