@@ -54,9 +54,7 @@ BASE: dict[str, dict[str, Any]] = {
         **POLICY,
         **BY_MODEL,
         "learning_rate": 0.01,
-        "variance_every": 2,
-        "variance_parts": 3,
-        "micro_batch": 5,
+        **{"variance_every": 2, "variance_parts": 3, "micro_batch": 5},
     },
     "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "micro_batch": 2},
     "grpo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "updates": 2, "micro_batch": 5},
@@ -218,9 +216,7 @@ UNDER: dict[str, dict[str, Any]] = {
     "reward_model.objective": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
     "reward_model.outcome_tokens": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
     "reward_model.threshold": {
-        **ON_SOLUTIONS,
-        "reward_model.objective": "outcome",
-        "reward_model.kind": "log_probability",
+        **{**ON_SOLUTIONS, "reward_model.objective": "outcome", "reward_model.kind": "log_probability"}
     },
     "reward_model.step_score": {**ON_SOLUTIONS, "reward_model.objective": "process"},
     "dpo.truncation": {"dpo.max_length": 85},
