@@ -88,7 +88,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     for name in ("SFT", CONTROL, BY_STEPS):
         for seed, row in sorted(results.get(name, {}).items()):
             shares = [f"{100 * row[metric]:.1f} %" for metric in WITH_INTERVAL]
-            others = [f"{row[metric]:.2f}" for metric in [*COLUMNS][len(WITH_INTERVAL) :]]
+            others = [f"{round(row[metric], 2) + 0.0:.2f}" for metric in [*COLUMNS][len(WITH_INTERVAL) :]]
             differences = [
                 _difference(row.get(f"{metric}_over_{what}")) for what in ("sft", "control") for metric in WITH_INTERVAL
             ]

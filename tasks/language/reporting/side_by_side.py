@@ -61,12 +61,12 @@ def _problem(name: str, row: pd.Series, greedy: Answers) -> Record:
         "question": row["question"],
         "solution": row["solution"],
         "answers": [
-            [*_answer(table.loc[name])] if name in table.index else None for table in greedy.values()
+            [*_answer(*tables.records(table.loc[[name]]))] if name in table.index else None for table in greedy.values()
         ],
     }
 
 
-def _answer(row: pd.Series) -> Iterator[str | bool | int | None]:
+def _answer(row: Record) -> Iterator[str | bool | int | None]:
     yield str(row["response"])
     yield bool(row["strict"]) if "strict" in row else None
     yield bool(row["ended"])
