@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from tasks.common import tables
 from tasks.common.tables import Record
 from tasks.language.configs.report import ReportConfig
 from tasks.language.reporting.comparing import Answers
