@@ -21,7 +21,7 @@ HEADLINE = "headline.txt"
 def write(templates: Path, name: str, view: Mapping[str, object], figures: Mapping[str, str], out: Path) -> None:
     """Render `name`.html and `name`.md from the folder `templates`; figures (SVG by name) become files, and `figures` in the templates.
 
-    `sentence` of the view, with which the page begins, also becomes a file: a run ends with it.
+    `sentence` of the view, with which a report begins, also becomes a file: a run ends with it.
     """
     out.mkdir(parents=True, exist_ok=True)
     script = templates / f"{name}.js"
@@ -40,7 +40,8 @@ def write(templates: Path, name: str, view: Mapping[str, object], figures: Mappi
         (out / f"{name}.{kind}").write_text(template.render(view, **parts))
     for figure, svg in figures.items():
         (out / f"{figure}.svg").write_text(svg)
-    (out / HEADLINE).write_text(f"{view['sentence']}\n")
+    if "sentence" in view:
+        (out / HEADLINE).write_text(f"{view['sentence']}\n")
 
 
 def _digest(text: str) -> str:

@@ -97,7 +97,9 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
         axis = figure.subplots()
         colours = cycle(len(points))
         for colour, (across, up) in zip(colours, points.values(), strict=True):
-            axis.errorbar(across.mean, up.mean, xerr=bars(across), yerr=bars(up), fmt="o", ms=4, lw=0.8, color=colour)
+            axis.errorbar(
+                across.mean, up.mean, xerr=error_bars(across), yerr=error_bars(up), fmt="o", ms=4, lw=0.8, color=colour
+            )
         axis.set(xlabel=x, ylabel=y)
         axis.margins(0.15)
         figure.draw_without_rendering()  # until then the axes have no size
@@ -170,7 +172,7 @@ def levels(
         reach = max((place for line in lines.values() for place, _ in line), default=1.0)
         for number, (label, line) in enumerate(lines.items()):
             places = [place + reach * 0.008 * (number - (len(lines) - 1) / 2) for place, _ in line]
-            bars = np.hstack([bars(estimate) for _, estimate in line])
+            bars = np.hstack([error_bars(estimate) for _, estimate in line])
             means = [estimate.mean for _, estimate in line]
             axis.errorbar(
                 places,
@@ -229,7 +231,7 @@ def categories(
         figure = Figure(figsize=(width, 0.5 + 0.26 * len(values)), layout="constrained")
         axis = figure.subplots()
         places = range(len(values), 0, -1)
-        bars = np.hstack([bars(estimate) for estimate in values.values()])
+        bars = np.hstack([error_bars(estimate) for estimate in values.values()])
         means = [estimate.mean for estimate in values.values()]
         axis.errorbar(means, places, xerr=bars, fmt="o", ms=4, lw=0.8, color=COLOURS[0])
         axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
@@ -316,7 +318,7 @@ def cycle(count: int) -> Sequence[str]:
     return [COLOURS[index % len(COLOURS)] for index in range(count)]
 
 
-def bars(estimate: Estimate) -> np.ndarray:
+def error_bars(estimate: Estimate) -> np.ndarray:
     """How far an interval reaches below and above the mean: (2, 1), as error bars want it."""
     return np.array([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
 

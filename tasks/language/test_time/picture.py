@@ -32,7 +32,7 @@ def scaling(
                 axis.errorbar(
                     [place * 1.025 ** (number - (len(labels) - 1) / 2) for place, _ in line],
                     [estimate.mean for _, estimate in line],
-                    yerr=np.hstack([plots.bars(estimate) for _, estimate in line]),
+                    yerr=np.hstack([plots.error_bars(estimate) for _, estimate in line]),
                     fmt="o-",
                     ms=3,
                     elinewidth=0.6,

@@ -34,6 +34,7 @@ def test_a_fault_is_one_line_and_leaves_everything_as_it_was(tmp_path: Path) -> 
     assert not (root / "data/problems").exists()
 
 
+@pytest.mark.slow
 def test_how_many_judgements_are_missing_is_said_before_anything_runs(tmp_path: Path) -> None:
     root = Clone.of_this(tmp_path / "posttrain", {}).root
     people = ["--set", "preferences.source=people", "--set", "preferences.judgements=data/raw/judgements"]

@@ -68,7 +68,7 @@ def test_a_run_that_the_coordinator_owns(store, tmp_path, monkeypatch, capsys):
     assert run.data.metrics["loss"] == 0.5
     assert len(store.search_runs([experiment])) == 1
     lines = [json.loads(line) for line in (tmp_path / "progress").read_text().splitlines()]
-    assert lines[-1] == {"step": 2, "total": 2, "measure": "reward 0"}
+    assert lines[-1] == {"step": 2, "total": 2, "measure": "reward 1"}
     assert capsys.readouterr().err == ""
 
 

@@ -345,8 +345,7 @@ def test_a_sampler_that_is_not_the_trainer_shows_before_the_update():
     assert next(fit(policy, lambda _: own))[name] == pytest.approx(0, abs=1e-6)
     with torch.no_grad():
         wanted = (token_logps(policy, BATCH) - hot.logps)[BATCH.mask].abs().mean().item()
-    assert (
-        next(fit(policy, lambda _: hot, look=lambda *of: seen.append(of)))[name] == pytest.approx(wanted, rel=1e-4) != 0
-    )
+    row = next(fit(policy, lambda _: hot, look=lambda *of: seen.append(of)))
+    assert row[name] == pytest.approx(wanted, rel=1e-4) != 0
     assert seen[0][:2] == (1, hot)
     assert seen[0][2][:, 0].tolist() == [1.0, -0.5, 2.0, 0.25]  # the running mean has seen nothing yet

@@ -96,7 +96,7 @@ def test_steps_are_held_against_the_truth_where_it_is_known():
     by_labels = measures(of_steps().drop(columns="truth"))
     assert by_labels["by_class"] == {"good": pytest.approx(1 / 3)}
     assert by_labels["first_error"] == {"right": 0.5}
-    assert set(found) <= {name.split("/")[0] for name in solution_measures.METRICS}
+    assert set(found) <= {name.split("/")[0] for name in solution_measures.BEFORE | solution_measures.METRICS}
 
 
 def test_what_nothing_can_be_said_of_is_left_out():
