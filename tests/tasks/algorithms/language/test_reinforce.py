@@ -341,11 +341,10 @@ def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
 def test_a_sampler_that_is_not_the_trainer_shows_before_the_update():
     """Samples at temperature 2 that are taken for samples at temperature 1."""
     policy, seen, name = llama(1), [], "sampling/logp_difference"
-    own, hot = sampled(policy), sampled(policy, temperature=2.0)
-    assert next(fit(policy, lambda _: own))[name] == pytest.approx(0, abs=1e-6)
+    hot = sampled(policy, temperature=2.0)
+    assert next(fit(policy, lambda _: sampled(policy)))[name] == pytest.approx(0, abs=1e-6)
     with torch.no_grad():
         wanted = (token_logps(policy, BATCH) - hot.logps)[BATCH.mask].abs().mean().item()
     row = next(fit(policy, lambda _: hot, look=lambda *of: seen.append(of)))
     assert row[name] == pytest.approx(wanted, rel=1e-4) != 0
-    assert seen[0][:2] == (1, hot)
-    assert seen[0][2][:, 0].tolist() == [1.0, -0.5, 2.0, 0.25]  # the running mean has seen nothing yet
+    assert (*seen[0][:2], seen[0][2][:, 0].tolist()) == (1, hot, [1.0, -0.5, 2.0, 0.25])  # the running mean is still 0
