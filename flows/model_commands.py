@@ -11,7 +11,7 @@ import typer
 from flows.console import completion as tab
 from flows.console.summary import relative
 from flows.params.files import find_root
-from flows.running import one_line, plan
+from flows.running import WrongUseError, one_line, plan
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
 Targets = Annotated[
@@ -78,6 +78,12 @@ def evaluate(
     data: Annotated[
         Path | None, typer.Option(metavar="FILE|FOLDER", help="Test problems; those of the pipeline otherwise.")
     ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,NAME@COMMIT", help="Benchmark suites: from files, or from the hub at a commit."),
+    ] = None,
+    suites: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the files of suites are.")] = None,
+    shots: Annotated[int | None, typer.Option(min=0, help="With a suite: examples before each problem.")] = None,
     reward_model: Annotated[
         str | None, typer.Option(metavar="FOLDER|STAGE", help="Score the answers too.", autocompletion=tab.checkpoints)
     ] = None,
@@ -88,7 +94,7 @@ def evaluate(
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a model of the hub.")] = "main",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the tables go.")] = None,
 ) -> int:
-    """Judge one model alone, on test problems of your own or the pipeline's; nothing is trained for it."""
+    """Judge one model alone, on test problems of your own, the pipeline's, or benchmark suites; nothing is trained for it."""
     from flows.outs import checkpoint
 
     root = find_root()
@@ -96,10 +102,19 @@ def evaluate(
         on_hub = model.count("/") == 1 and not Path(model).is_dir() and not (root / model.partition("/")[0]).is_dir()
         folder = model if on_hub else str(checkpoint(root, model))
         scorer = [f"--reward-model={checkpoint(root, reward_model)}"] if reward_model is not None else []
+        if suite is not None and (data is not None or reward_model is not None):
+            raise WrongUseError(
+                "--suite brings its own problems and scoring; expected it without --data and --reward-model"
+            )
+        if suite is None and (suites is not None or shots is not None):
+            raise WrongUseError("--suites and --shots are about suites; expected --suite with them")
     given = [f"--data={data.absolute()}"] if data is not None else []
+    given += [f"--suite={suite}"] if suite is not None else []
+    given += [f"--suites={suites.absolute()}"] if suites is not None else []
     numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
+    numbers["shots"] = shots
     given += [f"--{name}={value}" for name, value in numbers.items() if value is not None]
-    asked = data.absolute() if data is not None else Path("problems")
+    asked = data.absolute() if data is not None else Path("problems" if suite is None else "suites")
     named = "-".join(part for part in (Path(folder).name, asked.parent.name, asked.stem) if part)
     target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
     return child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *given)

@@ -6,7 +6,7 @@ The command `posttrain` and the Python interface call the same functions. Nothin
 import importlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from flows import device_memory
 from flows.console.display import watcher
-from flows.console.summary import relative, show_plan, show_results, waiting_for_people
+from flows.console.summary import GOOD, headlines, relative, show_plan, show_results, waiting_for_people
 from flows.engine.state import PlannedStage, StageResult
 from flows.params import approval
 from flows.params.files import ParameterError, read_text, write
@@ -219,7 +219,7 @@ def _bring_up_to_date(
         for line in device_memory.remarks(root, planned):
             console.print(line, markup=False)
         known = _before(root, planned)
-        display = watcher(console, planned, root)
+        display = watcher(console, planned, root, _durations(root, planned), jobs)
         workers = _workers(root, planned, with_patch)
         with ExitStack() as stack:
             if workers is not None:
@@ -236,7 +236,21 @@ def _bring_up_to_date(
             console.print(f"{page.stem.removeprefix('offline_')}: {relative(page, root)}", markup=False)
         if not unchanged:
             _record(root, console, flow, params, planned, results, pages)
+    if unchanged or not dry_run:
+        good = {result.stage for result in results if result.state in GOOD}
+        for line in headlines(root, {stage.name for stage in planned} if unchanged else good):
+            console.print(line, markup=False)
     return results
+
+
+def _durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:
+    """The seconds that each stage that may run took the last time; none where the records cannot be read, which the run itself says."""
+    from flows.engine.plan import PlanError
+    from flows.lineage import durations
+
+    with suppress(PlanError):
+        return durations.of_stages(root, [stage.name for stage in planned if stage.reason])
+    return {}
 
 
 def _before(root: Path, planned: Sequence[PlannedStage]) -> "Before | None":

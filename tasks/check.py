@@ -23,11 +23,15 @@ from safetensors import SafetensorError, safe_open
 
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
+from tasks.language.tables.benchmarks import Answers, Asked
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.rollouts import FILE as ROLLOUTS
+from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
 from tasks.offline.datasets import episodes
 from tasks.offline.datasets.tables import Measured, Recorded
@@ -54,8 +58,13 @@ TABLES: dict[str, type[Table]] = {
     "annotations.parquet": Annotations,
     "rankings.parquet": Rankings,
     "asked.parquet": Problems,
+    "suite_problems.parquet": Asked,
+    "suite_answers.parquet": Answers,
     "generations.parquet": Generations,
     "measures.parquet": Measures,
+    "answers.parquet": SampledAnswers,
+    "accuracies.parquet": Accuracies,
+    ROLLOUTS: Rollouts,
     measurements.EPISODES: measurements.Episodes,
     measurements.VALUES: measurements.Values,
     measurements.STARTS: measurements.Starts,

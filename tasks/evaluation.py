@@ -1,7 +1,8 @@
 """`python -m tasks.evaluation MODEL --out DIR`: judge one checkpoint alone. `posttrain evaluate` starts it.
 
 It is the stage `evaluate` without a pipeline: any model in Hugging Face layout, any test set, the same tables and measures, and
-a run in MLflow of its own. Nothing has to be trained first, and no reward model and no reference are needed.
+a run in MLflow of its own. Nothing has to be trained first, and no reward model and no reference are needed. With `--suite` it is the
+stage `benchmarks` in the same way.
 """
 
 import argparse
@@ -14,12 +15,14 @@ from typing import Any
 from transformers.utils import logging
 
 from tasks.common import model_files, models, tables, tracking
-from tasks.common.errors import DataError, StageError
-from tasks.language import evaluate, pretrained
+from tasks.common.errors import ConfigError, DataError, StageError
+from tasks.language import benchmarks, evaluate, pretrained
+from tasks.language.configs.benchmarks import BenchmarksConfig, Cell
 from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.evaluate import Models
 from tasks.language.rewards import reward_model_files
+from tasks.language.suites import evaluating, pages, reading, results
 from tasks.language.tables.problems import Problems
 from tasks.stage import read_section
 
@@ -84,6 +87,63 @@ def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
     return found
 
 
+def suites_of(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str, Cell]]:
+    """The section `benchmarks` with what the command line says otherwise, and a cell for each of the suites NAME or NAME@COMMIT."""
+    changes = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None and name != "samples"}
+    cells = {}
+    for named in arguments.suite.split(","):
+        name, _, revision = named.strip().partition("@")
+        if reading.suite(name) and name in cells:
+            raise ConfigError(f"--suite {arguments.suite}: expected each suite once, got {name} twice")
+        cells[name] = Cell(
+            policy=arguments.model,
+            suite=name,
+            revision=revision or None,
+            shots=arguments.shots,
+            samples=arguments.samples or 0,
+        )
+    section = read_section("benchmarks", BenchmarksConfig).model_dump() | changes
+    return BenchmarksConfig.model_validate_json(json.dumps(section)), cells
+
+
+def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """Ask the suites, write each one's tables to its folder in `arguments.out`, and return its measures by its name."""
+    config, cells = suites_of(arguments)
+    folder = arguments.suites or Path(config.folder)
+    asked = {
+        name: (
+            reading.problems(name, folder, cell.revision, config.problems),
+            reading.examples(name, folder, cell.shots),
+        )
+        for name, cell in cells.items()
+    }
+    loaded = load(arguments.model, arguments.revision, None)
+    found = {}
+    for name, (problems, examples) in asked.items():
+        found[name] = evaluating.evaluate(
+            name,
+            Path(arguments.model).name,
+            problems,
+            examples,
+            loaded.policy,
+            loaded.tokenizer,
+            benchmarks.sampling(config, cells[name]),
+            config.pass_at,
+            arguments.out / name,
+        )
+    pages.write([results.read(arguments.out / name) for name in found], "", arguments.out / "pages")
+    (arguments.out / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def suites_shown(found: Mapping[str, Any]) -> Iterator[str]:
+    """The columns of a table, one on a line: the suite, its headline metric in percent with its interval, and their average."""
+    for name, (metric, mean) in evaluating.columns(found).items():
+        interval = found.get(name, {}).get(metric)
+        bounds = f"  ({100 * interval['low']:.1f} to {100 * interval['high']:.1f})" if interval else ""
+        yield f"{name:<24}{100 * mean:8.1f} %{bounds}  {metric.removeprefix('right_').replace('_', ' ')}"
+
+
 def shown(found: Mapping[str, Any]) -> Iterator[str]:
     """A line for each measure of the greedy answers, with its interval."""
     for name, value in found.items():
@@ -100,6 +160,9 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("model")
     parser.add_argument("--revision", default="main")
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--suite", default="")
+    parser.add_argument("--suites", type=Path)
+    parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--reward-model", type=Path)
     parser.add_argument("--problems-folder", type=Path, default=Path("data/problems"))
     parser.add_argument("--out", type=Path, required=True)
@@ -112,14 +175,20 @@ def main() -> None:
     """Exit code 2 with one line on standard error where the model or the data cannot be used."""
     arguments = parsed(sys.argv[1:])
     logging.disable_progress_bar()
-    metrics = arguments.out / "evaluation.json"
-    told = {"model": arguments.model, "data": str(arguments.data or "data/problems"), "revision": arguments.revision}
+    metrics = arguments.out / ("benchmarks.json" if arguments.suite else "evaluation.json")
+    asked = arguments.suite or str(arguments.data or "data/problems")
+    told = {"model": arguments.model, "data": asked, "revision": arguments.revision}
     try:
         with tracking.run("language", "evaluation", told, metrics):
-            found = run(arguments)
+            found = (run_suites if arguments.suite else run)(arguments)
     except StageError as error:
         print(f"posttrain: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    if arguments.suite:
+        print(f"{arguments.model}: {len(found)} suite{'s' if len(found) != 1 else ''}, 95 % intervals over problems")
+        print("\n".join(suites_shown(found)))
+        print(f"all measures: {metrics}; every answer to read: {arguments.out / 'pages/benchmarks.html'}")
+        return
     print(
         f"{arguments.model}: {found['asked']} test problem{'s' if found['asked'] != 1 else ''}, greedy answers, 95 % intervals"
     )

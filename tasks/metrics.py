@@ -28,12 +28,18 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         r"(?:strict|rubric|reference|reward|length|ended)_[\w.]+",
         "a metric of `evaluate` that begins with `strict_` or `rubric_`, or where no right answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained`, `lost` and `p` are there if each problem is either right or wrong by it",
     ),
+    "MODEL": ("[a-z_]+", "a model that searches: the policy by its stage's name, or `small`"),
     "POLICY": ("[a-z_]+", "a stage whose policy is evaluated"),
+    "SCORE": (
+        "likelihood|pairs|outcome|process_minimum|process_product|process_last",
+        "what answers are chosen by: `likelihood`, the policy's own log-probability a token, or the score of a reward model of `pairs`, `outcome` or `process`",
+    ),
     "SOURCE": ("annotator|people|files|hub", "a source of a mixture of preferences"),
     "STRATUM": (
         "all|neither_shows_steps|one_shows_steps|both_show_steps",
         "`all` pairs, or those where `neither_shows_steps`, `one_shows_steps` or `both_show_steps`: how many of the two answers have a worked step",
     ),
+    "SUITE": ("[a-z0-9_-]+", "a benchmark suite, by its name in docs/benchmarks.md"),
     "T": (r"t\d+\.\d+|tbest", "a temperature: `t0.5`, or `tbest` for the policy's own best one"),
     "TIER": ("random|medium|expert", "a policy that data sets are recorded with: `random`, `medium` or `expert`"),
     "VARIANT": (

@@ -1,5 +1,6 @@
 """What the tests of stages share: the first stages of the pipeline, run once with tiny settings."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,21 @@ TINY: dict[str, dict[str, Any]] = {
     "ppo": {**POLICY, "learning_rate": 0.001},
     "grpo": {**POLICY, "learning_rate": 0.001, "micro_batch": 5},
 }
+
+# Stages without a branch by default, with one.
+CELL = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0}
+BRANCHED = {
+    **PARAMS,
+    "benchmarks": {**PARAMS["benchmarks"], "cells": {"sft-gsm8k": CELL}},
+    "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k"], "baseline": "sft"}}},
+    "search": {**PARAMS["search"], "policies": ["sft"]},
+}
+
+
+def one_branch(stage: str) -> str:
+    """The setting that gives a stage without branches one: of a method a data set."""
+    key = {"benchmarks": "cells", "benchmark_pages": "comparisons", "search": "policies"}.get(stage)
+    return f"{stage}.{key}={json.dumps(BRANCHED[stage][key])}" if key else f"{stage}.datasets=[Hopper-v5-medium-replay]"
 
 
 def tiny(config: type[C], stage: str) -> C:

@@ -191,12 +191,17 @@ class Home:
         self.found: dict[tuple[str, str], dict[str, str]] = {}  # hashes of outs by stage and what was changed
         rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(40)]
         given = [json.dumps({"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"}) for n in range(30)]
+        answers = {"text": ["in a box", "here"], "label": ["A", "B"]}
+        choices = [json.dumps({"question": f"Where is {n}?", "choices": answers, "answerKey": "A"}) for n in range(4)]
         for file, part in (
             ("problems/train", rows[:24]),
             ("problems/test", rows[24:]),
             ("demonstrations/own", rows),
             ("test_problems/own", rows[:5]),
             ("pairs/own", given),
+            ("suites/gsm8k/test", rows),
+            ("suites/gsm8k/train", rows[:2]),
+            ("suites/arc/easy_test", choices),
         ):
             path = root / f"data/raw/{file}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)

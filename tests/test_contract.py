@@ -26,7 +26,7 @@ from tasks.common import tracking
 from tasks.common.errors import ConfigError
 from tasks.language import sft
 from tasks.stage import Names, path, read_section
-from tests.conftest import PARAMS, SECTIONS, tiny
+from tests.conftest import BRANCHED, PARAMS, SECTIONS, one_branch, tiny
 from tests.test_types import TYPES
 
 ROOT = Path(__file__).parent.parent
@@ -40,12 +40,12 @@ def in_root(monkeypatch):
 
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory):
-    """Every stage as DVC resolves it, with branches and interpolation; each method learns from at least one data set."""
+    """Every stage as DVC resolves it, with branches and interpolation; each stage that may have branches has at least one."""
     root = tmp_path_factory.mktemp("resolved")
     for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
         shutil.copy(ROOT / file, root)
     unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not PARAMS[section][key]]
-    editing.edit(root, SECTIONS, [editing.setting(f"{name}.datasets=[Hopper-v5-medium-replay]") for name in unused])
+    editing.edit(root, SECTIONS, [editing.setting(one_branch(name)) for name in unused])
     Repo.init(str(root), no_scm=True).close()
     with Repo(str(root)) as repo:
         return {stage.name: stage for stage in repo.index.stages}
@@ -54,7 +54,7 @@ def stages(tmp_path_factory):
 def flags(stage):
     """The stage's `python -m module --flag value...` as module and {flag: values}; values of params.yaml are filled in."""
     name, _, branch = stage.name.partition("@")
-    names = Names(PARAMS, str(PIPELINE["stages"][name].get("foreach", "")), branch)
+    names = Names(BRANCHED, str(PIPELINE["stages"][name].get("foreach", "")), branch)
     python, dash_m, module, *rest = shlex.split(stage.cmd)
     assert (python, dash_m) == ("python", "-m")
     given: dict[str, list[str]] = {}
@@ -231,10 +231,9 @@ def test_what_the_report_compares_is_every_method():
 def test_plain_dvc_repro_is_both_flows_and_all_data_sets():
     """What `dvc repro` runs without a target is what the flows run, solutions of which nothing depends by default, and no stage that cannot."""
     with Repo(str(ROOT)) as repo:
-        pipeline = StageGraph(repo)
+        graph = StageGraph(repo)
         targets = {*language_model.TARGETS, *offline_rl.TARGETS, "solutions", "transitions"}
-        names = {name for name in pipeline.names if name.split("@")[0] in targets}
-        assert {*pipeline.closure(names).stages} == {*pipeline.names}
+        assert {*graph.closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {*graph.names}
 
 
 def definitions(pipeline):

@@ -12,7 +12,7 @@ import pytest
 
 from tasks import contract, metrics
 from tasks.language import solutions
-from tasks.language.configs.python_rewards import RewardName
+from tasks.language.configs.parts.python_rewards import RewardName
 from tasks.language.rewards import ranking_accuracy, rubric
 from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
@@ -78,6 +78,11 @@ def home(one_thread, tmp_path_factory):
         patch.setattr(solutions, "step_labels", lambda *given: [1 - 2 * (len(one) % 2) for one in steps_of(given[-1])])
         Path("rewards").mkdir()
         Path("rewards/mine.py").write_text("def length(responses, **columns): return [len(one) for one in responses]")
+        for suite in ("gsm8k/test", "arc/easy_test"):
+            file = Path(f"data/raw/suites/{suite}.jsonl")
+            file.parent.mkdir(parents=True)
+            row = {"choices": ["one", "two"], "answerKey": "A"} if "arc" in suite else {"answer": "#### 1"}
+            file.write_text(json.dumps({"question": "How many?", **row}))
         for stage in PARAMS:
             seams.run(stage, PARAMS, Path.cwd())
             if stage == "pretrained":
@@ -121,6 +126,8 @@ def on_solutions():
         seams.run("reward_model", laid_over(PARAMS, {"reward_model": {**own, "objective": objective}}), Path(objective))
         shutil.copy(f"{objective}/data/metrics/reward_model.json", f"data/metrics/reward_model@{objective}.json")
         shutil.copytree(f"{objective}/data/reward_model", f"data/reward_model/{objective}")
+    shutil.copytree("process/data/reward_model", "data/raw/search/process")
+    seams.run("search", PARAMS, Path.cwd())
 
 
 def without_answers():

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from flows.params import checking, editing
 from flows.params.files import ParameterError
-from tasks.language.configs.python_rewards import OWN, SUCH_AS
+from tasks.language.configs.parts.python_rewards import OWN, SUCH_AS
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent

@@ -54,9 +54,7 @@ BASE: dict[str, dict[str, Any]] = {
         **POLICY,
         **BY_MODEL,
         "learning_rate": 0.01,
-        "variance_every": 2,
-        "variance_parts": 3,
-        "micro_batch": 5,
+        **{"variance_every": 2, "variance_parts": 3, "micro_batch": 5},
     },
     "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "micro_batch": 2},
     "grpo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "updates": 2, "micro_batch": 5},
@@ -64,6 +62,18 @@ BASE: dict[str, dict[str, Any]] = {
         **{"problems": 6, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},
         **{"validation_problems": 4, "validation_samples": 2},
     },
+    "search": {
+        **{"policies": ["sft"], "problems": 6, "samples": 4, "max_new_tokens": 8, "batch_size": 4, "subsets": 20},
+        "beam_widths": [1],
+    },
+    "benchmarks": {
+        "cells": {
+            "sft-gsm8k": {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 2},
+            "sft-arc": {"policy": "sft", "suite": "arc_easy", "revision": None, "shots": 0, "samples": 0},
+        },
+        **{"problems": 6, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},
+    },
+    "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k", "sft-arc"], "baseline": "sft"}}},
     "behaviour": {
         "environments": {
             "CartPole-v1": {"steps": 3072, **TRAINING},
@@ -122,7 +132,14 @@ BASE: dict[str, dict[str, Any]] = {
 }
 
 # The one branch that is run again with a changed key, where it shows the effect of all keys.
-ONE_BRANCH = {"evaluate": "sft", "behaviour": "CartPole-v1", "transitions": DISCRETE, "returns": f"bc-{DISCRETE}"}
+ONE_BRANCH = {
+    "evaluate": "sft",
+    "search": "sft",
+    "benchmarks": "sft-gsm8k",
+    "behaviour": "CartPole-v1",
+    "transitions": DISCRETE,
+    "returns": f"bc-{DISCRETE}",
+}
 ADAPTER = {"rank": 2, "alpha": 4.0, "targets": "all-linear", "merge": True}
 # The changed value of a key where its type alone gives none that has an effect.
 VALUES: dict[str, Any] = {
@@ -149,6 +166,7 @@ VALUES: dict[str, Any] = {
     "reward_model.objective": "process",
     "*.validation_share": 0.5,
     "reinforce.variance_parts": 2,
+    "benchmarks.cells.*.suite": "gsm8k-lm-eval",
     "report.baseline": "pretrained",
     "report.bootstrap": 5,
     "report.best_by": "strict_greedy",
@@ -198,9 +216,7 @@ UNDER: dict[str, dict[str, Any]] = {
     "reward_model.objective": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
     "reward_model.outcome_tokens": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
     "reward_model.threshold": {
-        **ON_SOLUTIONS,
-        "reward_model.objective": "outcome",
-        "reward_model.kind": "log_probability",
+        **{**ON_SOLUTIONS, "reward_model.objective": "outcome", "reward_model.kind": "log_probability"}
     },
     "reward_model.step_score": {**ON_SOLUTIONS, "reward_model.objective": "process"},
     "dpo.truncation": {"dpo.max_length": 85},
@@ -235,6 +251,11 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
     "solutions.minimum": ("counts what people judged", "tests/tasks/language/test_solutions.py"),
     **{
+        f"search.{key}": ("needs a process reward model", "tests/tasks/language/test_search.py")
+        for key in ("beam_expansions", "beam_widths")
+    },
+    "search.bootstrap": ("a model this small is never right", "tests/tasks/language/test_time/test_view.py"),
+    **{
         f"solutions.{key}": ("a model this small is never right", "tests/tasks/language/test_solutions.py")
         for key in ("temperature", "max_new_tokens", "batch_size")
     },
@@ -243,6 +264,9 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         "only a function that hangs reaches it",
         "tests/tasks/language/rewards/test_python_functions.py",
     ),
+    "benchmarks.cells.*.revision": ("needs a network", "tests/tasks/language/suites/test_reading.py"),
+    "benchmarks.strip_thinking": ("a model this small does not think", "tests/tasks/language/suites/test_answering.py"),
+    "benchmark_pages.comparisons.*.baseline": ("needs two policies", "tests/tasks/language/suites/test_pages.py"),
     "evaluate.strip_thinking": ("a model this small does not think", "tests/tasks/language/test_evaluate.py"),
     "*.strip_thinking": ("a model this small does not think", "tests/tasks/language/training/test_python_rewards.py"),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),

@@ -5,7 +5,7 @@ Both are watchers: each is called with every Event, from any thread.
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +17,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from flows.console import time_left
 from flows.console.summary import STYLES, WORDS, duration, relative, tally
+from flows.console.time_left import Remaining
 from flows.engine.state import Event, PlannedStage
+from flows.machine import resources
 
 PROGRESS_SECONDS = 10.0  # between two reports of a stage's progress in a piped run
 FIXED = 29  # columns of the terminal for state and time, with the space around them
 DETAIL = 22  # columns for `1200/7500, 12 min left`
 BAR = 9  # columns for the bar before it, if there is room
+MEASURED = 100  # columns of a terminal from which on there is room for a loss or reward
 
 
 @dataclass
@@ -40,7 +44,7 @@ class Row:
         if event.state == "running" and self.last.state != "running":
             self.began = now
         if event.step is None and event.state == "running":
-            event = replace(event, step=self.last.step, total=self.last.total)
+            event = replace(event, step=self.last.step, total=self.last.total, measure=self.last.measure)
         if event.step is not None and self.first_step is None:
             self.first_step = (event.step, now)
         reason = event.reason or (self.last.reason if event.state == "running" else "")
@@ -62,8 +66,17 @@ class Row:
 class Lines:
     """One line for each change of state or of what a stage waits for, and one every few seconds for progress; no control characters."""
 
-    def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
+    def __init__(
+        self,
+        console: Console,
+        planned: Sequence[PlannedStage],
+        root: Path,
+        known: Mapping[str, float] | None = None,
+        jobs: int | None = None,
+    ) -> None:
+        """`known` has the seconds of each stage's last run, `jobs` the cores that the run may use at a time."""
         self.console, self.root = console, root
+        self.planned, self.known, self.cores = planned, known or {}, jobs or resources.cores()
         self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned}
         self.width = max((len(name) for name in self.rows), default=0)
         self.late = sum(stage.reason is not None for stage in planned)
@@ -71,7 +84,8 @@ class Lines:
         self.lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        self.console.print(f"{self.late} of {len(self.rows)} stages to run")
+        begin = f"{self.late} of {len(self.rows)} stages to run"
+        self.console.print(", ".join(filter(None, (begin, self.left(time.monotonic())))))
         return self
 
     def __exit__(
@@ -90,13 +104,27 @@ class Lines:
             progress = row.last.state == "running" and event.step is not None
             if changed:
                 self.last_shown[event.stage] = now
-                self.line(row, self.about(row))
+                left = self.left(now) if row.last.state == "ran" else ""
+                self.line(row, "  ".join(filter(None, (self.about(row), left))))
             elif told:
                 self.last_shown[event.stage] = now
                 self.line(row, row.last.reason)
             elif progress and now - self.last_shown.get(event.stage, now) >= PROGRESS_SECONDS:
                 self.last_shown[event.stage] = now
                 self.line(row, steps(row, now))
+
+    def left(self, now: float) -> str:
+        """The time that is left of the whole run, as far as it is known how long stages take."""
+        remaining, unknown = [], 0
+        for stage in self.planned:
+            row = self.rows[stage.name]
+            if row.last.state not in ("waiting", "running") or (row.last.state == "waiting" and stage.reason is None):
+                continue
+            elapsed = row.seconds(now) if row.last.state == "running" else 0.0
+            seconds = time_left.expected(self.known, stage.name, elapsed, row.left(now))
+            unknown += seconds is None
+            remaining.append(Remaining(stage.name, seconds or 0.0, stage.cpu, stage.upstream))
+        return time_left.told(time_left.seconds_left(remaining, self.cores), unknown)
 
     def line(self, row: Row, about: str) -> None:
         """Print one line about a stage."""
@@ -113,20 +141,25 @@ class Lines:
         return duration(last.seconds) if last.state in ("ran", "restored") else last.reason
 
 
-def steps(row: Row, now: float) -> str:
-    """`120/400, 35 s left`; from one minute on in whole minutes, since it is an estimate."""
+def steps(row: Row, now: float, measured: bool = True) -> str:
+    """`120/400, loss 1.2, 35 s left`, the loss or reward only if `measured`; from one minute on in whole minutes, since it is an estimate."""
     left = row.left(now)
-    if left is None:
-        return f"{row.last.step}/{row.last.total}"
-    rough = duration(left) if left < 60 or left >= 3600 else f"{round(left / 60)} min"
-    return f"{row.last.step}/{row.last.total}, {rough} left"
+    rough = "" if left is None else f"{duration(left) if left < 60 or left >= 3600 else f'{round(left / 60)} min'} left"
+    return ", ".join(filter(None, (f"{row.last.step}/{row.last.total}", row.last.measure if measured else "", rough)))
 
 
 class LiveTable(Lines):
     """A table of all stages that redraws itself; each running or failed stage shows where its log is."""
 
-    def __init__(self, console: Console, planned: Sequence[PlannedStage], root: Path) -> None:
-        super().__init__(console, planned, root)
+    def __init__(
+        self,
+        console: Console,
+        planned: Sequence[PlannedStage],
+        root: Path,
+        known: Mapping[str, float] | None = None,
+        jobs: int | None = None,
+    ) -> None:
+        super().__init__(console, planned, root, known, jobs)
         self.began, self.over = time.monotonic(), False
         self.live = Live(console=console, get_renderable=self.table, refresh_per_second=4)
 
@@ -161,9 +194,8 @@ class LiveTable(Lines):
             states = [row.last.state for row in self.rows.values()]
             doing = "starting" if set(states) == {"waiting"} else tally(states)
             notes = [f"log: {relative(log, self.root)}" for log in logs]
-            return Group(
-                table, *(Text(note, "dim") for note in (*notes, f"{hidden}{doing} · {duration(now - self.began)}"))
-            )
+            times = " · ".join(filter(None, (duration(now - self.began), self.left(now))))
+            return Group(table, *(Text(note, "dim") for note in (*notes, f"{hidden}{doing} · {times}")))
 
     def grid(self, entries: Sequence[Sequence[Row]], now: float) -> Table:
         """A line for each entry: a stage, or several branches of a stage with the number in each state."""
@@ -208,7 +240,7 @@ class LiveTable(Lines):
     def detail(self, row: Row, now: float, spare: int) -> RenderableType:
         """The progress of a running stage, else the reason for its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
-            counted = Text(steps(row, now))
+            counted = Text(steps(row, now, measured=self.console.width >= MEASURED))
             if spare < BAR:
                 return counted
             grid = Table.grid(padding=(0, 1))
@@ -227,7 +259,9 @@ def shortened(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
 
 
-def watcher(console: Console, planned: Sequence[PlannedStage], root: Path) -> Lines:
-    """The live table on a terminal, plain lines elsewhere."""
+def watcher(
+    console: Console, planned: Sequence[PlannedStage], root: Path, known: Mapping[str, float], jobs: int | None
+) -> Lines:
+    """The live table on a terminal, plain lines elsewhere; `known` and `jobs` as `Lines` has them."""
     live = console.file.isatty() and console.is_interactive
-    return (LiveTable if live else Lines)(console, planned, root)
+    return (LiveTable if live else Lines)(console, planned, root, known, jobs)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -14,6 +14,8 @@ from rich.text import Text
 
 from flows.engine.state import PlannedStage, StageResult, State
 
+GOOD: tuple[State, ...] = ("ran", "restored", "up-to-date")  # whose outs are those of this run
+REPORTS = ("report", "offline_report")  # the stages that write pages, one in each flow
 MOST = 0.5  # share of answers that are cut off above which a stage is named
 WORDS: dict[State, str] = {
     "waiting": "waiting",
@@ -110,6 +112,12 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
     if failed:
         console.print("What succeeded is kept; mend the cause and run it again to go on.")
+
+
+def headlines(root: Path, stages: Collection[str]) -> list[str]:
+    """The sentence of each report among `stages`: what came out, in numbers."""
+    files = (root / f"data/{report}/headline.txt" for report in REPORTS if report in stages)
+    return [file.read_text().strip() for file in files if file.is_file()]
 
 
 def waiting_for_people(results: Sequence[StageResult]) -> list[str]:

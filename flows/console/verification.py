@@ -58,9 +58,10 @@ class _Steps:
     def __init__(self, stage: str, line: Status | None) -> None:
         self.stage, self.line = stage, line
 
-    def __call__(self, step: int, total: int, seconds: float) -> None:
+    def __call__(self, step: int, total: int, seconds: float, measure: str) -> None:
         if self.line is not None:
-            self.line.update(f"{self.stage}: step {step}/{total}, {duration(seconds)}")
+            told = ", ".join(filter(None, (f"step {step}/{total}", measure, duration(seconds))))
+            self.line.update(f"{self.stage}: {told}")
 
 
 def _show(console: Console, found: Verification) -> None:

@@ -64,9 +64,9 @@ class Turn:
         """Tell the watcher a line."""
         self.watch(Event(self.result.stage, "running", line, log=self.log))
 
-    def tell(self, step: int, total: int, seconds: float) -> None:
+    def tell(self, step: int, total: int, seconds: float, measure: str) -> None:
         """Tell the watcher how far the command is."""
-        self.watch(Event(self.result.stage, "running", "", step, total, seconds, self.log))
+        self.watch(Event(self.result.stage, "running", "", step, total, seconds, self.log, measure))
 
 
 class Coordinator:

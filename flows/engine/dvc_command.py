@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25  # between two looks at a running command's progress
 TAIL, SHOWN = 100_000, 300  # bytes of a log that are searched for its last line; characters shown of it
-Progress = Callable[[int, int, float], None]  # step, total, seconds since the start
+Progress = Callable[[int, int, float, str], None]  # step, total, seconds since the start, `reward 0.53` or ""
 
 
 class StageFailed(Exception):
@@ -143,7 +143,7 @@ class _Reports:
         if newest != self.last:
             self.last = newest
             report = json.loads(newest)
-            self.tell(report["step"], report["total"], seconds)
+            self.tell(report["step"], report["total"], seconds, report.get("measure", ""))
 
 
 def _last_line(log: Path) -> str:

@@ -46,6 +46,7 @@ class Event:
     total: int | None = None
     seconds: float = 0.0
     log: Path | None = None
+    measure: str = ""  # of what is training: `reward 0.53`, or `loss 1.2`
 
 
 @dataclass

@@ -19,7 +19,7 @@ from tasks.common.config_faults import shown, suggestion
 if TYPE_CHECKING:
     from tasks.language.configs.grpo import GrpoConfig
     from tasks.language.configs.mixture import MixtureConfig
-    from tasks.language.configs.policies import SamplingConfig
+    from tasks.language.configs.parts.policies import SamplingConfig
     from tasks.language.configs.pretrained import PretrainedConfig
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.language.configs.reward_model import RewardModelConfig
@@ -110,7 +110,7 @@ def model_to_start_from(given: Given, own: "PretrainedConfig") -> Iterator[Fault
 def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
     """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it. It is of the kind that the
     reward asks for."""
-    from tasks.language.configs.python_rewards import BY_MODEL
+    from tasks.language.configs.parts.python_rewards import BY_MODEL
 
     path, made = own.reward_model_path, {f"data/{name.replace('@', '/')}" for name in given.stages}
     there = path in made or (given.root / path / "config.json").is_file()
@@ -166,7 +166,7 @@ def examples(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
 
 def python_rewards(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
     """The functions that a policy's reward counts can be called, and a change of one that the mixture names is noticed."""
-    from tasks.language.configs.python_rewards import fault, holds, is_python
+    from tasks.language.configs.parts.python_rewards import fault, holds, is_python
 
     for name, weight in own.reward.items():
         if weight and is_python(name) and (wrong := fault(given.root, name)):
@@ -180,7 +180,7 @@ def python_rewards(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
 
 def mixed_functions(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
     """The functions that data sets of the mixture name can be called."""
-    from tasks.language.configs.python_rewards import fault, is_python
+    from tasks.language.configs.parts.python_rewards import fault, is_python
 
     for number, one in enumerate(own.datasets):
         if is_python(one.reward) and (wrong := fault(given.root, one.reward)):

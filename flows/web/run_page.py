@@ -8,12 +8,14 @@ their marker.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
-from flows.console.summary import WORDS, duration, tally
+from flows.console.summary import GOOD, REPORTS, WORDS, duration, tally
 from flows.engine.dvc_repository import PlanError
 from flows.engine.state import PlannedStage, StageResult, State
 from flows.machine import environment
@@ -26,7 +28,6 @@ from tasks.common import source_code
 
 MARKER = "<!-- posttrain:run -->"
 WRITTEN = Path(".dvc/tmp/posttrain/pages.json")
-REPORTS = ("report", "offline_report")  # the stages that write pages, one in each flow
 COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "failed": ("#fbe0de", "#c62f26"),
     "skipped": ("#fff3d6", "#b7800d"),
@@ -39,7 +40,7 @@ DRAWN = 30  # with more stages than this, branches share a node
 STYLE = """
 .pt-run table {border-collapse: collapse; font-size: .86em}
 .pt-run th, .pt-run td {text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top}
-.pt-run td:nth-child(2), .pt-run td:nth-child(3) {white-space: nowrap}
+.pt-run td:nth-child(-n+4) {white-space: nowrap}
 .pt-run code {font-size: .82em; overflow-wrap: anywhere}
 .pt-run pre {background: #f6f6f6; color: #111; padding: .8em; font-size: .8em; white-space: pre-wrap; overflow-wrap: anywhere}
 .pt-run svg {display: block; margin: 1em auto; print-color-adjust: exact; -webkit-print-color-adjust: exact; break-inside: avoid}
@@ -58,19 +59,19 @@ class Lineage:
 
 def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[StageResult]) -> list[Path]:
     """Write to the root the pages of each report that is up to date after the run; returns their paths."""
-    good = {result.stage for result in results if result.state in ("ran", "restored", "up-to-date")}
+    good = {result.stage for result in results if result.state in GOOD}
     written = []
     for report in good.intersection(REPORTS):
         needed = _needed(planned, report)
         ended = [result for result in results if any(result.stage == stage.name for stage in needed)]
         params = (root / "params.yaml").read_text()
-        lineage = _lineage(root, report)
+        lineage, costs = _lineage(root, report), _costs(root, needed, ended)
         for kind, section in (("html", _html), ("md", _markdown)):
             source, target = places(root, report, kind)
             if source.is_file():
                 before, marked, after = source.read_text().rpartition(MARKER)  # an earlier one is part of a quoted text
                 told = stage_metrics.read(root, needed)
-                box = section(needed, ended, params, provenance(root), told, lineage) if marked else ""
+                box = section(needed, ended, params, provenance(root), told, lineage, costs) if marked else ""
                 write(target, f"{before}{box}{after}".encode())
                 written.append(target)
         written += [lineage.page] if lineage else []
@@ -134,6 +135,40 @@ def _lineage(root: Path, report: str) -> Lineage | None:
     return Lineage(page, {run: f"{page.name}#{anchor('run', run)}" for run in document.runs})
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What the stages' outs cost when they were made, by their runs in MLflow: this run may have made none of them."""
+
+    seconds: Mapping[str, float]  # run -> from its start to its end
+    cores: Mapping[str, int]  # stage -> that it may use
+
+    def taken(self, result: StageResult) -> str:
+        """How long the run took that made a stage's outs."""
+        known = self.seconds.get(result.mlflow_run_id or "")
+        return "" if known is None else duration(known)
+
+    def sentence(self, results: Sequence[StageResult]) -> str:
+        """What all of them took together; nothing where no run is known."""
+        known = [
+            (result, self.seconds[run]) for result in results if (run := result.mlflow_run_id or "") in self.seconds
+        ]
+        if not known:
+            return ""
+        work = sum(seconds * self.cores.get(result.stage, 1) for result, seconds in known)
+        some = "" if len(known) == len(results) else f" of the {len(known)} stages whose runs are known"
+        return f" Making {'all outs' if not some else 'the outs' + some} took {duration(sum(seconds for _, seconds in known))} one after another, {work / 3600:.2f} core hours."
+
+
+def _costs(root: Path, needed: Sequence[PlannedStage], results: Sequence[StageResult]) -> Costs:
+    """The costs of the runs that made the outs; none where the records cannot be read."""
+    from flows.lineage import durations
+
+    seconds: dict[str, float] = {}
+    with suppress(PlanError):
+        seconds = durations.of_runs(root, {result.mlflow_run_id for result in results if result.mlflow_run_id})
+    return Costs(seconds, {stage.name: stage.cpu for stage in needed})
+
+
 def _needed(planned: Sequence[PlannedStage], report: str) -> list[PlannedStage]:
     """The report's stage and all that it needs, in the plan's order."""
     needed = {report}
@@ -185,13 +220,12 @@ def _taken(result: StageResult) -> str:
     return duration(result.seconds) if result.state in ("ran", "failed", "restored") else ""
 
 
-def _row(result: StageResult) -> tuple[str, str, str, str, list[str]]:
-    """A stage's row in the table: name, state, time, run, outs with their hashes."""
-    outs = [f"{path} {digest[:12]}" for path, digest in result.outs.items()]
-    return result.stage, WORDS[result.state], _taken(result), result.mlflow_run_id or "", outs
+def _row(result: StageResult, costs: Costs) -> tuple[str, str, str, str, str]:
+    """A stage's row in the table: name, state, time in this run, time of the run that made its outs, and this run."""
+    return result.stage, WORDS[result.state], _taken(result), costs.taken(result), result.mlflow_run_id or ""
 
 
-HEADINGS = ("Stage", "State", "Time", "MLflow run", "Outs and their hashes")
+HEADINGS = ("Stage", "State", "This time", "When it was made", "MLflow run", "Outs and their hashes")
 SAYING = (
     "Each stage is one DVC stage and one MLflow run. A stage that is up to date or restored shows the run that made its "
     "output. Arrows that follow from others are left out."
@@ -205,23 +239,25 @@ def _html(
     facts: dict[str, str],
     told: Reported,
     lineage: Lineage | None,
+    costs: Costs,
 ) -> str:
     graph, groups = _grouped(planned, results)
     looks = {name: _look(ended) for name, ended in groups.items()}
     rows = "\n".join(
-        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{seconds}</td><td>{_linked(run, lineage)}</td>"
-        f"<td>{'<br>'.join(f'<code>{escape(out)}</code>' for out in outs)}</td></tr>"
-        for name, state, seconds, run, outs in map(_row, results)
+        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{seconds}</td><td>{made}</td><td>{_linked(run, lineage)}</td>"
+        f"<td>{'<br>'.join(_out(path, digest) for path, digest in result.outs.items())}</td></tr>"
+        for result in results
+        for name, state, seconds, made, run in [_row(result, costs)]
     )
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     versions = " · ".join(f"{escape(name)} <code>{escape(fact)}</code>" for name, fact in facts.items())
     return f"""<section class="pt-run"><style>{STYLE}</style>
-{stage_metrics.html(told)}<h2>How it was made</h2>
-<p>{_counts(results)}. {SAYING}{_sentence(lineage, '<a href="{0}">{0}</a>')}</p>
-{svg(graph, looks)}
-<table><thead><tr>{heads}</tr></thead><tbody>
+{stage_metrics.html(told)}<h2 id="made">How it was made</h2>
+<p>{_counts(results)}.{costs.sentence(results)} {SAYING}{_sentence(lineage, '<a href="{0}">{0}</a>')}</p>
+<div class="wide">{svg(graph, looks)}</div>
+<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>
 {rows}
-</tbody></table>
+</tbody></table></div>
 <h3>Code and versions</h3>
 <p>{versions}</p>
 <h3>The exact params</h3>
@@ -236,18 +272,21 @@ def _markdown(
     facts: dict[str, str],
     told: Reported,
     lineage: Lineage | None,
+    costs: Costs,
 ) -> str:
     graph, groups = _grouped(planned, results)
     picture = mermaid(graph, {name: _lines(ended) for name, ended in groups.items()})
     rows = [
-        f"| {name} | {state} | {seconds} | `{run}` | {'<br>'.join(f'`{out}`' for out in outs)} |"
-        for name, state, seconds, run, outs in map(_row, results)
+        f"| {name} | {state} | {seconds} | {made} | `{run}` | {outs} |"
+        for result in results
+        for name, state, seconds, made, run in [_row(result, costs)]
+        for outs in ["<br>".join(f"`{path} {digest[:12]}`" for path, digest in result.outs.items())]
     ]
-    table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|", *rows])
+    table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|---|", *rows])
     versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())
     return f"""{stage_metrics.markdown(told)}## How it was made
 
-{_counts(results)}. {SAYING}{_sentence(lineage, "[{0}]({0})")}
+{_counts(results)}.{costs.sentence(results)} {SAYING}{_sentence(lineage, "[{0}]({0})")}
 
 ```mermaid
 {picture}
@@ -265,6 +304,11 @@ def _markdown(
 {params.rstrip()}
 ```
 """
+
+
+def _out(path: str, digest: str) -> str:
+    """An out with its hash, as a link to it beside the page."""
+    return f'<a href="{escape(quote(path))}"><code>{escape(path)}</code></a> <code>{digest[:12]}</code>'
 
 
 def _linked(run: str, lineage: Lineage | None) -> str:

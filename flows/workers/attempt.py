@@ -87,9 +87,9 @@ class Attempt:
         self.status.phase = text
         self.check()
 
-    def tell(self, step: int, total: int, seconds: float) -> None:
+    def tell(self, step: int, total: int, seconds: float, measure: str) -> None:
         """Note the progress of the command."""
-        self.status.step, self.status.total, self.status.seconds = step, total, seconds
+        self.status.step, self.status.total, self.status.seconds, self.status.measure = step, total, seconds, measure
 
     @contextmanager
     def granted(self, job: Job, environ: Mapping[str, str], *keep: int) -> Iterator[Grant]:

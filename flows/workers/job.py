@@ -54,6 +54,7 @@ class Status(_Message):
     step: int = 0
     total: int = 0
     seconds: float = 0.0  # since the command began
+    measure: str = ""  # of what is training, as Event has it
     host: str = ""
     worker: str = ""
     pid: int = 0

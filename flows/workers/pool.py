@@ -176,7 +176,7 @@ class _Following:
         self.say(f"on {self._worker()}" + (f": {lasting}" if lasting else ""))
         if (status.step, status.total) != self.told and status.total:
             self.told = status.step, status.total
-            self.tell(status.step, status.total, status.seconds)
+            self.tell(status.step, status.total, status.seconds, status.measure)
 
     def _copy_log(self) -> None:
         """Append the log's new lines to the local file, where the worker does not write it itself."""

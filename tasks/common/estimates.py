@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 
+# Two-sided 95 % quantiles of Student's distribution, by degrees of freedom from 1 on.
+QUANTILES = (12.70620, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216, 2.22814)
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -138,6 +141,19 @@ def percentiles(mean: float, draws: NDArray[np.float64]) -> Estimate:
     """A mean with the middle 95 % of its bootstrap draws as interval."""
     low, high = np.quantile(draws, (0.025, 0.975))
     return Estimate(mean, float(low), float(high))
+
+
+def student_quantile(freedom: int) -> float:
+    """The two-sided 95 % quantile of Student's distribution; beyond ten degrees by Fisher's expansion, right to 2e-4."""
+    if freedom <= len(QUANTILES):
+        return QUANTILES[freedom - 1]
+    terms = (
+        (Z**3 + Z) / 4,
+        (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
+        (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
+    )
+    beyond: float = sum(term / freedom**power for power, term in enumerate(terms, start=1))
+    return Z + beyond
 
 
 def _nonempty(values: ArrayLike) -> NDArray[np.float64]:

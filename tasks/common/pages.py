@@ -1,21 +1,32 @@
 """A report's pages from its templates: one self-contained HTML page and the same as Markdown, with the figures beside them.
 
-tasks/common/templates has what all reports share: the page's frame with its style, and parts. `write_metrics` writes the few numbers of
-a report that plain `dvc metrics show` is to print.
+tasks/common/templates has what all reports share: the page's frame with its style, and parts. A page may have one script of our own, NAME.js
+beside its template; the page's policy lets the browser run that text and nothing else. `write_metrics` writes the few numbers of a report
+that plain `dvc metrics show` is to print.
 """
 
+import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 SHARED = Path(__file__).parent / "templates"
+HEADLINE = "headline.txt"
 
 
 def write(templates: Path, name: str, view: Mapping[str, object], figures: Mapping[str, str], out: Path) -> None:
-    """Render `name`.html and `name`.md from the folder `templates`; figures (SVG by name) become files, and `figures` in the templates."""
+    """Render `name`.html and `name`.md from the folder `templates`; figures (SVG by name) become files, and `figures` in the templates.
+
+    `sentence` of the view, with which a report begins, also becomes a file: a run ends with it.
+    """
     out.mkdir(parents=True, exist_ok=True)
+    script = templates / f"{name}.js"
+    text = script.read_text() if script.is_file() else ""
+    parts = {"figures": figures, "out": out.as_posix(), "script": Markup(text), "script_digest": _digest(text)}
     for kind in ("html", "md"):
         environment = Environment(
             loader=FileSystemLoader([templates, SHARED]),
@@ -24,10 +35,18 @@ def write(templates: Path, name: str, view: Mapping[str, object], figures: Mappi
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
         template = environment.get_template(f"{name}.{kind}.j2")
-        (out / f"{name}.{kind}").write_text(template.render(view, figures=figures, out=out.as_posix()))
+        (out / f"{name}.{kind}").write_text(template.render(view, **parts))
     for figure, svg in figures.items():
         (out / f"{figure}.svg").write_text(svg)
+    if "sentence" in view:
+        (out / HEADLINE).write_text(f"{view['sentence']}\n")
+
+
+def _digest(text: str) -> str:
+    """How a page's policy names a script that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def write_metrics(rows: Mapping[str, Mapping[str, float]], out: Path) -> None:

@@ -22,6 +22,8 @@ from tasks.common.estimates import Estimate
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 WIDTH, HEIGHT, COLUMNS = 8.6, 1.7, 4  # inches; panels in a row
+SMALL = 4.2  # inches of a plot that is as wide as a phone
+LETTER_WIDTH, LETTER_HEIGHT = 4.6, 9.0  # points of a label's letter
 STYLE: Any = {  # Any: matplotlib's stubs know each key
     "svg.fonttype": "none",
     "svg.hashsalt": "posttrain",
@@ -64,7 +66,7 @@ def curves(frame: pd.DataFrame, name: str) -> str:
                 axis.legend(loc="best")
         for axis in axes[len(panels) :]:
             axis.axis("off")
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None) -> None:
@@ -75,17 +77,89 @@ def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: 
     axis.plot(steps, values.rolling(window, min_periods=1).mean(), color=colour, label=label)
 
 
-def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
-    """One labelled point with its two intervals for each policy."""
+def panel(lines: Mapping[str, tuple[pd.Series, pd.Series]], title: str, x: str, name: str) -> str:
+    """One small plot of a few labelled curves, each with its steps, smoothed as in `curves`."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * 0.6, WIDTH * 0.4), layout="constrained")
+        figure = Figure(figsize=(SMALL, SMALL * 0.55), layout="constrained")
         axis = figure.subplots()
-        for colour, (policy, (across, up)) in zip(_cycle(len(points)), points.items(), strict=True):
-            axis.errorbar(across.mean, up.mean, xerr=_bars(across), yerr=_bars(up), fmt="o", ms=4, lw=0.8, color=colour)
-            axis.annotate(policy, (across.mean, up.mean), xytext=(5, 5), textcoords="offset points", color=colour)
+        for colour, (label, (steps, values)) in zip(cycle(len(lines)), lines.items(), strict=True):
+            _curve(axis, steps, values, colour, label if len(lines) > 1 else None)
+        axis.set(title=title, xlabel=x)
+        if len(lines) > 1:
+            axis.legend(loc="best")
+        return svg(figure, name)
+
+
+def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, name: str) -> str:
+    """One point with its two intervals for each policy; labels stand where they meet no point and no other label."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(SMALL, SMALL * 0.7), layout="constrained")
+        axis = figure.subplots()
+        colours = cycle(len(points))
+        for colour, (across, up) in zip(colours, points.values(), strict=True):
+            axis.errorbar(
+                across.mean, up.mean, xerr=error_bars(across), yerr=error_bars(up), fmt="o", ms=4, lw=0.8, color=colour
+            )
         axis.set(xlabel=x, ylabel=y)
         axis.margins(0.15)
-        return _svg(figure, name)
+        figure.draw_without_rendering()  # until then the axes have no size
+        to_points = 72 / figure.dpi
+        places = [axis.transData.transform((across.mean, up.mean)) * to_points for across, up in points.values()]
+        frame = axis.get_window_extent()
+        room = (frame.x0 * to_points, frame.y0 * to_points, frame.x1 * to_points, frame.y1 * to_points)
+        sizes = [(LETTER_WIDTH * len(policy), LETTER_HEIGHT) for policy in points]
+        for colour, policy, (across, up), offset in zip(
+            colours, points, points.values(), label_offsets(places, sizes, room), strict=True
+        ):
+            far = max(map(abs, offset)) > 2 * LETTER_HEIGHT
+            line: Any = {"arrowstyle": "-", "color": colour, "lw": 0.4} if far else None
+            axis.annotate(
+                policy,
+                (across.mean, up.mean),
+                xytext=offset,
+                textcoords="offset points",
+                color=colour,
+                arrowprops=line,
+            )
+        return svg(figure, name)
+
+
+def label_offsets(
+    places: Sequence[Any], sizes: Sequence[tuple[float, float]], room: tuple[float, float, float, float]
+) -> list[tuple[float, float]]:
+    """For each point (all in the same unit) the offset of its label's lower left corner from it.
+
+    Labels are placed in turn. Each takes the nearest of its places that lies in `room` (left, bottom, right, top) and meets no point and no
+    earlier label; where none is free, the one that overlaps least.
+    """
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
+    found = []
+    for (x, y), (width, height) in zip(places, sizes, strict=True):
+        best, least = (0.0, 0.0), float("inf")
+        for distance in (5.0, 14.0, 26.0, 40.0):
+            sides = (
+                (distance, 0.0),
+                (-distance - width, 0.0),
+                (-width / 2, distance),
+                (-width / 2, -distance - height),
+            )
+            corners = [(dx, dy + tilt) for dx, dy in sides[:2] for tilt in (2.0, -height - 2.0)] + [*sides[2:]]
+            for dx, dy in corners:
+                box = (x + dx, y + dy, x + dx + width, y + dy + height)
+                outside = width * height - _shared(box, room)
+                overlap = sum(_shared(box, other) for other in taken) + outside
+                if overlap < least - 1e-9:
+                    best, least = (dx, dy), overlap
+        found.append(best)
+        taken.append((x + best[0], y + best[1], x + best[0] + width, y + best[1] + height))
+    return found
+
+
+def _shared(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """The area that two boxes (left, bottom, right, top) share."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(width, 0.0) * max(height, 0.0)
 
 
 def levels(
@@ -98,7 +172,7 @@ def levels(
         reach = max((place for line in lines.values() for place, _ in line), default=1.0)
         for number, (label, line) in enumerate(lines.items()):
             places = [place + reach * 0.008 * (number - (len(lines) - 1) / 2) for place, _ in line]
-            bars = np.hstack([_bars(estimate) for _, estimate in line])
+            bars = np.hstack([error_bars(estimate) for _, estimate in line])
             means = [estimate.mean for _, estimate in line]
             axis.errorbar(
                 places,
@@ -125,13 +199,13 @@ def levels(
             )
         axis.set(xlabel=x, ylabel=y)
         axis.legend(loc="best")
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def calibration(frame: pd.DataFrame, name: str) -> str:
     """Predicted against observed share of preferences, or of labels; a point's area grows with its number of pairs or labels."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * 0.4, WIDTH * 0.4), layout="constrained")
+        figure = Figure(figsize=(SMALL, SMALL * 0.7), layout="constrained")
         axis = figure.subplots()
         axis.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
         axis.plot(frame["predicted"], frame["observed"], color=COLOURS[0], linewidth=0.8)
@@ -139,22 +213,34 @@ def calibration(frame: pd.DataFrame, name: str) -> str:
         areas = 8 + 60 * counts / max(counts.max(), 1)
         axis.scatter(frame["predicted"], frame["observed"], s=areas, color=COLOURS[0], zorder=3)
         axis.set(xlabel="predicted", ylabel="observed", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
-def categories(values: Mapping[str, Estimate], x: str, name: str, *, level: float) -> str:
-    """A point with its interval for each kind, the first on top; `level` is a dashed line, such as chance."""
+def categories(
+    values: Mapping[str, Estimate],
+    x: str,
+    name: str,
+    *,
+    level: float,
+    limits: tuple[float, float] = (0.0, 1.0),
+    width: float = WIDTH,
+    form: str = "{:.2f}",
+) -> str:
+    """A point with its interval and its mean, written as `form`, for each kind, the first on top; `level` is a dashed line, such as chance."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, 0.5 + 0.22 * len(values)), layout="constrained")
+        figure = Figure(figsize=(width, 0.5 + 0.26 * len(values)), layout="constrained")
         axis = figure.subplots()
         places = range(len(values), 0, -1)
-        bars = np.hstack([_bars(estimate) for estimate in values.values()])
+        bars = np.hstack([error_bars(estimate) for estimate in values.values()])
         means = [estimate.mean for estimate in values.values()]
         axis.errorbar(means, places, xerr=bars, fmt="o", ms=4, lw=0.8, color=COLOURS[0])
         axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
+        for place, mean in zip(places, means, strict=True):
+            side: Any = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+            axis.annotate(form.format(mean), (1.0, place), xycoords=("axes fraction", "data"), **side)
         axis.set_yticks([*places], [*values])
-        axis.set(xlabel=x, xlim=(0, 1), ylim=(0.4, len(values) + 0.6))
-        return _svg(figure, name)
+        axis.set(xlabel=x, xlim=limits, ylim=(0.4, len(values) + 0.6))
+        return svg(figure, name)
 
 
 Line = tuple[Sequence[float], Sequence[float]]  # the xs and ys of one seed
@@ -176,7 +262,7 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
     logarithmic from there on.
     """
     labels = list(dict.fromkeys(label for panel in panels for label in panel.seeds))
-    colours = dict(zip(labels, _cycle(len(labels)), strict=True))
+    colours = dict(zip(labels, cycle(len(labels)), strict=True))
     levels = dict.fromkeys(named for panel in panels for named in panel.levels)
     styles: Any = {
         named: {"color": "#777777", "lw": 0.8, "ls": dash} for named, dash in zip(levels, DASHES, strict=False)
@@ -202,7 +288,7 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
         handles = [Line2D([], [], color=colours[label], label=label, **mark) for label in labels]
         handles += [Line2D([], [], **style, label=name) for name, style in styles.items()]
         figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
-        return _svg(figure, name)
+        return svg(figure, name)
 
 
 def _seeds(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None:
@@ -227,15 +313,17 @@ def _diagonal(axis: Axes, panel: Panel) -> None:
     axis.plot(line, line, color="#999999", linewidth=0.8, zorder=0)
 
 
-def _cycle(count: int) -> Sequence[str]:
+def cycle(count: int) -> Sequence[str]:
+    """So many colours, the first again after the last."""
     return [COLOURS[index % len(COLOURS)] for index in range(count)]
 
 
-def _bars(estimate: Estimate) -> np.ndarray:
+def error_bars(estimate: Estimate) -> np.ndarray:
+    """How far an interval reaches below and above the mean: (2, 1), as error bars want it."""
     return np.array([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
 
 
-def _svg(figure: Figure, name: str) -> str:
+def svg(figure: Figure, name: str) -> str:
     """The figure's <svg> element; its ids carry `name`, so that several may stand in one page."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.common import estimates, tables
-from tasks.comparison import intervals
+from tasks.common import estimates, paired, tables
 from tasks.language.reporting import measures
 from tasks.language.reporting.differences import read_measures
 from tasks.language.tables.evaluation import Generations
@@ -99,18 +98,18 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) ->
     or 1 by chance: only shares are right or wrong.
     """
     metrics = [str(name) for name in ours.columns.intersection(theirs.columns)]
-    binary = {name: intervals.right_or_wrong(ours[name], theirs[name]) for name in metrics if name.startswith(SHARES)}
+    binary = {name: paired.right_or_wrong(ours[name], theirs[name]) for name in metrics if name.startswith(SHARES)}
     others = [name for name in metrics if not binary.get(name)] if not same else []
-    drawn = dict(zip(others, intervals.bootstrap(ours[others] - theirs[others]), strict=True)) if others else {}
+    drawn = dict(zip(others, paired.bootstrap(ours[others] - theirs[others]), strict=True)) if others else {}
     found: dict[str, dict[str, Any]] = {}
     for name in metrics:
         changes = None
         if same:
             estimate, kind = estimates.Estimate(0.0, 0.0, 0.0), SAME
         elif exact := binary.get(name):
-            (estimate, changes), kind = exact, intervals.SCORE
+            (estimate, changes), kind = exact, paired.SCORE
         else:
-            estimate, kind = drawn[name], intervals.BOOTSTRAP
+            estimate, kind = drawn[name], paired.BOOTSTRAP
         found[name] = {
             "a": float(theirs[name].mean()),
             "b": float(ours[name].mean()),

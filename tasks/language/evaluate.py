@@ -31,7 +31,7 @@ from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat, given_pairs, problem_forms, prompts
 from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.data.rows import SUFFIXES, read_files, read_hub, read_test_files
-from tasks.language.reporting import judging, measures
+from tasks.language.reporting import judging, measures, reread
 from tasks.language.reporting.held_out import pairs_told_apart, reference_losses
 from tasks.language.rewards import answers, reward_model_files
 from tasks.language.rewards.verifier import Verifier
@@ -78,9 +78,9 @@ def run(
     """Generate, score and summarise what policy `policy` answers.
 
     Writes to `out` all that the report says of the policy: the test problems (asked.parquet), generations.parquet,
-    measures.parquet with one value a problem and metric, evaluation.json, and the curve of its training. `asked` are test
-    problems that do not come from `problems`; `pairs` has held-out comparisons, or nothing. A `reference` without a model
-    leaves out what is measured against it.
+    measures.parquet with one value a problem and metric, evaluation.json, the curve of its training, and of a policy trained by
+    reward what it sampled on the way. `asked` are test problems that do not come from `problems`; `pairs` has held-out
+    comparisons, or nothing. A `reference` without a model leaves out what is measured against it.
     """
     loaded = load(policy, reference, reward_model)
     given = test_problems(config, problems, asked)
@@ -94,6 +94,7 @@ def run(
         told = pairs_told_apart(loaded.policy, loaded.reference, compared)
         found |= {name: asdict(estimates.share(values)) for name, values in told.items()}
     (out / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+    reread.rollouts(policy, loaded.policy, loaded.reference, loaded.tokenizer, out)
     if curve.is_file():
         shutil.copyfile(curve, out / "curve.csv")
     return found

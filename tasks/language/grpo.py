@@ -38,7 +38,14 @@ def run(
 
         def fit(start: int) -> Iterator[Row]:
             return grpo.fit(
-                learner.policy, learner.collect, optimizer, own, start=start, steps=config.steps, reference=reference
+                learner.policy,
+                learner.collect,
+                optimizer,
+                own,
+                start=start,
+                steps=config.steps,
+                reference=reference,
+                look=learner.rollouts,
             )
 
         return learner.train(fit, {"optimizer": optimizer}, out, curves)

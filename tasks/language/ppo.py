@@ -49,6 +49,7 @@ def run(
                 kl,
                 start=start,
                 steps=config.steps,
+                look=learner.rollouts,
             )
 
         state: dict[str, Stateful] = {

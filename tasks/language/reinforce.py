@@ -53,6 +53,7 @@ def run(
                 mean,
                 start=start,
                 steps=config.steps,
+                look=learner.rollouts,
             )
 
         return learner.train(fit, state, out, curves)

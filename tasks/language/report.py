@@ -4,26 +4,31 @@ Nothing in it varies with time or run: how the pages were made (graph, runs, par
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from tasks.common import estimates, pages, plots, tables
-from tasks.common.estimates import Estimate
-from tasks.common.tables import Record
+from tasks.common import pages, tables
 from tasks.language.configs.report import ReportConfig
-from tasks.language.reporting import headline, measures, reward_section, scoreboard, strata
-from tasks.language.reporting.differences import differences, over_greedy, read_measures
+from tasks.language.reporting import (
+    comparing,
+    figures,
+    headline,
+    measures,
+    microscope,
+    reward_section,
+    scoreboard,
+    side_by_side,
+    watch_outs,
+)
 from tasks.language.reporting.scoreboard import BEST, Results
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
-Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
 CHANGES = {  # of problems that are either right or wrong
     "gained": "The number of problems where {} is right and {} wrong.",
     "lost": "The number of problems where {} is wrong and {} right.",
@@ -59,7 +64,6 @@ HEADLINE = {
 }
 
 UNANSWERED = ("pair_accuracy", "win_rate_greedy", "reward_greedy", "length_greedy")
-CUT_OFF = 0.5  # the share of greedy answers above which a policy that does not end them is told of
 
 
 def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) -> Metrics:
@@ -71,21 +75,18 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
     answers = {name: tables.read(Generations, folder / "generations.parquet") for name, folder in folders.items()}
     found = {name: _evaluation(folder) for name, folder in folders.items()}
-    results = compared(config, evaluations, answers, found)
+    results = comparing.compared(config, evaluations, answers, found)
     drawn = curves(config, folders, reward_model)
     judged = reward_section.section(reward_model, config.seed, config.bootstrap)
-    figures = _figures(results, drawn, reward_model / "calibration.csv") | (judged.figures if judged else {})
+    pictures = figures.figures(results, drawn, reward_model / "calibration.csv") | (judged.figures if judged else {})
     asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
+    problems = answers[config.policies[0]]["problem_id"].nunique()
     view = {
-        "headline": [*headline.headline(results), *headline.best(results, config.best_by)],
-        "warnings": [
-            *_left_out(found[config.baseline]),
-            *_untrained(results, drawn),
-            *_cut_off(results),
-            *warnings(drawn),
-        ],
+        "sentence": headline.sentence(results, config.best_by, problems),
+        "more": [*headline.headline(results), *headline.best(results, config.best_by)],
+        "watch_outs": watch_outs.watch_outs(results, drawn, answers, found[config.baseline]),
         "answered": results.answered,
-        "problems": answers[config.policies[0]]["problem_id"].nunique(),
+        "problems": problems,
         "policies": config.policies,
         "baseline": config.baseline,
         "edges": headline.edges(results) if results.answered else [],
@@ -93,11 +94,15 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
         "tables": scoreboard.tables(results),
         "meaning": scoreboard.meaning(results),
         "reward_model": judged,
-        "learning": [name for name in drawn if f"curves-{name}" in figures],
-        "samples": _samples(answers, asked, config),
+        "learning": [name for name in pictures if name.startswith("learning-")],
+        "curves": [name for name in drawn if f"curves-{name}" in pictures],
+        "overview": [name for name in pictures if name.startswith("overview-")],
+        "samples": side_by_side.samples(answers, asked, config),
+        "answers": side_by_side.side_by_side(answers, asked, config),
+        "microscope": microscope.microscope(folders, drawn),
         "seed": config.seed,
     }
-    pages.write(Path(__file__).parent / "reporting/templates", "report", view, figures, out)
+    pages.write(Path(__file__).parent / "reporting/templates", "report", view, pictures, out)
     pages.write_metrics({policy: _row(results, policy) for policy in config.policies}, out)
     return _metrics(results)
 
@@ -113,93 +118,6 @@ def curves(config: ReportConfig, folders: Mapping[str, Path], reward_model: Path
 def _evaluation(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "evaluation.json").read_text())
     return found
-
-
-def compared(
-    config: ReportConfig, evaluations: Path, answers: Answers, metrics: Mapping[str, Mapping[str, Any]]
-) -> Results:
-    """Every policy's evaluation beside its differences to the baseline, problem by problem."""
-    best = {
-        name: float(numbers["best_temperature"]) for name, numbers in metrics.items() if "best_temperature" in numbers
-    }
-    judged = {
-        name: {metric: Estimate(**value) for metric, value in numbers.items() if isinstance(value, dict)}
-        for name, numbers in metrics.items()
-    }
-    values = {name: read_measures(evaluations / name / "measures.parquet") for name in answers}
-    base = values[config.baseline]
-    hows = [scoreboard.temperature(name) for name in judged[config.baseline] if name.startswith("length_sampled_")]
-    for name, numbers in win_rates(answers, best, config.baseline, hows).items():
-        judged[name] |= numbers
-    changes = {
-        name: differences(table, base, config.seed, config.bootstrap)
-        for name, table in values.items()
-        if name != config.baseline
-    }
-    if len(best) < len(answers):  # no right answers are known
-        return Results(judged, config.baseline, best, changes, {}, {})
-    untrained = sorted(
-        (name for name in base.columns if _is_control(name, best[config.baseline])),
-        key=lambda name: (not name.endswith(BEST), name),
-    )
-    controls = over_greedy(base, dict(zip(untrained, untrained, strict=True)), config.seed, config.bootstrap)
-    parts = owed(config, answers, best, [how for how in hows if how != BEST])
-    return Results(judged, config.baseline, best, changes, controls, parts)
-
-
-def _is_control(metric: str, best: float) -> bool:
-    """Whether it is a control: sampled at the best temperature, if that is not 0, or a vote or a choice among samples at a shared one."""
-    voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and scoreboard.temperature(metric) != BEST
-    return voted or (best > 0 and metric.startswith("strict_mean_at_") and scoreboard.temperature(metric) == BEST)
-
-
-def owed(
-    config: ReportConfig, answers: Answers, best: Mapping[str, float], hows: list[str]
-) -> dict[str, dict[str, dict[str, strata.Components]]]:
-    """Stratum -> temperature -> policy -> what its change of accuracy is owed to, where the answers are of two kinds."""
-    found: dict[str, dict[str, dict[str, strata.Components]]] = {}
-    for name in measures.STRATA:
-        for how in hows:
-            split = {
-                policy: measures.stratum(frame, name, _temperature(how, best, policy))
-                for policy, frame in answers.items()
-            }
-            base = split[config.baseline]
-            if 0 < base.inside.mean() < 1:
-                found.setdefault(name, {})[how] = {
-                    policy: strata.components(parts, base, config.seed, config.bootstrap)
-                    for policy, parts in split.items()
-                    if policy != config.baseline
-                }
-    return found
-
-
-def _temperature(how: str, best: Mapping[str, float], name: str) -> float:
-    return best[name] if how == BEST else 0.0 if how == "greedy" else float(how.removeprefix("t"))
-
-
-def win_rates(
-    answers: Answers, best: Mapping[str, float], baseline: str, hows: list[str]
-) -> dict[str, dict[str, Estimate]]:
-    """Each policy against the baseline by rubric points, or else by reward: greedy against greedy, and all pairs of samples.
-
-    All k x k pairs of a problem's samples are compared, and a problem counts once. Without points and rewards there are none.
-    """
-    rates: dict[str, dict[str, Estimate]] = {name: {} for name in answers if name != baseline}
-    judges = [name for name in ("rubric", "reward") if all(name in frame for frame in answers.values())]
-    for how in ("greedy", *hows) if judges else ():
-        scores = {name: _scores(frame, judges[0], _temperature(how, best, name)) for name, frame in answers.items()}
-        for name, shares in rates.items():
-            pairs = estimates.win_values(scores[name][:, :, None], scores[baseline][:, None, :])
-            metric = "win_rate_greedy" if how == "greedy" else f"win_rate_sampled_{how}"
-            shares[metric] = estimates.share(pairs.mean(axis=(1, 2)))
-    return rates
-
-
-def _scores(frame: pd.DataFrame, judge: str, temperature: float) -> np.ndarray:
-    """Rubric points or rewards by problem, in the order of their ids: (P, k)."""
-    drawn = frame[frame["temperature"] == temperature]
-    return drawn.pivot(index="problem_id", columns="sample", values=judge).sort_index().to_numpy()
 
 
 def _row(results: Results, policy: str) -> dict[str, float]:
@@ -232,92 +150,6 @@ def _metrics(results: Results) -> Metrics:
             },
         }
     return found
-
-
-def warnings(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """One sentence for each preference-tuned policy whose chosen answers became less likely, though its margin may have grown."""
-    for name, frame in drawn.items():
-        if "logps/chosen_change" not in frame or frame.empty:
-            continue
-        end = frame[tables.last_tenth(len(frame))].mean()
-        if end["logps/chosen_change"] < 0:
-            fell = -end["logps/chosen_change"]
-            further = end["rewards/rejected"] < end["rewards/chosen"]
-            yield (
-                f"{name}: the chosen answers became less likely, by {fell:.2f} nats an answer against the reference (mean "
-                f"of the last tenth of the steps)."
-                + (" The margin grew because the rejected ones fell further." if further else "")
-            )
-
-
-def _left_out(found: Mapping[str, Any]) -> Iterator[str]:
-    """One sentence where an evaluation is of a part of the test problems."""
-    if long := found.get("too_long"):
-        yield (
-            f"{long} of the {found['asked'] + long} test problems were left out: the models have no positions for their prompts "
-            "and evaluate.max_new_tokens more."
-        )
-
-
-def _untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """One sentence for each later policy that took no step: it is the policy that it started from."""
-    for name in results.later:
-        if name in drawn and drawn[name].empty:
-            yield f"{name}: there was nothing to learn from, so that it is the policy that it started from (its log says why)."
-
-
-def _cut_off(results: Results) -> Iterator[str]:
-    """One sentence for each policy from the baseline on most of whose greedy answers the length limit cut off."""
-    for name in (results.baseline, *results.later):
-        found = results.judged[name]
-        if (ended := found["ended_greedy"].mean) < 1 - CUT_OFF:
-            yield f"{name}: the length limit cut off {100 * (1 - ended):.0f} % of its greedy answers (evaluate.max_new_tokens)."
-
-
-def _figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Path) -> dict[str, str]:
-    """The plots by name; what needs a reward model is left out without one."""
-    figures = {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
-    shown = [results.baseline, *results.later]  # policies before the baseline did not start from it
-    if results.answered:
-        untrained = {
-            f"{results.baseline}, {scoreboard.means(results, name)}": results.judged[results.baseline][name].mean
-            for name in results.controls
-        }
-        lines = {name: _by_temperature(results, name) for name in shown}
-        figures["temperatures"] = plots.levels(
-            lines, untrained, "temperature (0: greedy)", "strict accuracy", "temperatures"
-        )
-    kl, reward = (f"{kind}_sampled_{results.hottest}" for kind in ("kl", "reward"))
-    if {kl, reward} <= results.judged[results.baseline].keys():
-        points = {name: (results.judged[name][kl], results.judged[name][reward]) for name in shown}
-        figures["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
-    if calibration.is_file():
-        figures["calibration"] = plots.calibration(pd.read_csv(calibration), "calibration")
-    return figures
-
-
-def _by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate]]:
-    """A policy's accuracy at every temperature that it was sampled at, greedy at 0."""
-    judged, found = results.judged[policy], {0.0: results.judged[policy]["strict_greedy"]}
-    for how in results.temperatures:
-        found[_temperature(how, results.best, policy)] = judged[results.mean_at(how)]
-    return sorted(found.items())
-
-
-def _samples(answers: Answers, asked: pd.DataFrame, config: ReportConfig) -> list[Record]:
-    """Problems drawn by the seed from all that were evaluated, with each policy's greedy answer."""
-    greedy = {name: frame[frame["temperature"] == 0].set_index("problem_id") for name, frame in answers.items()}
-    rows = asked.set_index("problem_id").loc[sorted(greedy[config.policies[0]].index)]
-    drawn = np.random.default_rng(config.seed).choice(len(rows), min(config.samples, len(rows)), replace=False)
-    return [
-        {
-            "id": rows.index[index],
-            "question": rows["question"].iloc[index],
-            "solution": rows["solution"].iloc[index],
-            "answers": [{"policy": name, **table.loc[rows.index[index]].to_dict()} for name, table in greedy.items()],
-        }
-        for index in drawn
-    ]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tasks.common.errors import ConfigError
-from tasks.language.configs.python_rewards import BY_MODEL
+from tasks.language.configs.parts.python_rewards import BY_MODEL
 from tasks.memory.shapes import Shape
 
 Device = Literal["cpu", "cuda"]

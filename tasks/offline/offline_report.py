@@ -39,8 +39,10 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     data = {one.description["dataset"]: one.description for one in measured}
     verdicts = [results.judge(one.higher, one.lower, one.dataset, first, data) for one in config.expectations]
     beliefs = [belief for one in measured for belief in results.beliefs(one)]
+    sentence, *more = [*headline(verdicts), *best(first, data, config.best_by)]
     view = {
-        "headline": [*headline(verdicts), *best(first, data, config.best_by)],
+        "sentence": sentence,
+        "more": more,
         "verdicts": verdicts,
         "stitched": results.stitched(measured),
         "without_curve": results.without_curve(measured),

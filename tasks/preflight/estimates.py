@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tasks.common import models
-from tasks.language.configs.python_rewards import BY_MODEL
+from tasks.language.configs.parts.python_rewards import BY_MODEL
 from tasks.memory import terms
 from tasks.memory.shapes import Shape
 from tasks.memory.workloads import Options, workload

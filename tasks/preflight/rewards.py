@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tasks.language.configs.python_rewards import BY_MODEL, is_python
+from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
 from tasks.language.rewards import rewards
 from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.python_functions import PythonFunction

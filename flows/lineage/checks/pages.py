@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from flows.console.summary import REPORTS
 from flows.engine import mlflow_runs
 from flows.engine.records import mlflow_files
 from flows.engine.state import PlannedStage
@@ -34,7 +35,7 @@ class Pages:
 
     def check(self, stages: Collection[str]) -> None:
         """Check the pages of those of the stages that are reports."""
-        for report in run_page.REPORTS:
+        for report in REPORTS:
             if report in stages:
                 self._kept_pages(report)
             for kind in KINDS if report in stages else ():

@@ -42,17 +42,24 @@ class Experience:
     rewards: Tensor  # (N,)
     ended: Tensor  # (N,) bool, False where the length limit cut the response off
     logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
+    parts: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) each part of the reward, nan where it has none
     paid: Tensor | None = None  # (N, L) the same rewards, divided among the tokens; None: all at the last token
     steps: StepRewards | None = None  # where a process reward model judged them
 
 
 Collect = Callable[[int], Experience]
+Look = Callable[[int, Experience, Tensor], None]  # sees a step, its samples, and their advantages: (N, L), or (N, 1)
 METRICS = {
     "reward": "The mean reward of the step's samples; it should rise.",
     "reward_std": "The standard deviation of the reward over all of the step's samples.",
     "entropy": "The policy's entropy at a token, estimated by the mean of -log pi over the samples' tokens, in nats; near 0 the policy no longer explores.",
     "completions/mean_length": "The mean length of the samples in tokens, the end token included.",
     "completions/clipped_ratio": "The share of the samples that the length limit cut off, from 0 to 1; lower is better.",
+}
+
+SAMPLER = "sampling/logp_difference"
+SAMPLER_METRICS = {
+    SAMPLER: "The mean absolute difference between a token's log-probability when it was sampled and in the first pass of training, before any update, in nats; 0 up to rounding where the sampler is the trainer.",
 }
 
 
@@ -147,3 +154,8 @@ def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:
         if reward >= minimum and (prompt not in best or reward > rewards[best[prompt]]):
             best[prompt] = row
     return torch.tensor(sorted(best.values()), dtype=torch.long)
+
+
+def moved(logps: Tensor, sampled: Tensor, mask: Tensor) -> float:
+    """The sum over tokens of how far log-probabilities are from what they were when sampled: all (n, L)."""
+    return float(((logps.detach() - sampled).abs() * mask).sum())

@@ -24,10 +24,14 @@ from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import Completions, token_logps
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
+    SAMPLER,
+    SAMPLER_METRICS,
     Collect,
     Experience,
+    Look,
     check_rewards,
     micro_batches,
+    moved,
     shares,
     summary,
 )
@@ -36,6 +40,7 @@ from tasks.algorithms.language.policy_gradient import Aggregation, Totals, aggre
 
 METRICS = {
     **SAMPLE_METRICS,
+    **SAMPLER_METRICS,
     "frac_reward_zero_std": "The share of the prompts whose responses (with supervision process: their steps too) all earned the same reward, from 0 to 1: their advantages are 0.",
     "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
     "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
@@ -96,8 +101,12 @@ def fit(
     start: int,
     steps: int,
     reference: CausalLM | None,
+    look: Look | None = None,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` in place from step `start` + 1 to `steps`, dropout off. `reference` is not used where beta is 0. Yields a step's METRICS and what the samples log."""
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off. `reference` is not used where beta is 0. Yields a step's METRICS and what the samples log.
+
+    `look` sees each step's samples with their advantages.
+    """
     policy.eval()
     if settings.beta:
         assert reference is not None, "beta weighs the distance to a reference"
@@ -105,7 +114,10 @@ def fit(
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         check_rewards(experience)
-        trained = _update(policy, experience, optimizer, settings, reference)
+        advantages = token_advantages(experience, settings)
+        if look is not None:
+            look(step, experience, advantages)
+        trained = _update(policy, experience, advantages, optimizer, settings, reference)
         yield {**summary(experience), **trained}
 
 
@@ -128,10 +140,14 @@ def token_advantages(experience: Experience, settings: GrpoSettings) -> Tensor:
 
 
 def _update(
-    policy: CausalLM, experience: Experience, optimizer: Optimizer, settings: GrpoSettings, reference: CausalLM | None
+    policy: CausalLM,
+    experience: Experience,
+    advantages: Tensor,
+    optimizer: Optimizer,
+    settings: GrpoSettings,
+    reference: CausalLM | None,
 ) -> dict[str, float]:
     batch = experience.completions
-    advantages = token_advantages(experience, settings)
     differs = (advantages != 0).any(1)
     used = experience.ended if settings.mask_truncated else torch.ones_like(experience.ended)
     # Without a KL term a response whose advantage is 0 adds nothing but time; bnpo counts its tokens all the same.
@@ -143,14 +159,18 @@ def _update(
     known = [_reference_logps(reference, batch.rows(rows), settings) for rows, _, _ in own]
     spread = torch.zeros(len(batch.prompts)).index_fill(0, batch.owner[differs], 1.0)
     metrics = {"frac_reward_zero_std": 1 - spread.mean().item(), "learning_rate": optimizer.learning_rate}
-    for _ in range(settings.updates):
+    for number in range(settings.updates):
+        apart = 0.0
         loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
         for (part, counted, sizes), reference_logps in zip(own, known, strict=True):
             micro_batch = batch.rows(part).on(policy)
             width = micro_batch.mask.shape[1]
+            logps = token_logps(policy, micro_batch, settings.temperature)
+            old_logps = experience.logps[part, :width].to(micro_batch.mask.device)
+            apart += moved(logps, old_logps, micro_batch.mask) * counted
             whole, counts = grpo_loss(
-                token_logps(policy, micro_batch, settings.temperature),
-                experience.logps[part, :width].to(micro_batch.mask.device),
+                logps,
+                old_logps,
                 advantages[part, :width].to(micro_batch.mask.device),
                 micro_batch.mask,
                 clip_low=settings.clip_low,
@@ -164,8 +184,10 @@ def _update(
             portion.backward()
             loss = loss + portion.detach().cpu()
             sums = {name: sums[name] + counts[name].item() * counted for name in sums}
-        found = distributed.total({"loss": loss.item(), **sums})
+        found = distributed.total({"loss": loss.item(), SAMPLER: apart, **sums})
         check_finite("loss", found["loss"])
+        if number == 0:
+            metrics[SAMPLER] = found[SAMPLER] / max(1, int(batch.mask[rows].sum()))
         metrics["grad_norm"] = optimizer.step()
         metrics |= {"loss": found["loss"], **{name: found[name] / max(1, totals.tokens) for name in sums}}
     return metrics

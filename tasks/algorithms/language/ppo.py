@@ -20,8 +20,11 @@ from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
+    SAMPLER,
+    SAMPLER_METRICS,
     Collect,
     Experience,
+    Look,
     check_rewards,
     micro_batches,
     share,
@@ -33,6 +36,7 @@ from tasks.algorithms.language.policy_gradient import policy_loss
 
 METRICS = {
     **{name: text for name, text in SAMPLE_METRICS.items() if name != "entropy"},
+    **SAMPLER_METRICS,
     "policy/entropy": SAMPLE_METRICS["entropy"],
     "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the reference, in nats; below 0 only by chance.",
     "objective/scores": "The mean score of the samples, without the penalties for KL and for a missing end: the same as reward.",
@@ -54,6 +58,7 @@ UPDATED = (
     "policy/approxkl",
     "policy/clipfrac",
     "val/ratio",
+    SAMPLER,
 )  # means over tokens in an update
 
 
@@ -119,8 +124,9 @@ def fit(
     *,
     start: int,
     steps: int,
+    look: Look | None = None,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off.
+    """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off. `look` sees each step's samples with their advantages.
 
     `optimizers` are the policy's and the critic's. Yields a step's metrics (METRICS), and what the samples have logged. The
     critic is judged by the reward-to-go, since the lambda-returns contain its own values.
@@ -138,6 +144,8 @@ def fit(
             )
         coefficient = kl.coefficient
         prepared = prepare(experience, reference_logps, values, settings, coefficient)
+        if look is not None:
+            look(step, experience, prepared.advantages)
         measured = (k1(experience.logps, reference_logps) * batch.mask).sum(1).mean().item()
         rate = optimizers[0].learning_rate
         trained = _epochs(policy, critic, experience, prepared, optimizers, settings, step)
@@ -183,7 +191,8 @@ def _epochs(
             metrics = distributed.total(metrics)
             norms = [optimizer.step() for optimizer in optimizers]
             found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
-    return {name: sum(row[name] for row in found) / len(found) for name in found[0]}
+    means = {name: sum(row[name] for row in found) / len(found) for name in found[0]}
+    return {**means, SAMPLER: found[0][SAMPLER]}  # later minibatches meet a policy that has been updated
 
 
 def _losses(
@@ -207,6 +216,7 @@ def _losses(
         "policy/approxkl": masked_mean(log_ratio.square() / 2, mask).item(),
         "policy/clipfrac": masked_mean(acts.float(), mask).item(),
         "val/ratio": masked_mean(log_ratio.exp(), mask).item(),
+        SAMPLER: masked_mean(log_ratio.abs(), mask).item(),
     }
 
 

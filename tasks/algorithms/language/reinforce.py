@@ -24,10 +24,14 @@ from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
+    SAMPLER,
+    SAMPLER_METRICS,
     Collect,
     Experience,
+    Look,
     check_rewards,
     micro_batches,
+    moved,
     share,
     shares,
     summary,
@@ -38,6 +42,7 @@ Baseline = Literal["none", "running_mean", "critic"]
 VARIANCE = "The trace of the covariance of the batch's gradient"
 METRICS = {
     **SAMPLE_METRICS,
+    **SAMPLER_METRICS,
     "loss": "The policy-gradient loss; its gradient has a meaning, its value has none.",
     "baseline": "The running mean of returns before the step, whether or not it is the baseline.",
     "return_to_go": "The mean return-to-go over the samples' tokens.",
@@ -95,8 +100,9 @@ def fit(
     *,
     start: int,
     steps: int,
+    look: Look | None = None,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well. `look` sees each step's samples with their advantages.
 
     Yields a step's metrics (METRICS), and what the samples have logged. The gradient's variance is among them at the first
     step and at each `variance_every`-th step only.
@@ -115,6 +121,8 @@ def fit(
             with torch.no_grad(), sharding.whole(critic):
                 baselines["critic"] = _values(critic, batch)
         advantages = {name: returns - value for name, value in baselines.items()}
+        if look is not None:
+            look(step, experience, advantages[settings.baseline])
         to_go = masked_mean(returns, batch.mask).item()
         row = {"baseline": mean.value, "return_to_go": to_go, "learning_rate": optimizers[0].learning_rate}
         if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
@@ -137,18 +145,20 @@ def _update(
     policy: CausalLM, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> dict[str, float]:
     batch = experience.completions
-    loss = torch.zeros(())
+    loss, apart = torch.zeros(()), 0.0
     parts = micro_batches(batch, torch.arange(len(batch)), settings.micro_batch)
     for _, rows, counted in shares(policy, batch, parts):
         micro_batch = batch.rows(rows).on(policy)
         mask = micro_batch.mask
         logps = token_logps(policy, micro_batch, settings.temperature)
         paid = advantages[rows, : mask.shape[1]].to(mask.device)
+        apart += moved(logps, experience.logps[rows, : mask.shape[1]].to(mask.device), mask) * counted
         portion = policy_gradient_loss(logps, paid, mask, len(batch)) * counted
         portion.backward()
         loss = loss + portion.detach().cpu()
     found, norm = _step(optimizer, loss)
-    return {"loss": found, "grad_norm": norm}
+    tokens = max(1, int(batch.mask.sum()))
+    return {"loss": found, "grad_norm": norm, SAMPLER: distributed.total({SAMPLER: apart})[SAMPLER] / tokens}
 
 
 def _values(critic: Critic, batch: Completions) -> Tensor:

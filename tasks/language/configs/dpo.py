@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, AccumulatingConfig, AdapterConfig
+from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, AdapterConfig
 
 
 class DpoConfig(Config):

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from tasks.common.config import Idle
-from tasks.language.configs.policies import PolicyConfig
+from tasks.language.configs.parts.policies import PolicyConfig
 
 
 class GrpoConfig(PolicyConfig):

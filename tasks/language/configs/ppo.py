@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Idle
-from tasks.language.configs.policies import PolicyConfig
+from tasks.language.configs.parts.policies import PolicyConfig
 
 
 class PpoConfig(PolicyConfig):

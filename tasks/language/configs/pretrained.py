@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, AccumulatingConfig
+from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig
 
 # Model types that transformers marks as stateful (`_is_stateful`); the command line does not import transformers.
 RECURRENT = (

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from tasks.language.configs.policies import SamplingConfig
-from tasks.language.configs.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
+from tasks.language.configs.parts.policies import SamplingConfig
+from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
 
 
 class RejectionSftConfig(SamplingConfig):

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
+from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
 
 
 class SftConfig(Config):

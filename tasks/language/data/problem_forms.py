@@ -84,8 +84,8 @@ def problem(row: Mapping[str, Any]) -> Record:
     name = next((name for name in ANSWERS if row.get(name) not in (None, "") and name not in used), "")
     answer = answers.boxed(solution) or ""
     if name:
-        choices = _choices(row)
-        answer = _label(row[name], name, choices) if choices else _answer(row[name], name)
+        choices = choices_of(row)
+        answer = label_of(row[name], name, choices) if choices else _answer(row[name], name)
     return _record(row, (*used, name), prompt, solution, answer, len(solution.splitlines()))
 
 
@@ -106,7 +106,7 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
         asked = asked.get("stem")
     if name == "instruction":
         return (name, "input"), [forms.instruction(row)], ""
-    if choices := _choices(row):
+    if choices := choices_of(row):
         lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
         return (name, "choices"), [forms.question("\n".join(lines))], ""
     prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
@@ -115,7 +115,7 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
     return (name, "history"), prompt, ""
 
 
-def _choices(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Labels and texts of a multiple choice: from lists of both, a list of pairs, or texts alone. No choices: it is none."""
     own = row.get("question")
     choices: Any = row.get("choices") if not isinstance(own, Mapping) else own.get("choices")
@@ -145,7 +145,7 @@ def _answer(value: object, field: str) -> str:
     return str(value).strip()
 
 
-def _label(value: object, field: str, choices: list[tuple[str, str]]) -> str:
+def label_of(value: object, field: str, choices: list[tuple[str, str]]) -> str:
     """The label of the right choice, which is given by its label, its letter, its text, or its place from 0 on (MMLU)."""
     labels, texts = zip(*choices, strict=True)
     answer = _answer(value, field)

@@ -5,10 +5,33 @@ Greedy accuracy has no temperature; the other accuracy is taken at each policy's
 
 from collections.abc import Callable, Iterator
 
+from tasks.common.estimates import Estimate
 from tasks.language.reporting.differences import Difference
 from tasks.language.reporting.scoreboard import BEST, Results, at, gain, interval, means, spoken, text
 
 VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired 95 % interval: above 0, around it, below
+
+
+def sentence(results: Results, by: str, problems: int) -> str:
+    """The one sentence that a page begins with and a run ends with: the best policy, what it reaches, and its gain with the interval."""
+    if not results.answered:
+        return next(_unanswered(results))
+    metric, named = best_policies(results, by)
+    top = results.baseline if results.baseline in named or not named else named[0]
+    reached = text("strict", results.judged[top]["strict_greedy"])
+    right = f"answers {reached} of the {problems} test problems right (greedy answers)"
+    chosen = "on validation problems" if metric == "strict_validation" else f"by {metric}"
+    subject = f"{top}, the best policy {chosen}," if named else top
+    if top not in results.changes:
+        return f"{subject} {right}."
+    change = results.changes[top]["strict_greedy"]
+    low, high = (f"{100 * end:+.1f}" for end in (change.estimate.low, change.estimate.high))
+    before = text("strict", results.judged[results.baseline]["strict_greedy"])
+    chance = "" if change.side else ", which may be chance"
+    return (
+        f"{subject} {right}, {results.baseline} {before}. The difference is {gain(change)} points "
+        f"(95 % interval {low} to {high}){chance}."
+    )
 
 
 def headline(results: Results) -> list[str]:
@@ -18,19 +41,32 @@ def headline(results: Results) -> list[str]:
     return [*_start(results), *_later(results), *_untrained(results), *_owed(results)]
 
 
-def best(results: Results, by: str) -> list[str]:
-    """Which policy is best by a metric of the evaluations; of several that begin so a policy's largest counts, after a minus its lowest."""
+def best_policies(results: Results, by: str) -> tuple[str, list[str]]:
+    """A metric of the evaluations without its sign, and which policies are best by it: of several metrics that begin so a policy's largest
+    counts, after a minus its lowest. None where no policy has it."""
     metric, sign = by.removeprefix("-"), -1 if by.startswith("-") else 1
-    scores = {
-        policy: max(sign * estimate.mean for estimate in found)
+    scores = {policy: max(sign * one.mean for one in found) for policy, found in _by(results, metric).items()}
+    highest = max(scores.values(), default=0.0)
+    return metric, [policy for policy, score in scores.items() if score == highest]
+
+
+def _by(results: Results, metric: str) -> dict[str, list[Estimate]]:
+    """Policy -> its estimates of the metrics that are called so or begin so; policies without one are left out."""
+    found = {
+        policy: [estimate for name, estimate in judged.items() if name == metric or name.startswith(f"{metric}_")]
         for policy, judged in results.judged.items()
-        if (found := [estimate for name, estimate in judged.items() if name == metric or name.startswith(f"{metric}_")])
     }
-    if not scores:
+    return {policy: estimates for policy, estimates in found.items() if estimates}
+
+
+def best(results: Results, by: str) -> list[str]:
+    """Which policies are best by a metric of the evaluations, and what they reach."""
+    metric, names = best_policies(results, by)
+    if not names:
         return [f"No policy has a metric {metric}, by which report.best_by would name the best."]
-    highest = max(scores.values())
-    names = [policy for policy, score in scores.items() if score == highest]
-    return [f"By {metric} the best {'is' if len(names) == 1 else 'are'} {', '.join(names)}, with {sign * highest:.4g}."]
+    reach = min if by.startswith("-") else max
+    reached = reach(one.mean for one in _by(results, metric)[names[0]])
+    return [f"By {metric} the best {'is' if len(names) == 1 else 'are'} {', '.join(names)}, with {reached:.4g}."]
 
 
 def edges(results: Results) -> list[str]:

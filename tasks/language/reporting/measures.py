@@ -5,7 +5,7 @@ ends in the temperature: t0.5, or tbest for the policy's own best temperature, c
 0, every sample is the greedy answer.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -110,25 +110,36 @@ def _sampled(
         yield f"{name}_sampled", means[name]
 
 
-def _majorities(
-    answered: Iterable[tuple[object, pd.DataFrame]], references: Mapping[str, str], find: Callable[[str], str | None]
-) -> pd.Series:
-    """Whether the commonest answer is right, for each problem: numbers are one answer if they are equal, others if their texts are."""
+def votes(
+    texts: Sequence[str], right: Sequence[bool], reference: str, find: Callable[[str], str | None]
+) -> tuple[list[Hashable | None], Hashable]:
+    """What each answer to a problem votes for, None for nothing, and the right vote.
+
+    Numbers are one answer if they are equal, others if their texts are.
+    """
 
     def value(answer: str | None) -> Fraction | None:
         return None if answer is None else parse_number(answer.rstrip("%"))
 
-    found = {}
-    for problem_id, drawn in answered:
-        reference, texts = references[str(problem_id)], drawn["response"]
-        if answers.same_number(reference, reference):
-            found[str(problem_id)] = estimates.majority([value(find(text)) for text in texts], value(reference))
-        else:
-            marked = [mark.text if (mark := answers.marked(text)) else None for text in texts]
-            right = {text for text, correct in zip(marked, drawn.iloc[:, 1], strict=True) if correct and text}
-            votes = [RIGHT_ANSWER if text in right else text for text in marked]
-            found[str(problem_id)] = estimates.majority(votes, RIGHT_ANSWER)
-    return pd.Series(found)
+    if answers.same_number(reference, reference):
+        return [value(find(text)) for text in texts], value(reference)
+    marked = [mark.text if (mark := answers.marked(text)) else None for text in texts]
+    known = {text for text, correct in zip(marked, right, strict=True) if correct and text}
+    return [RIGHT_ANSWER if text in known else text for text in marked], RIGHT_ANSWER
+
+
+def _majorities(
+    answered: Iterable[tuple[object, pd.DataFrame]], references: Mapping[str, str], find: Callable[[str], str | None]
+) -> pd.Series:
+    """Whether the commonest answer is right, for each problem."""
+    return pd.Series(
+        {
+            str(problem_id): estimates.majority(
+                *votes(drawn["response"].tolist(), drawn.iloc[:, 1].tolist(), references[str(problem_id)], find)
+            )
+            for problem_id, drawn in answered
+        }
+    )
 
 
 def _best_of(sampled: pd.DataFrame, name: str) -> pd.Series:

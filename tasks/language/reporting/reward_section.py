@@ -93,7 +93,11 @@ def _of_comparisons(table: pd.DataFrame, seed: int, resamples: int) -> Section:
     everything = _rows(right, {"all": np.ones(len(table), dtype=bool)}, table["prompt_id"], *own)
     figures = {
         f"reward-{name.replace(' ', '-')}": plots.categories(
-            {row.name: row.right for row in rows}, "share ordered as labelled", f"reward-{number}", level=0.5
+            {row.name: row.right for row in rows},
+            "share ordered as labelled",
+            f"reward-{number}",
+            level=0.5,
+            width=plots.SMALL,
         )
         for number, (name, rows) in enumerate(found.items())
     }

@@ -161,21 +161,38 @@ def kind_of(metric: str) -> str:
 
 
 def tables(results: Results) -> list[Table]:
-    """The few numbers that matter most, then by strata where a change comes from, then all numbers."""
-    names = results.metrics
-    plain = {"Lenient accuracy": [name for name in names if name.startswith(("lenient_greedy", "lenient_mean_at_"))]}
-    for how in results.temperatures:
+    """The few numbers that matter most, then by strata where a change comes from, then all numbers.
+
+    What repeats another number is left out: lenient accuracy where it is strict accuracy, pass@1, which is mean@k, and answers at each
+    policy's best temperature where all of these are greedy.
+    """
+    names = [name for name in results.metrics if "_pass_at_1_" not in name]
+    greedy_is_best = not any(results.best.values())
+    hows = [how for how in results.temperatures if not (how == BEST and greedy_is_best)]
+    lenient = [name for name in names if name.startswith(("lenient_greedy", "lenient_mean_at_"))]
+    plain = {"Lenient accuracy": [] if _repeats(results, lenient) else lenient}
+    for how in hows:
         plain[f"Strict accuracy at {_of(how)}"] = [
             name
             for name in names
             if name.startswith("strict_") and temperature(name) == how and "_validation_" not in name
         ]
-    for how in ("greedy", *results.temperatures):
+    for how in ("greedy", *hows):
         wanted = [f"{kind}_{how}" if how == "greedy" else f"{kind}_sampled_{how}" for kind in OTHERS]
         title = "Greedy answers" if how == "greedy" else f"Answers sampled at {_of(how)}"
         plain[title] = [name for name in wanted if name in names and (results.answered or kind_of(name) not in KINDS)]
     found = [_table(title, metrics, results) for title, metrics in plain.items() if metrics]
     return [glance(results) if results.answered else unanswered(results), *by_strata(results), *found]
+
+
+def _repeats(results: Results, lenient: list[str]) -> bool:
+    """Whether every policy's lenient accuracies are its strict ones."""
+    return all(
+        judged[name] == judged.get(name.replace("lenient_", "strict_", 1))
+        for judged in results.judged.values()
+        for name in lenient
+        if name in judged
+    )
 
 
 def meaning(results: Results) -> dict[str, str]:
@@ -185,6 +202,9 @@ def meaning(results: Results) -> dict[str, str]:
     shown = {kind_of(name) for name in results.metrics} | {"greedy", "sampled"}
     shown -= set() if results.answered else {*KINDS}
     shown |= {*of_accuracy} if results.answered else {"change"}
+    shown -= (
+        {"lenient"} if _repeats(results, [name for name in results.metrics if name.startswith("lenient_")]) else set()
+    )
     return {name: text.replace("the rubric;", f"{by};") for name, text in MEANING.items() if name in shown}
 
 
@@ -202,22 +222,31 @@ def _of(how: str) -> str:
 
 
 def glance(results: Results) -> Table:
-    """The first columns are what no change of temperature alone can win; the last rows are what the baseline reaches untrained."""
+    """The first columns are what no change of temperature alone can win; the last rows are what the baseline reaches untrained.
+
+    Each policy's best temperature is told where one of them is not 0.
+    """
     best, hot = results.mean_at(BEST), results.hottest
-    more = [results.mean_at(hot), f"kl_sampled_{hot}"]
+    sampled = any(results.best.values())
+    more = [
+        name
+        for name in ("rubric_greedy", "length_greedy", f"reward_sampled_{hot}", f"kl_sampled_{hot}")
+        if name in results.metrics
+    ]
     rows = []
     for policy, found in results.judged.items():
         change = results.changes.get(policy, {})
-        sampled = _cell("strict", found[best])
         cells = [_cell("strict", found["strict_greedy"]), *_changed(change.get("strict_greedy"))]
-        cells += [sampled | {"text": f"{sampled['text']} {at(results.best[policy])}"}]
-        cells += _changed(change.get(best))[:1]
+        if sampled:
+            at_best = _cell("strict", found[best])
+            cells += [at_best | {"text": f"{at_best['text']} {at(results.best[policy])}"}]
+            cells += _changed(change.get(best))[:1]
         rows.append((policy, cells + [_marked(results, policy, name) for name in more]))
     base = results.judged[results.baseline]
     for metric, gain in results.controls.items():
         cells = [_cell("strict", base[metric]), *_changed(gain)]
-        rows.append((f"{results.baseline}, {means(results, metric)}", cells + [EMPTY] * (2 + len(more))))
-    columns = ["greedy", "change", "gained, lost", "at its best temperature", "change"]
+        rows.append((f"{results.baseline}, {means(results, metric)}", cells + [EMPTY] * (2 * sampled + len(more))))
+    columns = ["greedy", "change", "gained, lost", *(["at its best temperature", "change"] if sampled else [])]
     return Table("At a glance", [*columns, *map(label, more)], rows)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.common.errors import ConfigError, DataError
-from tasks.language.configs.python_rewards import fault, holds
+from tasks.language.configs.parts.python_rewards import fault, holds
 from tasks.language.rewards import python_worker
 
 LOAD_SECONDS = 120.0  # for what the file imports

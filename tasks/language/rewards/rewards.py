@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.language.experience import StepRewards
-from tasks.language.configs.python_rewards import BY_MODEL, RewardName, is_python
+from tasks.language.configs.parts.python_rewards import BY_MODEL, RewardName, is_python
 from tasks.language.rewards import answers, code_tests, constraints, python_functions, rubric
 from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.python_functions import PythonFunction

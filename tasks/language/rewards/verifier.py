@@ -131,6 +131,16 @@ class Verifier:
         found.update(zip(hard, self._pool.map(_judged, hard), strict=True))
         return [found[pair] for pair in zip(golds, responses, strict=True)]
 
+    def texts(self, references: Sequence[str], responses: Sequence[str]) -> list[float]:
+        """The same where math-verify itself finds the answers in both texts, as it does by default."""
+        pairs = list(dict.fromkeys(zip(references, responses, strict=True)))
+        found = dict(zip(pairs, self._pool.map(_compared, pairs), strict=True))
+        return [found[pair] for pair in zip(references, responses, strict=True)]
+
+
+def _compared(worker: Worker, pair: tuple[str, str]) -> float:
+    return worker.judge(*pair)
+
 
 def _judged(worker: Worker, pair: tuple[str, str]) -> float:
     gold, response = pair

@@ -18,7 +18,7 @@ from tasks.algorithms.language.experience import Experience, StepRewards
 from tasks.algorithms.language.rollouts import Rollouts
 from tasks.common import tables
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.policies import SamplingConfig
+from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat, prompts
 from tasks.language.rewards import rewards
 from tasks.language.training.judge import Judge
@@ -80,7 +80,7 @@ class Environment:
             paid = distributed.gathered(torch.nn.functional.pad(found.paid, room))
         steps = None if found.steps is None else found.steps.gathered(whole.tokens.shape[1])
         responses, logged = whole.completions(asked, self.tokenizer.pad_token_id), dict(zip(names, parts, strict=True))
-        return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), paid, steps)
+        return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), logged, paid, steps)
 
     def _judged(self, places: Sequence[int], drawn: Rollouts, by_line: bool) -> tuple[Experience, rewards.Rewards]:
         """The responses to the prompts at `places`, perhaps none, with their rewards."""
@@ -88,13 +88,21 @@ class Environment:
             nothing = Completions(*(torch.zeros(0, 1, dtype=torch.bool),) * 2, torch.zeros(0), drawn.tokens, drawn.mask)
             paid, none = drawn.logps if by_line else None, torch.zeros(0)
             steps = StepRewards(drawn.logps, none, none, none) if self.judge.judges_steps else None
-            return Experience(nothing, drawn.logps, none, drawn.ended, {}, paid, steps), rewards.Rewards(none, none, {})
+            return Experience(nothing, drawn.logps, none, drawn.ended, {}, {}, paid, steps), rewards.Rewards(
+                none, none, {}
+            )
         responses = drawn.completions([self.encoded[place] for place in places], self.tokenizer.pad_token_id)
         judged = self.judge(
             [self.rows[places[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
         )
         found = Experience(
-            responses, drawn.logps, judged.total, drawn.ended, rewards.means(judged.parts), steps=judged.steps
+            responses,
+            drawn.logps,
+            judged.total,
+            drawn.ended,
+            rewards.means(judged.parts),
+            judged.parts,
+            steps=judged.steps,
         )
         return self.paid_by_line(places, found) if by_line else found, judged
 

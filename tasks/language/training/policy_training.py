@@ -16,13 +16,14 @@ from tasks.common.checkpoints import Best, Stateful, Training, resumable
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
-from tasks.language.configs.policies import PolicyConfig
+from tasks.language.configs.parts.policies import PolicyConfig
 from tasks.language.rewards.answers import strict_answer
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
 from tasks.language.training.environment import Environment
 from tasks.language.training.judge import METRICS as JUDGE_METRICS
 from tasks.language.training.judge import further_columns, judging
+from tasks.language.training.kept_rollouts import KeptRollouts
 from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics
 
@@ -61,6 +62,7 @@ class Trainee:
         self.config, self.tokenizer = config, tokenizer
         self.trained, self.policy = trained, trained.model
         self.training_problems, self.held_out, self.checkpoints = train, held_out, checkpoints
+        self.rollouts = KeptRollouts(config.steps, config.temperature)
 
     def collect(self, step: int, by_line: bool = False) -> Experience:
         """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
@@ -89,7 +91,8 @@ class Trainee:
         return {"eval_reward": found.rewards.mean().item(), **{name: found.logged[part] for name, part in gold.items()}}
 
     def train(self, fit: Fit, state: Mapping[str, Stateful], out: Path, curves: Path) -> Metrics:
-        """Drain `fit(start)`, which trains from step `start` + 1 on; the policy goes to `out`, the curve to `curves`.
+        """Drain `fit(start)`, which trains from step `start` + 1 on and shows `rollouts` its samples; the policy goes to `out` with the
+        samples that were kept, the curve to `curves`.
 
         `state` is all that a step changes besides the policy. The metrics are means over the last tenth of the steps.
         """
@@ -97,12 +100,13 @@ class Trainee:
         watch = Watch(self)
         rows = self.checkpoints.run(
             lambda start: watch(fit(start), start),
-            {"policy": self.trained.weights, "watch": watch, **state},
+            {"policy": self.trained.weights, "watch": watch, "rollouts": self.rollouts, **state},
             self.config.steps,
         )
         watch.best.restore(self.trained.weights)
         tables.write_curves(rows, curves)
         self.trained.save(self.tokenizer, out)
+        self.rollouts.write(out)
         found = tables.final_metrics(rows)
         if (share := found["completions/clipped_ratio"]) > 0.5:
             print(

@@ -15,7 +15,7 @@ from tasks.algorithms.language.lm_head import try_head
 from tasks.common import adapters, models
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.training import AdapterConfig, TrainingConfig
+from tasks.language.configs.parts.training import AdapterConfig, TrainingConfig
 
 Model = TypeVar("Model", bound=PretrainedModel)
 

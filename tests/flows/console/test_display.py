@@ -9,7 +9,7 @@ from rich.console import Console
 
 from flows.console import display
 from flows.console.display import Lines, LiveTable
-from flows.console.summary import Screen, duration, log_end, show_plan, show_results, tally
+from flows.console.summary import Screen, duration, headlines, log_end, show_plan, show_results, tally
 from flows.engine.state import Event, PlannedStage, StageResult
 
 
@@ -55,6 +55,26 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
     ]
 
 
+def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Clock, tmp_path: Path) -> None:
+    out, known = io.StringIO(), {"sft": 30.0, "dpo": 100.0}
+    stages = [PlannedStage("sft", "never run", (), 1, 0), PlannedStage("dpo", "never run", ("sft",), 1, 0)]
+    with Lines(Screen(out), stages, tmp_path, known, jobs=1) as lines:
+        lines(Event("sft", "running"))
+        for step in (1, 11):
+            clock.now += 10
+            lines(Event("sft", "running", step=step, total=40, measure="loss 1.5"))
+        lines(Event("sft", "ran", seconds=20.0))
+        lines(Event("dpo", "running"))
+    assert out.getvalue().splitlines() == [
+        "2 of 2 stages to run, about 2 min left",
+        "sft  running     never run",
+        "sft  running     1/40, loss 1.5",
+        "sft  running     11/40, loss 1.5, 29 s left",
+        "sft  ran         20 s  about 2 min left",
+        "dpo  running     never run",
+    ]
+
+
 def test_piped_output_says_what_a_stage_waits_for(tmp_path: Path) -> None:
     out = io.StringIO()
     held = "waits for device 0, held by sft of /home/ann (pid 7 on host)"
@@ -94,7 +114,7 @@ def test_the_table_shows_progress_time_left_and_logs_within_the_width(clock: Clo
     assert "waiting" in shown[1]
     assert "failed" in shown[2]
     assert shown[4:6] == ["log: mlruns/logs/sft.log", "log: mlruns/logs/dpo.log"]
-    assert shown[6] == "1 failed, 1 running, 2 waiting · 1 min 00 s"
+    assert shown[6] == "1 failed, 1 running, 2 waiting · 1 min 00 s · at least 2 min left"
     assert max(map(len, shown)) <= width
 
 
@@ -238,3 +258,10 @@ def test_a_record_that_failed_is_told_and_fails_no_stage(tmp_path: Path) -> None
     assert (
         "what MLflow has of this run is incomplete: mlruns/mlflow.db: disk I/O error\n2 ran in 1.0 s" in out.getvalue()
     )
+
+
+def test_a_run_ends_with_the_sentence_of_each_report_that_is_up_to_date(tmp_path: Path) -> None:
+    (tmp_path / "data/report").mkdir(parents=True)
+    (tmp_path / "data/report/headline.txt").write_text("grpo answers 76.2 % right.\n")
+    assert headlines(tmp_path, {"sft", "report", "offline_report"}) == ["grpo answers 76.2 % right."]
+    assert headlines(tmp_path, {"sft"}) == []

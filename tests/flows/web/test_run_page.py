@@ -53,8 +53,8 @@ def test_the_page_gains_the_section_and_keeps_the_rest(root: Path) -> None:
     assert "5 stages: 1 failed, 3 ran, 1 restored." in page
     for name in GRAPH:
         assert f"<td><code>{name:0>32}</code></td>" in page
-        assert f"<code>data/{name} {f'{name:f>32}'[:12]}</code>" in page
-    assert not re.search(r'(src|href)="|<script|@import|url\((?!#)', page)
+        assert f'<a href="data/{name}"><code>data/{name}</code></a> <code>{f"{name:f>32}"[:12]}</code>' in page
+    assert not re.search(r'src="|href="(?!data/)|<script|@import|url\((?!#)', page)
 
 
 def test_the_markdown_page_says_the_same(root: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_markdown_page_says_the_same(root: Path) -> None:
     assert "  s0 --> s2" not in page  # data -> sft -> dpo implies it
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0] for row in rows] == ["| Stage", *(f"| {name}" for name in GRAPH)]
-    assert {row.count(" | ") for row in rows} == {4}
+    assert {row.count(" | ") for row in rows} == {5}
 
 
 def test_no_page_without_a_report_that_is_up_to_date(root: Path) -> None:
@@ -257,3 +257,16 @@ class Tags(HTMLParser):
         parser = cls()
         parser.feed(page)
         return parser.wrong + parser.stack
+
+
+def test_what_the_outs_cost_is_told_by_the_runs_that_made_them_though_this_run_made_none() -> None:
+    results = [
+        StageResult(name, "up-to-date", mlflow_run_id=run) for name, run in (("sft", "a"), ("ppo", "b"), ("raw", None))
+    ]
+    costs = run_page.Costs({"a": 60.0, "b": 1800.0}, {"sft": 1, "ppo": 2})
+    assert [costs.taken(result) for result in results] == ["1 min 00 s", "30 min 00 s", ""]
+    assert costs.sentence(results) == (
+        " Making the outs of the 2 stages whose runs are known took 31 min 00 s one after another, 1.02 core hours."
+    )
+    assert costs.sentence(results[:1]) == " Making all outs took 1 min 00 s one after another, 0.02 core hours."
+    assert run_page.Costs({}, {}).sentence(results) == ""

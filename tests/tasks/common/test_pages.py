@@ -22,7 +22,9 @@ def templates(tmp_path):
 
 
 def test_a_report_is_a_page_in_the_shared_frame_and_a_markdown_file(templates, tmp_path):
-    pages.write(templates, "it", {"text": "1 < 2"}, {"plot": "<svg>drawn</svg>"}, tmp_path / "out")
+    pages.write(
+        templates, "it", {"text": "1 < 2", "sentence": "It is."}, {"plot": "<svg>drawn</svg>"}, tmp_path / "out"
+    )
     html = (tmp_path / "out" / "it.html").read_text()
     assert "<title>A title</title>" in html
     assert "<h1>A title</h1>" in html
@@ -33,6 +35,11 @@ def test_a_report_is_a_page_in_the_shared_frame_and_a_markdown_file(templates, t
     assert "@media print" in html
     assert "1 < 2" in (tmp_path / "out" / "it.md").read_text()
     assert (tmp_path / "out" / "plot.svg").read_text() == "<svg>drawn</svg>"
+    assert (tmp_path / "out" / "headline.txt").read_text() == "It is.\n"
+    assert (
+        "script-src 'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=';" in html
+    )  # of the empty text: no script runs
+    assert "<script" not in html
 
 
 def test_what_the_view_lacks_is_an_error(templates, tmp_path):

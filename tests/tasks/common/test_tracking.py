@@ -68,7 +68,7 @@ def test_a_run_that_the_coordinator_owns(store, tmp_path, monkeypatch, capsys):
     assert run.data.metrics["loss"] == 0.5
     assert len(store.search_runs([experiment])) == 1
     lines = [json.loads(line) for line in (tmp_path / "progress").read_text().splitlines()]
-    assert lines[-1] == {"step": 2, "total": 2}
+    assert lines[-1] == {"step": 2, "total": 2, "measure": "reward 1"}
     assert capsys.readouterr().err == ""
 
 
@@ -105,7 +105,9 @@ def test_a_resumed_run_has_all_rows_and_goes_on_counting(store, tmp_path, monkey
     [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
     history = store.get_metric_history(run.info.run_id, "loss")
     assert sorted((point.step, point.value) for point in history) == [(1, 1.5), (2, 0.5), (3, 0.25)]
-    assert (tmp_path / "progress").read_text() == '{"step": 3, "total": 3}\n', "what is left is told of new steps only"
+    assert (tmp_path / "progress").read_text() == '{"step": 3, "total": 3, "measure": "loss 0.25"}\n', (
+        "what is left is told of new steps only"
+    )
 
 
 def test_progress_of_several_trainings_is_that_of_one(store, tmp_path, monkeypatch):

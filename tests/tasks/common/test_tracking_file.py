@@ -55,7 +55,7 @@ def test_what_is_in_the_file(records, tmp_path):
         row(0, **{"accuracy": 0.75, "pairs/train": 9}),
     ]
     assert seen == [3, 4], "each line is there as soon as it is recorded"
-    assert lines(tmp_path / "progress")[-1] == {"step": 3, "total": 3}
+    assert lines(tmp_path / "progress")[-1] == {"step": 3, "total": 3, "measure": "loss 0.5"}
     assert {file.name for file in tmp_path.iterdir()} == {"records", "progress", "metrics.json"}, "no database"
 
 

@@ -3,7 +3,7 @@ from typing import get_args
 import pandas as pd
 import pytest
 
-from tasks.language.configs.python_rewards import RewardName
+from tasks.language.configs.parts.python_rewards import RewardName
 from tests.tasks.policies import train
 
 

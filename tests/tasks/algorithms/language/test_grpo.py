@@ -160,6 +160,32 @@ def test_the_second_update_is_off_policy(monkeypatch):
     assert row["clip_ratio"] > 0, "the last update's"
 
 
+def test_a_sampler_that_is_not_the_trainer_shows_before_any_update():
+    """By the mean distance of the tokens that are passed through the model; later updates move the policy, and do not count."""
+    policy = llama(1)
+    own, hotter = experience(policy), experience(policy, seed=7)
+    assert trained(policy, own, updates=2)[0]["sampling/logp_difference"] == pytest.approx(0, abs=1e-6)
+    policy = llama(1)
+    used = BATCH.mask & torch.tensor(
+        [[True], [True], [False], [False], [True], [True]]
+    )  # the second group has no spread
+    apart = (token_logps(policy, BATCH) - hotter.logps).abs()[used].mean().item()
+    assert apart > 0.1
+    assert trained(policy, hotter, updates=2)[0]["sampling/logp_difference"] == pytest.approx(apart, abs=1e-6)
+
+
+def test_whoever_looks_sees_each_steps_samples_and_advantages():
+    policy, seen = llama(1), []
+    what = experience(policy)
+    fit = grpo.fit(
+        policy, lambda _: what, Still(), asked(), start=3, steps=5, reference=None, look=lambda *of: seen.append(of)
+    )
+    list(fit)
+    assert [step for step, _, _ in seen] == [4, 5]
+    assert seen[0][1] is what
+    assert seen[0][2].squeeze(1).tolist() == pytest.approx([0.707, -0.707, 0, 0, -0.707, 0.707], abs=1e-3)
+
+
 def test_dropout_is_off(monkeypatch):
     """In the policy and in the reference, whatever their mode was before; so the ratio is 1 and the KL 0."""
     dropped = {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5}

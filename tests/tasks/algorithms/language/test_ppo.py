@@ -40,12 +40,28 @@ def sampled(policy, earned, seed=None, temperature=1.0):
     return Experience(batch, logps * batch.mask, torch.tensor(earned), torch.tensor([True, True, False, True]))
 
 
-def fit(policy, critic, collect, *, reference, optimizers=None, kl=None, start=0, steps=1, **changes):
+def fit(policy, critic, collect, *, reference, optimizers=None, kl=None, start=0, steps=1, look=None, **changes):
     optimizers = optimizers or (Still(), Still())
     return ppo.fit(
         policy, critic, reference, collect, optimizers, asked(**changes), kl or AdaptiveKl(0.1, None, 0.1),
-        start=start, steps=steps,
+        start=start, steps=steps, look=look,
     )  # fmt: skip
+
+
+def test_a_sampler_that_is_not_the_trainer_shows_before_any_update():
+    """In the step's first minibatch alone, after which the policy is another."""
+    policy, critic, seen = llama(1), Critic(llama(3)), []
+    own, apart = sampled(policy, (1.0, -0.5, 2.0, 0.0)), sampled(policy, (1.0, -0.5, 2.0, 0.0), seed=5)
+    name, look = "sampling/logp_difference", {"reference": llama(2), "minibatches": 1, "epochs": 2}
+    optimizers = [make_optimizer(model, 0.01, 9, clip=1.0, warmup=0.0) for model in (policy, critic)]
+    found = next(fit(policy, critic, lambda _: own, optimizers=optimizers, look=lambda *of: seen.append(of), **look))
+    assert found[name] == pytest.approx(0, abs=1e-6)
+    assert found["policy/approxkl"] > 1e-5
+    assert (seen[0][0], seen[0][1] is own, seen[0][2].shape) == (1, True, own.logps.shape)
+    policy, mask = llama(1), apart.completions.mask
+    with torch.no_grad():
+        wanted = (token_logps(policy, apart.completions) - apart.logps)[mask].abs().mean().item()
+    assert next(fit(policy, Critic(llama(3)), lambda _: apart, **look))[name] == pytest.approx(wanted, abs=1e-6) != 0
 
 
 def test_a_step_by_hand():

@@ -43,11 +43,11 @@ def mean_of(*rewards, rate=0.25):
     return mean
 
 
-def fit(policy, collect, *, critic=None, optimizers=None, mean=None, start=0, steps=1, **changes):
+def fit(policy, collect, *, critic=None, optimizers=None, mean=None, start=0, steps=1, look=None, **changes):
     settings = asked(**changes)
     optimizers = optimizers or (Still(), Still() if critic else None)
     return reinforce.fit(
-        policy, critic, collect, optimizers, settings, mean or RunningMean(0.25), start=start, steps=steps
+        policy, critic, collect, optimizers, settings, mean or RunningMean(0.25), start=start, steps=steps, look=look
     )
 
 
@@ -336,3 +336,15 @@ def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
     policy.lm_head.weight.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(TrainingError, match=r"the gradient's norm is (inf|nan)"):
         next(fit(policy, lambda _: good, optimizers=optimizers))
+
+
+def test_a_sampler_that_is_not_the_trainer_shows_before_the_update():
+    """Samples at temperature 2 that are taken for samples at temperature 1."""
+    policy, seen, name = llama(1), [], "sampling/logp_difference"
+    hot = sampled(policy, temperature=2.0)
+    assert next(fit(policy, lambda _: sampled(policy)))[name] == pytest.approx(0, abs=1e-6)
+    with torch.no_grad():
+        wanted = (token_logps(policy, BATCH) - hot.logps)[BATCH.mask].abs().mean().item()
+    row = next(fit(policy, lambda _: hot, look=lambda *of: seen.append(of)))
+    assert row[name] == pytest.approx(wanted, rel=1e-4) != 0
+    assert (*seen[0][:2], seen[0][2][:, 0].tolist()) == (1, hot, [1.0, -0.5, 2.0, 0.25])  # the running mean is still 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.language.configs.python_rewards import PYTHON_REWARD, fault, holds, is_python
+from tasks.language.configs.parts.python_rewards import PYTHON_REWARD, fault, holds, is_python
 
 
 @pytest.mark.parametrize("name", ["rewards/mine.py:f", "rewards/a-b/c_d/mine2.py:_f2"])

@@ -4,7 +4,7 @@ import pytest
 
 from tasks.common.estimates import Changes, Estimate
 from tasks.language.reporting.differences import Difference
-from tasks.language.reporting.headline import _signed, best, edges, headline
+from tasks.language.reporting.headline import _signed, best, edges, headline, sentence
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.reporting.strata import Components
 
@@ -133,3 +133,31 @@ def test_the_best_policy_is_named_by_the_metric_asked_for(by, told):
     found = results("sft", "dpo", dpo=UP)
     found.judged["dpo"] = {**JUDGED, GREEDY: Estimate(0.7, 0.6, 0.8)}
     assert best(found, by) == [told]
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [
+        (UP, "The difference is +10.0 points (95 % interval +5.0 to +20.0)."),
+        (LEVEL, "The difference is +1.0 points (95 % interval +0.0 to +5.0), which may be chance."),
+        (DOWN, "The difference is -20.0 points (95 % interval -30.0 to -10.0)."),
+    ],
+)
+def test_the_first_sentence_names_the_best_policy_what_it_reaches_and_its_gain(of, told):
+    found = results("pretrained", "sft", "dpo", pretrained=DOWN, dpo=of)
+    found.judged["dpo"] = {
+        **JUDGED,
+        "strict_validation_t0.3": Estimate(0.9, 0.8, 0.95),
+        GREEDY: Estimate(0.7, 0.6, 0.8),
+    }
+    assert sentence(found, "strict_validation", 500) == (
+        "dpo, the best policy on validation problems, answers 70.0 % of the 500 test problems right (greedy answers), "
+        f"sft 50.0 %. {told}"
+    )
+
+
+def test_the_first_sentence_where_the_baseline_is_among_the_best_or_nothing_says_who_is():
+    found = results("pretrained", "sft", "dpo", pretrained=DOWN, dpo=UP)
+    right = "answers 50.0 % of the 30 test problems right (greedy answers)."
+    assert sentence(found, "strict_validation", 30) == f"sft, the best policy on validation problems, {right}"
+    assert sentence(found, "rouge", 30) == f"sft {right}"

@@ -4,7 +4,7 @@ from typing import get_args
 import pytest
 import torch
 
-from tasks.language.configs.python_rewards import BY_MODEL, RewardName
+from tasks.language.configs.parts.python_rewards import BY_MODEL, RewardName
 from tasks.language.rewards import rubric
 from tasks.language.rewards.python_functions import Judged
 from tasks.language.rewards.rewards import REWARDS, Answered, rewards

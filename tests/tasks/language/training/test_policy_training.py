@@ -19,6 +19,7 @@ from tasks.common.errors import StageError
 from tasks.language.data import chat
 from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
+from tasks.language.tables.rollouts import Rollouts
 from tasks.language.training import trained_model
 from tasks.language.training.environment import Environment
 from tasks.language.training.judge import Judge, judging
@@ -44,6 +45,24 @@ def trained(ready, tmp_path_factory):
     """Every policy, trained once: (metrics, folder) by stage."""
     outs = {stage: tmp_path_factory.mktemp(stage) for stage in POLICIES}
     return {stage: (train(stage, ready, out), out) for stage, out in outs.items()}
+
+
+@pytest.mark.parametrize("stage", POLICIES)
+def test_some_samples_are_kept_beside_the_policy(trained, stage):
+    """Every step is kept where there are few; of one reward that counts an answer earns just that part."""
+    out = trained[stage][1]
+    found = tables.read(Rollouts, out / "model/rollouts.parquet")
+    config, curve = configured(stage), pd.read_csv(out / "curve.csv").set_index("step")
+    assert found["step"].unique().tolist() == [*curve.index] == [*range(1, config.steps + 1)]
+    assert (found["group"].max(), found["sample"].max()) == (
+        min(2, config.prompts_per_step) - 1,
+        min(8, config.samples) - 1,
+    )
+    counted = [name for name, weight in config.reward.items() if weight]
+    parts = found["parts"].map(json.loads)
+    assert [part[counted[0]] for part in parts] == pytest.approx(found["reward"].tolist(), abs=1e-6)
+    assert not [*problems(out / "model")]
+    assert (curve["sampling/logp_difference"] < 1e-4).all()
 
 
 @pytest.mark.parametrize("stage", POLICIES)

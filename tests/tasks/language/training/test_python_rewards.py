@@ -11,7 +11,7 @@ import torch
 from tasks.algorithms.language.completions import make_completions
 from tasks.common import models, tables
 from tasks.common.errors import DataError, StageError
-from tasks.language.configs.policies import SamplingConfig
+from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import Environment

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from tasks.common.estimates import Estimate
-from tasks.offline.reporting.seed_intervals import over_seeds, quantile
+from tasks.common.estimates import Estimate, student_quantile
+from tasks.offline.reporting.seed_intervals import over_seeds
 
 
 def test_three_seeds_by_hand():
@@ -18,7 +18,7 @@ def test_three_seeds_by_hand():
 
 @pytest.mark.parametrize("freedom", range(1, 60))
 def test_quantiles_are_students(freedom):
-    assert quantile(freedom) == pytest.approx(t.ppf(0.975, freedom), abs=2e-4)
+    assert student_quantile(freedom) == pytest.approx(t.ppf(0.975, freedom), abs=2e-4)
 
 
 def test_it_covers_the_mean_in_95_of_100_where_a_normal_interval_does_not():

@@ -1,7 +1,7 @@
 """95 % intervals of a paired difference that cover it where there are few problems, or few that changed.
 
 The percentile bootstrap does not there: with 50 problems of which 4 % are gained and none is lost it covers the difference in 86 of 100
-samples, and where no problem changed it has no width (tests/tasks/comparison/test_coverage.py measures it).
+samples, and where no problem changed it has no width (tests/tasks/common/test_paired_coverage.py measures it).
 """
 
 from statistics import NormalDist
@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tasks.common import estimates
-from tasks.common.estimates import Changes, Estimate, Z
-from tasks.offline.reporting.seed_intervals import quantile
+from tasks.common.estimates import Changes, Estimate, Z, student_quantile
 
 RESAMPLES, SEED = 4000, 0
 HALVINGS = 60  # of the range of a bound, which is then known to 2e-18
@@ -71,4 +70,4 @@ def bootstrap(differences: ArrayLike) -> list[Estimate]:
 
 def outer_tail(count: int) -> float:
     """The share of the draws beyond each end of the interval: 0.025 of many problems, less of few, none of a single one."""
-    return NormalDist().cdf(-quantile(count - 1) * (count / (count - 1)) ** 0.5) if count > 1 else 0.0
+    return NormalDist().cdf(-student_quantile(count - 1) * (count / (count - 1)) ** 0.5) if count > 1 else 0.0

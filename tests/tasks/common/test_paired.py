@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm, t
 
 from tasks.common.estimates import Changes, Z
-from tasks.comparison.intervals import _standing, bootstrap, outer_tail, right_or_wrong, score
+from tasks.common.paired import _standing, bootstrap, outer_tail, right_or_wrong, score
 
 COUNTS = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 200)).filter(lambda of: sum(of) > 0)
 

@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.python_rewards import Reward, holds, is_python
-from tasks.language.configs.training import UNUSED, AdapterConfig, TrainingConfig
+from tasks.language.configs.parts.python_rewards import Reward, holds, is_python
+from tasks.language.configs.parts.training import UNUSED, AdapterConfig, TrainingConfig
 
 # The stages whose models are evaluated and reported.
 PolicyName = Literal["pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo"]

@@ -1,29 +1,9 @@
-"""What the report computes itself, by hand: warnings and win rates."""
+"""Win rates by hand."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.language.report import warnings, win_rates
-
-
-def test_the_warning_is_given_only_when_the_chosen_answers_fell():
-    def curve(chosen, rejected):
-        steps = np.linspace(0, 1, 20)
-        return pd.DataFrame(
-            {
-                "logps/chosen_change": chosen * steps,
-                "rewards/chosen": 0.1 * chosen * steps,
-                "rewards/rejected": 0.1 * rejected * steps,
-            }
-        )
-
-    both, chosen_only = (list(warnings({"dpo": curve(-2.0, rejected)})) for rejected in (-9.0, 0.0))
-    assert "by 1.95 nats an answer" in both[0]
-    assert "the rejected ones fell further" in both[0]
-    assert len(chosen_only) == 1
-    assert "fell further" not in chosen_only[0]
-    assert list(warnings({"dpo": curve(0.5, -9.0), "sft": pd.DataFrame({"loss": [1.0]})})) == []
+from tasks.language.reporting.comparing import win_rates
 
 
 def answers(greedy, *sampled):

@@ -1,0 +1,51 @@
+"""How long a run will still take, by how long its stages took before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flows.console.summary import duration
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """A stage that has not ended: what is left of it in seconds, the cores that it takes, and what it waits for."""
+
+    name: str
+    seconds: float
+    cpu: int
+    upstream: tuple[str, ...]
+
+
+def seconds_left(stages: Sequence[Remaining], cores: int) -> float:
+    """When the last of `stages`, which stand in their order, would end if each began as soon as its upstream has ended and cores are free."""
+    names = {stage.name for stage in stages}
+    waiting, running, ended = list(stages), dict[str, float](), set[str]()
+    taken = {stage.name: min(stage.cpu, cores) for stage in stages}  # a stage never waits for cores that no machine has
+    now = 0.0
+    while waiting or running:
+        for stage in list(waiting):
+            free = cores - sum(taken[name] for name in running)
+            if taken[stage.name] <= free and not (names & {*stage.upstream}) - ended:
+                running[stage.name] = now + stage.seconds
+                waiting.remove(stage)
+        if not running:
+            break  # the rest waits for a stage that is not in the list's order
+        now = min(running.values())
+        ended |= {name for name, end in running.items() if end == now}
+        running = {name: end for name, end in running.items() if end > now}
+    return now
+
+
+def told(seconds: float, unknown: int) -> str:
+    """`about 12 min left`; with stages that never ran `at least 12 min left`, and nothing where that says nothing."""
+    if seconds < 1:
+        return ""
+    rough = duration(seconds) if seconds < 60 or seconds >= 3600 else f"{round(seconds / 60)} min"
+    return f"{'at least' if unknown else 'about'} {rough} left"
+
+
+def expected(known: Mapping[str, float], name: str, elapsed: float, own: float | None) -> float | None:
+    """Seconds that a stage still takes: by its own steps where it has told of them, else by its last run; None where neither is known."""
+    if own is not None:
+        return own
+    return max(known[name] - elapsed, 0.0) if name in known else None

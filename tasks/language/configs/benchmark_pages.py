@@ -1,0 +1,20 @@
+"""The section `benchmark_pages` of params.yaml."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tasks.common.config import Branch, Config, Distinct
+
+
+class Comparison(Config):
+    """Cells that are shown together: a page for each of their suites, and a table with a column for each."""
+
+    cells: Annotated[list[Branch], Field(min_length=1), Distinct]  # keys of benchmarks.cells
+    baseline: str  # the policy that the others are compared with
+
+
+class BenchmarkPagesConfig(Config):
+    """What is shown together."""
+
+    comparisons: dict[Branch, Comparison]  # by name

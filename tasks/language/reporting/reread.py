@@ -1,0 +1,59 @@
+"""The rollouts that a stage kept, with what only an evaluation can add: texts, and what the trained policy and the reference say of them."""
+
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
+from tasks.algorithms.language.completions import make_completions, token_logps
+from tasks.common import tables
+from tasks.common.errors import DataError
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.tables.rollouts import FILE, Rollouts
+
+BEFORE = 3  # tokens that are read with one whose text is asked for: some tokenizers drop a space at the start of a text
+AT_ONCE = 32  # answers in one pass
+
+
+def rollouts(
+    folder: Path, policy: PretrainedCausalLM, reference: PretrainedModel | None, tokenizer: Tokenizer, out: Path
+) -> None:
+    """Write to `out` the rollouts that lie beside the policy in `folder`; nothing where there are none."""
+    if not (folder / FILE).is_file():
+        return
+    table = tables.read(Rollouts, folder / FILE)
+    known = len(tokenizer)
+    for column in ("prompt_tokens", "tokens"):
+        if any(not 0 <= token < known for row in table[column] for token in row):
+            raise DataError(f"{folder / FILE}: column {column}: expected tokens from 0 to {known - 1}")
+    table["prompt"] = [tokenizer.decode([*row]) for row in table["prompt_tokens"]]
+    table["pieces"] = [pieces(tokenizer, [*row]) for row in table["tokens"]]
+    table["final_logps"] = logps(policy, table, tokenizer.pad_token_id)
+    if reference is not None:
+        table["reference_logps"] = logps(reference, table, tokenizer.pad_token_id)
+    tables.write(Rollouts, table, out / FILE)
+
+
+def pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
+    """The text of each token, spaces included."""
+    found = []
+    for place in range(len(tokens)):
+        start = max(0, place - BEFORE)
+        before, whole = (tokenizer.decode(list(tokens[start:end])) for end in (place, place + 1))
+        found.append(whole[len(before) :])
+    return found
+
+
+@torch.no_grad()
+def logps(model: PretrainedCausalLM | PretrainedModel, table: pd.DataFrame, pad: int) -> list[list[float]]:
+    """Each answer's log-probabilities under the model, at the temperature at which it was sampled."""
+    model.eval()
+    found: list[list[float]] = []
+    for start in range(0, len(table), AT_ONCE):
+        rows = table.iloc[start : start + AT_ONCE]
+        asked, answers = ([[*map(int, row)] for row in rows[name]] for name in ("prompt_tokens", "tokens"))
+        batch = make_completions(asked, [*range(len(asked))], answers, pad)
+        values = token_logps(model, batch, float(rows["temperature"].iloc[0])).cpu()
+        found += [row[: len(answer)].tolist() for row, answer in zip(values, answers, strict=True)]
+    return found

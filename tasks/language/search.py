@@ -1,0 +1,120 @@
+"""Test-time scaling: what a policy reaches with more answers to each problem, by votes, by choice among samples, and by beam search.
+
+Each model samples once. All budgets and methods take subsets of the same samples (tasks/language/test_time). Where there is a small
+model too, the page says where search with it beats the larger one's greedy answer.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from tasks.common import models, pages, tables, tracking
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.configs.search import SearchConfig
+from tasks.language.data import chat
+from tasks.language.reporting import judging
+from tasks.language.rewards.verifier import Verifier
+from tasks.language.tables.search import Accuracies, SampledAnswers
+from tasks.language.test_time import methods, sampling, scoring, view
+from tasks.language.test_time.beam import Search
+from tasks.language.test_time.methods import Line
+from tasks.language.test_time.policy_steps import Steps
+from tasks.language.test_time.sampling import Asked
+from tasks.stage import Metrics, main
+
+SMALL = "small"
+METRICS = {
+    "MODEL/weights": "The number of the model's weights.",
+    "MODEL/distinct": "The share of the sampled answers that equal no earlier one to the same problem, from 0 to 1: what reward models have to read.",
+    "MODEL/greedy/ESTIMATE": "The share of the problems whose greedy answer is right.",
+    "MODEL/pass_at_K/ESTIMATE": "The probability that at least one of K samples is right (unbiased): what a perfect choice would reach.",
+    "MODEL/majority_at_K/ESTIMATE": "The share of the problems where the commonest of K answers is right; ties by chance, a mean over all subsets.",
+    "MODEL/weighted_SCORE_at_K/ESTIMATE": "The same share where votes weigh what the score says; a mean over random subsets.",
+    "MODEL/best_SCORE_at_K/ESTIMATE": "The share of the problems where the sample with the highest score of K is right; a mean over all subsets.",
+    "MODEL/beam_at_K/ESTIMATE": "The share of the problems where beam search that starts from K first steps ends in a right answer.",
+    "MODEL/beam_at_K/tokens": "The number of tokens that such a beam search generates for a problem, dropped ones included.",
+    "MODEL/tokens": "The mean length of a sampled answer in tokens.",
+}
+ESTIMATE = ("accuracy", "low", "high")
+
+
+def run(
+    config: SearchConfig, policy: Path, problems: Path, reward_model: Path, models_folder: Path, out: Path
+) -> Metrics:
+    """Write answers.parquet, accuracies.parquet and the page search.html; `policy` is compared with the model `small` of `models_folder`."""
+    tokenizer = models.load_tokenizer(policy)
+    given = sampling.asked(config, problems, tokenizer)
+    scorers = scoring.load(reward_model, models_folder, tokenizer)
+    searched = {policy.name: policy}
+    if (models_folder / SMALL / "config.json").is_file():
+        searched[SMALL] = models_folder / SMALL
+    answers, lines, numbers = [], dict[str, list[Line]](), dict[str, Metrics]()
+    with Verifier() as verifier:
+        for part, (name, folder) in enumerate(searched.items()):
+            with tracking.part(part, len(searched)):
+                model = sampling.load(folder, tokenizer)
+                found = sampling.sample(config, name, model, tokenizer, given, verifier)
+                found = scoring.add_scores(found, scorers, given, tokenizer.pad_token_id)
+                lines[name] = [
+                    methods.greedy(found),
+                    *methods.by_samples(methods.Samples.of(found), config.subsets, config.seed),
+                ]
+                if "process" in scorers and config.beam_widths:
+                    steps = Steps(config, model, scorers["process"], tokenizer, given)
+                    beams = {width * config.beam_expansions: steps.search(width) for width in config.beam_widths}
+                    lines[name].append(judged(beams, given, steps, tokenizer, verifier))
+            answers.append(found)
+            numbers[name] = {"weights": model.num_parameters(), **about(found)}
+    accuracies = pd.concat([methods.table(name, own) for name, own in lines.items()])
+    tables.write(SampledAnswers, pd.concat(answers), out / "answers.parquet")
+    tables.write(Accuracies, accuracies, out / "accuracies.parquet")
+    log(accuracies)
+    figures, shown = view.view(config, accuracies, lines, numbers, given)
+    pages.write(Path(__file__).parent / "test_time/templates", "search", shown, figures, out)
+    return {name: {**own, **summary(accuracies[accuracies["model"] == name])} for name, own in numbers.items()}
+
+
+def judged(
+    beams: dict[int, list[Search]], given: Asked, steps: Steps, tokenizer: Tokenizer, verifier: Verifier
+) -> Line:
+    """The beam searches' answers, right or wrong."""
+    golds = [problem["answer"] for problem in given.problems]
+    right = {}
+    for budget, found in beams.items():
+        tokens = [one.kept[0].tokens for one in found]
+        texts = [chat.decode(tokenizer, own, own[-1] in steps.ends) for own in tokens]
+        right[budget] = judging.verdicts(golds, texts, verifier)["strict"]
+    return methods.by_beams(beams, right)
+
+
+def about(found: pd.DataFrame) -> dict[str, float]:
+    """What is said of a model's samples as a whole."""
+    own = found[~found["greedy"]]
+    keys = pd.DataFrame({"problem_id": own["problem_id"], "tokens": own["tokens"].map(tuple)})
+    return {"tokens": float(own["tokens"].map(len).mean()), "distinct": float((~keys.duplicated()).mean())}
+
+
+def summary(accuracies: pd.DataFrame) -> dict[str, Metrics]:
+    """METRICS of one model; ties by chance, but for beam search, where the earlier candidate is kept."""
+    found: dict[str, Metrics] = {}
+    for row in tables.records(accuracies):
+        if row["ties"] == methods.FIRST and row["method"] != "beam":
+            continue
+        name = row["method"] if row["method"] == "greedy" else f"{row['method']}_at_{row['budget']}"
+        estimate = {"mean" if key == "accuracy" else key: row[key] for key in ESTIMATE}
+        found[name] = {**estimate, **({"tokens": row["tokens"]} if row["method"] == "beam" else {})}
+    return found
+
+
+def log(accuracies: pd.DataFrame) -> None:
+    """One curve of accuracy by budget for each model and method, for MLflow's pages."""
+    shown = accuracies[(accuracies["ties"] == methods.CHANCE) | (accuracies["method"] == "beam")]
+    rows = tables.records(shown)
+    for budget in sorted({row["budget"] for row in rows}):
+        own = [row for row in rows if row["budget"] == budget]
+        tracking.log({f"{row['model']}/{row['method']}": row["accuracy"] for row in own}, step=budget)
+    tracking.log_table(accuracies, "accuracies.json")
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,65 @@
+"""All answers of a suite's policies as compact JSON, which the suite's page shows, filters and sorts."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from tasks.language.suites.results import Result
+
+LONGEST = 6000  # characters of an answer on the page; suite_answers.parquet has all of it
+
+
+def data(results: Sequence[Result], baseline: str) -> dict[str, Any]:
+    """Policies, and for each problem what was asked and each policy's greedy answer; null where a policy was not asked."""
+    methods = _methods(results)
+    own = [_answers(one, methods) for one in results]
+    asked = pd.concat([one.asked for one in results]).drop_duplicates("problem_id")
+    names = [one.policy for one in results]
+    return {
+        "policies": names,
+        "baseline": names.index(baseline) if baseline in names else 0,
+        "methods": methods,
+        "problems": [
+            [
+                row["problem_id"],
+                row["question"],
+                row["answer"],
+                row["level"],
+                row["subject"],
+                [f"{label}. {text}" for label, text in json.loads(row["choices"])] if row["choices"] else [],
+                bool(row["readable"]),
+                [answers.get(row["problem_id"]) for answers in own],
+            ]
+            for row in asked.to_dict("records")
+        ],
+    }
+
+
+def _methods(results: Sequence[Result]) -> list[str]:
+    first = results[0].answers["by_method"].iloc[0]
+    return list(json.loads(first)) if first else []
+
+
+def _answers(result: Result, methods: Sequence[str]) -> dict[str, list[Any]]:
+    """By problem: text, extracted, right, ended, length, the verdicts by method as digits, and the share of the samples that are right."""
+    sampled = result.answers[result.answers["temperature"] > 0]
+    shares = sampled.groupby("problem_id")["right"].mean().round(3).to_dict()
+    greedy = result.answers[result.answers["temperature"] == 0]
+    return {
+        row["problem_id"]: [
+            _shown(row["response"]),
+            row["extracted"],
+            int(row["right"]),
+            int(row["ended"]),
+            int(row["length"]),
+            "".join(str(int(json.loads(row["by_method"]).get(name, False))) for name in methods),
+            shares.get(row["problem_id"]),
+        ]
+        for row in greedy.to_dict("records")
+    }
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} […]"

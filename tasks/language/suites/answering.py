@@ -1,0 +1,154 @@
+"""A policy's answers to a suite's problems, each scored: rows of the table Answers."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tasks.algorithms.language import rollouts
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM
+from tasks.common import tracking
+from tasks.common.errors import DataError
+from tasks.common.tables import Record
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.data import chat
+from tasks.language.rewards import answers
+from tasks.language.rewards.verifier import Verifier
+from tasks.language.suites import likelihood, prompting, scoring
+from tasks.language.suites.suite import Problem, Suite
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a policy answers."""
+
+    seed: int
+    samples: int  # at `temperature`, besides the greedy answer; 0: none
+    temperature: float
+    max_new_tokens: int
+    batch_size: int
+    strip_thinking: bool
+
+
+def fitting(
+    suite: Suite,
+    model: PretrainedCausalLM,
+    tokenizer: Tokenizer,
+    problems: Sequence[Problem],
+    examples: Sequence[Problem],
+    max_new_tokens: int,
+) -> list[Problem]:
+    """The problems after which the model has positions left for an answer; a line on standard error tells of the others."""
+    room = chat.positions(model)
+    if room is None or suite.scoring == "likelihood":
+        return [*problems]
+    lengths = [len(tokens) for tokens in prompting.encoded(suite, tokenizer, problems, examples)]
+    found = [one for one, length in zip(problems, lengths, strict=True) if length + max_new_tokens <= room]
+    if not found:
+        raise DataError(
+            f"{suite.title}: the shortest prompt has {min(lengths)} tokens, and max_new_tokens = {max_new_tokens}: together more than "
+            f"the {room} positions of the model"
+        )
+    if len(found) < len(problems):
+        print(
+            f"{suite.title}: {len(problems) - len(found)} of {len(problems)} problems are left out: with max_new_tokens = "
+            f"{max_new_tokens} their prompts do not fit into the {room} positions of the model",
+            file=sys.stderr,
+            flush=True,
+        )
+    return found
+
+
+def answered(
+    suite: Suite,
+    model: PretrainedCausalLM,
+    tokenizer: Tokenizer,
+    problems: Sequence[Problem],
+    examples: Sequence[Problem],
+    sampling: Sampling,
+    verifier: Verifier,
+) -> pd.DataFrame:
+    """All answers: the greedy ones, or those that are likeliest, then the samples."""
+    if suite.scoring == "likelihood":
+        return pd.DataFrame(list(_chosen(suite, model, tokenizer, problems, examples, sampling.batch_size)))
+    prompts = prompting.encoded(suite, tokenizer, problems, examples)
+    counts = {0.0: 1, **({sampling.temperature: sampling.samples} if sampling.samples else {})}
+    rows: list[Record] = []
+    for part, (temperature, samples) in enumerate(counts.items()):
+        with tracking.part(part, len(counts)):
+            rows += _generated(suite, model, tokenizer, problems, prompts, sampling, verifier, temperature, samples)
+    return pd.DataFrame(rows)
+
+
+def _chosen(
+    suite: Suite,
+    model: PretrainedCausalLM,
+    tokenizer: Tokenizer,
+    problems: Sequence[Problem],
+    examples: Sequence[Problem],
+    batch_size: int,
+) -> Iterator[Record]:
+    asked = likelihood.pairs(suite, tokenizer, problems, examples)
+    values = likelihood.log_likelihoods(model, asked, tokenizer.pad_token_id, batch_size)
+    for problem, own, (_, choices) in zip(problems, values, asked, strict=True):
+        chosen = scoring.choose(problem, own)
+        place = [label for label, _ in problem.choices].index(chosen.chosen)
+        yield {
+            "problem_id": problem.problem_id,
+            "temperature": 0.0,
+            "sample": 0,
+            "response": "\n".join(
+                f"{value:.2f}  {label}. {text}" for value, (label, text) in zip(own, problem.choices, strict=True)
+            ),
+            "extracted": chosen.chosen,
+            "right": chosen.right,
+            "by_method": json.dumps({scoring.LENGTH_NORMALISED: chosen.right_normalised}),
+            "length": len(choices[place]),
+            "ended": True,
+        }
+
+
+def _generated(
+    suite: Suite,
+    model: PretrainedCausalLM,
+    tokenizer: Tokenizer,
+    problems: Sequence[Problem],
+    prompts: list[list[int]],
+    sampling: Sampling,
+    verifier: Verifier,
+    temperature: float,
+    samples: int,
+) -> Iterator[Record]:
+    drawn = rollouts.sample(
+        model,
+        prompts,
+        samples=samples,
+        max_new_tokens=sampling.max_new_tokens,
+        temperature=temperature,
+        end_tokens=chat.end_tokens(model, tokenizer),
+        seed=sampling.seed,
+        batch_size=sampling.batch_size,
+    )
+    starts = range(0, len(problems), sampling.batch_size)
+    for start, batch in zip(starts, tracking.progress(drawn, len(starts)), strict=True):
+        ended = batch.ended.tolist()
+        whole = [chat.decode(tokenizer, *one) for one in zip(batch.responses(), ended, strict=True)]
+        texts = [answers.without_thinking(text) if sampling.strip_thinking else text for text in whole]
+        texts = [prompting.cut(suite.prompt, text) for text in texts]
+        own = [problems[start + row // samples] for row in range(len(texts))]
+        judged = scoring.verdicts(suite, own, texts, verifier, compared=temperature == 0)
+        lengths = batch.mask.sum(dim=1).tolist()
+        for row, (problem, text, verdict) in enumerate(zip(own, texts, judged, strict=True)):
+            yield {
+                "problem_id": problem.problem_id,
+                "temperature": temperature,
+                "sample": row % samples,
+                "response": text,
+                "extracted": verdict.extracted,
+                "right": verdict.right,
+                "by_method": json.dumps(verdict.by_method) if temperature == 0 else "",
+                "length": lengths[row],
+                "ended": ended[row],
+            }

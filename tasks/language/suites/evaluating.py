@@ -1,0 +1,94 @@
+"""One policy on one suite: read, answer, score, measure, and write what the pages and comparisons read."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM
+from tasks.common import tables, tracking
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.rewards.verifier import Verifier
+from tasks.language.suites import answering, measuring, reading, scoring
+from tasks.language.suites.answering import Sampling
+from tasks.language.suites.suite import Problem
+from tasks.language.tables.benchmarks import Answers, Asked
+from tasks.language.tables.evaluation import Measures
+
+SHOWN = 50  # answers in MLflow
+METRICS = {
+    "asked": "The number of problems that were asked.",
+    "left_out": "The number of problems that were left out, since prompt, max_new_tokens and the model's positions do not fit.",
+    "unreadable": "The number of problems whose own reference answer the suite's scoring cannot read or does not hold to be right; no answer to them counts as right.",
+    **{f"{name}/ESTIMATE": text for name, text in measuring.METRICS.items()},
+}
+
+
+def evaluate(
+    name: str,
+    policy: str,
+    problems: Sequence[Problem],
+    examples: Sequence[Problem],
+    model: PretrainedCausalLM,
+    tokenizer: Tokenizer,
+    sampling: Sampling,
+    pass_at: Sequence[int],
+    out: Path,
+) -> dict[str, Any]:
+    """The METRICS of the answers of the model, which pages call `policy`; writes suite_problems.parquet, suite_answers.parquet, measures.parquet and benchmark.json to `out`."""
+    suite = reading.suite(name)
+    kept = answering.fitting(suite, model, tokenizer, problems, examples, sampling.max_new_tokens)
+    with Verifier() as verifier:
+        readable = scoring.readable(suite, kept, verifier)
+        answers = answering.answered(suite, model, tokenizer, kept, examples, sampling, verifier)
+    values = measuring.per_problem(answers, pass_at)
+    long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
+    tables.write(Asked, asked(kept, readable), out / "suite_problems.parquet")
+    tables.write(Answers, answers, out / "suite_answers.parquet")
+    tables.write(Measures, long, out / "measures.parquet")
+    tracking.log_table(answers.head(SHOWN), f"answers-{name}.json")
+    found: dict[str, Any] = {
+        "asked": len(kept),
+        "left_out": len(problems) - len(kept),
+        "unreadable": readable.count(False),
+        **{metric: asdict(estimate) for metric, estimate in measuring.summary(values).items()},
+    }
+    described = {
+        "policy": policy,
+        "suite": name,
+        "title": suite.title,
+        "peer": suite.peer,
+        "shots": len(examples),
+        **found,
+    }
+    (out / "benchmark.json").write_text(json.dumps(described, indent=1) + "\n")
+    return found
+
+
+def asked(problems: Sequence[Problem], readable: Sequence[bool]) -> pd.DataFrame:
+    """The problems as a table (schema Asked)."""
+    rows = [
+        {
+            "problem_id": one.problem_id,
+            "question": one.question,
+            "answer": one.answer,
+            "level": one.level,
+            "subject": one.subject,
+            "choices": json.dumps(one.choices) if one.choices else "",
+            "readable": good,
+        }
+        for one, good in zip(problems, readable, strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+def columns(found: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, float]]:
+    """A table's columns: for each suite its headline metric and that metric's mean, then their average over the suites."""
+    named = {name: measuring.headline(reading.suite(name), metrics) for name, metrics in found.items()}
+    cells = {name: (metric, float(found[name][metric]["mean"])) for name, metric in named.items()}
+    if len(cells) > 1:
+        cells["average"] = ("of the columns", sum(value for _, value in cells.values()) / len(cells))
+    return cells

@@ -1,0 +1,106 @@
+"""What counts as the answer in a response, by the name of a method. Two methods may differ on one response; the page shows how often.
+
+The rules of `qwen` are those of `extract_answer` in Qwen2.5-Math's evaluation/parser.py, the two `-match` and `-extract` ones the
+filters of lm-evaluation-harness's tasks/gsm8k/gsm8k.yaml. What they find is compared by another module (scoring.py).
+"""
+
+import re
+import string
+from collections.abc import Callable
+
+from tasks.language.rewards import answers, choices
+
+SENTENCE = re.compile(r"(?i)\banswer is:?")
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
+STRICT_MATCH = re.compile(r"#### (-?[0-9.,]+)")
+FLEXIBLE_EXTRACT = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+MINERVA = ("final answer is $", "$. I hope")
+
+
+def sentence(response: str) -> str | None:
+    """What stands behind the last "answer is", up to the end of its line, without a last full stop and signs of mathematics."""
+    found = list(SENTENCE.finditer(response))
+    if not found:
+        return None
+    text = response[found[-1].end() :].strip().partition("\n")[0].strip()
+    return text.removesuffix(".").strip("$ ") or None
+
+
+def line(response: str) -> str | None:
+    """What stands on the last line `#### ...`."""
+    found = [one[1].strip() for one in answers.ANSWER_LINE.finditer(response)]
+    return next((text for text in reversed(found) if text), None)
+
+
+def last_number(response: str) -> str | None:
+    """The last number, without commas between its digits."""
+    found = NUMBER.findall(response)
+    return found[-1].replace(",", "") if found else None
+
+
+def qwen(response: str) -> str | None:
+    """Minerva's sentence, else the last box, else what follows the last "he answer is" or "final answer is", else the last number."""
+    begin, end = MINERVA
+    if begin in response and end in response:
+        found = response.partition(begin)[2].partition(end)[0].strip()
+    elif "boxed" in response:
+        found = _last_box(response)
+    elif (mark := next((one for one in ("he answer is", "final answer is") if one in response), None)) is not None:
+        found = response.rpartition(mark)[2].strip()
+    else:
+        numbers = LAST_NUMBER.findall(response.replace(",", ""))
+        found = numbers[-1] if numbers else ""
+    found = re.sub(r"\n\s*", "", found).removeprefix(":").removesuffix(".").removesuffix("/")
+    return found.strip() or None
+
+
+def _last_box(response: str) -> str:
+    """What the last box holds; up to the end where it is not closed, or up to the next $ where it has no braces."""
+    inside = response.rpartition("boxed")[2]
+    if not inside.startswith("{"):
+        return inside.partition("$")[0].strip()
+    depth = 0
+    for place, sign in enumerate(inside):
+        depth += {"{": 1, "}": -1}.get(sign, 0)
+        if depth == 0:
+            return inside[1:place]
+    return inside[1:]
+
+
+def strict_match(response: str) -> str | None:
+    """The number of the first line `#### N`."""
+    found = STRICT_MATCH.search(response)
+    return found[1].strip() if found else None
+
+
+def flexible_extract(response: str) -> str | None:
+    """The last run of digits, points, commas and dollar signs."""
+    found = FLEXIBLE_EXTRACT.findall(response)
+    return next((part for part in found[-1] if part), "").strip() or None if found else None
+
+
+def bare_letter(response: str) -> str | None:
+    """The whole response without spaces around it and punctuation, as a letter is compared."""
+    return response.strip().translate(str.maketrans("", "", string.punctuation)).upper() or None
+
+
+def whole(response: str) -> str | None:
+    """All of it."""
+    return response or None
+
+
+METHODS: dict[str, Callable[[str], str | None]] = {
+    "qwen": qwen,
+    "box": answers.boxed,
+    "sentence": sentence,
+    "line": line,
+    "last number": last_number,
+    "strict-match": strict_match,
+    "flexible-extract": flexible_extract,
+    "letter": choices.choice,
+    "bare letter": bare_letter,
+    "whole": whole,
+}
+OF_MATHEMATICS = ("qwen", "box", "sentence", "line", "last number", "strict-match", "flexible-extract")
+OF_LETTERS = ("letter", "bare letter")

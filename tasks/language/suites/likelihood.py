@@ -1,0 +1,61 @@
+"""The log-likelihood of each choice behind the question, as lm-evaluation-harness computes it (its task type multiple_choice).
+
+A choice is tokenized together with its context, behind a space, and what comes behind the context's own tokens is the choice.
+What a model cannot read is cut off from the left.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from tasks.algorithms.language import completions
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM
+from tasks.common import tracking
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.data import chat
+from tasks.language.suites import prompting
+from tasks.language.suites.suite import Problem, Suite
+
+Tokens = list[int]
+Pairs = list[tuple[Tokens, list[Tokens]]]  # a context and its choices
+
+
+def pairs(suite: Suite, tokenizer: Tokenizer, problems: Sequence[Problem], examples: Sequence[Problem]) -> Pairs:
+    """Context and choices of each problem as tokens."""
+    found = []
+    for problem in problems:
+        context = prompting.text(suite, problem, examples)
+        before = prompting.plain(tokenizer, context)
+        wholes = [prompting.plain(tokenizer, f"{context} {text}") for _, text in problem.choices]
+        found.append((before, [whole[len(before) :] for whole in wholes]))
+    return found
+
+
+@torch.no_grad()
+def log_likelihoods(model: PretrainedCausalLM, asked: Pairs, pad: int, batch_size: int) -> Iterator[list[float]]:
+    """For each context the log-likelihoods of its choices, in order; `batch_size` contexts at a time."""
+    room = chat.positions(model)
+    starts = range(0, len(asked), batch_size)
+    for start in tracking.progress(iter(starts), len(starts)):
+        batch = asked[start : start + batch_size]
+        longest = max(len(context) for context, _ in batch) + max(len(one) for _, own in batch for one in own) - 1
+        if room is None or longest <= room:
+            values = _together(model, batch, pad)
+            for _, own in batch:
+                yield values[: len(own)]
+                del values[: len(own)]
+        else:
+            for context, own in batch:
+                yield [_together(model, [(_cut(context, one, room), [one[-room:]])], pad)[0] for one in own]
+
+
+def _cut(context: Tokens, choice: Tokens, room: int) -> Tokens:
+    """The end of the context that fits before the choice, whose last token is not read; one token at least."""
+    return context[-max(1, room + 1 - len(choice)) :]
+
+
+def _together(model: PretrainedCausalLM, batch: Pairs, pad: int) -> list[float]:
+    owner = [row for row, (_, own) in enumerate(batch) for _ in own]
+    answers = [one for _, own in batch for one in own]
+    made = completions.make_completions([context for context, _ in batch], owner, answers, pad)
+    return [float(value) for value in completions.response_logps(model, made).double().cpu()]

@@ -1,0 +1,184 @@
+"""Pages on suites: a static page for each, with policies, levels, subjects, extraction and all answers; and one table of all suites."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.common import pages, plots
+from tasks.common.estimates import Estimate
+from tasks.language.suites import answer_rows, measuring, reading
+from tasks.language.suites.results import Result, by_suite, difference
+
+TEMPLATES = Path(__file__).parent / "templates"
+TEMPERATURE = re.compile(r"_t(\d+\.\d+)$")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in one cell of a table; all empty where there is nothing to say."""
+
+    text: str = ""
+    interval: str = ""
+    mark: str = ""  # ▲ or ▼
+    flips: str = ""
+
+
+Cells = list[Cell]
+
+
+def write(found: Sequence[Result], baseline: str, out: Path) -> dict[str, Any]:
+    """`out`/SUITE/suite.html for each suite, and `out`/benchmarks.html; the numbers of the table."""
+    grouped = by_suite(found)
+    for name, results in grouped.items():
+        pages.write(TEMPLATES, "suite", suite_view(name, results, baseline), figures(name, results), out / name)
+    view, numbers = table_view(grouped, baseline)
+    pages.write(TEMPLATES, "benchmarks", view, {}, out)
+    return numbers
+
+
+def table_view(grouped: Mapping[str, Sequence[Result]], baseline: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The table of policies by suites, with each policy's average over the suites if it was asked all of them."""
+    heads = {name: _shared_headline(name, results) for name, results in grouped.items()}
+    policies = list(dict.fromkeys(one.policy for results in grouped.values() for one in results))
+    rows, numbers = [], dict[str, Any]()
+    for policy in policies:
+        own = {name: one for name, results in grouped.items() for one in results if one.policy == policy}
+        means = {name: one.estimate(heads[name]).mean for name, one in own.items()}
+        cells = [cell(own[name].estimate(heads[name])) if name in own else Cell() for name in heads]
+        average = sum(means.values()) / len(means) if len(means) == len(heads) else None
+        rows.append((policy, [*cells, Cell(percent(average)) if average is not None else Cell()]))
+        numbers[policy] = {name: {"mean": mean} for name, mean in means.items()}
+        if average is not None:
+            numbers[policy]["average"] = average
+    columns = [
+        {"name": grouped[name][0].metrics["title"], "how": said(metric), "href": f"{name}/suite.html"}
+        for name, metric in heads.items()
+    ]
+    first = next(iter(grouped))
+    sentence = _headline(grouped[first][0].metrics["title"], heads[first], grouped[first], baseline)
+    return {"sentence": sentence, "columns": columns, "rows": rows, "baseline": baseline}, numbers
+
+
+def suite_view(name: str, results: Sequence[Result], baseline: str) -> dict[str, Any]:
+    """What the page of one suite shows."""
+    suite, first, head = reading.suite(name), results[0], _shared_headline(name, results)
+    base = next((one for one in results if one.policy == baseline), None)
+    metrics = [key for key, value in first.metrics.items() if isinstance(value, dict)]
+    return {
+        "title": first.metrics["title"],
+        "peer": suite.peer,
+        "scoring": suite.scoring,
+        "extraction": suite.extraction,
+        "shots": first.metrics["shots"],
+        "sentence": _headline(first.metrics["title"], head, results, baseline),
+        "asked": {one.policy: one.metrics["asked"] for one in results},
+        "left_out": {one.policy: one.metrics["left_out"] for one in results if one.metrics["left_out"]},
+        "unreadable": max(one.metrics["unreadable"] for one in results),
+        "columns": [said(metric) for metric in metrics],
+        "rows": [
+            (one.policy, [cell(one.estimate(metric)) if metric in one.metrics else Cell() for metric in metrics])
+            for one in results
+        ],
+        "baseline": baseline if base is not None else "",
+        "changes": [_change(one, base, metrics) for one in results if base is not None and one is not base],
+        "groups": [
+            {"name": column, "rows": rows}
+            for column in ("level", "subject")
+            if (rows := _groups(results, head, column))
+        ],
+        "headline": said(head),
+        "policies": [one.policy for one in results],
+        "agreement": _agreement(results),
+        "data": answer_rows.data(results, baseline),
+    }
+
+
+def figures(name: str, results: Sequence[Result]) -> dict[str, str]:
+    """Accuracy with its interval by policy."""
+    head = _shared_headline(name, results)
+    values = {one.policy: one.estimate(head) for one in results}
+    return {
+        "accuracy": plots.categories(
+            values, f"right, {said(head)}", f"accuracy-{name}", level=0.0, width=plots.SMALL, form="{:.1%}"
+        )
+    }
+
+
+def said(metric: str) -> str:
+    """A metric as a column's head: right_mean_at_8_t0.6 is `mean@8 at t 0.6`."""
+    name = TEMPERATURE.sub(r" at t \1", metric.removeprefix("right_"))
+    return name.replace("_at_", "@").replace("_", " ")
+
+
+def percent(value: float) -> str:
+    """A share in percent, to a tenth."""
+    return f"{100 * value:.1f}"
+
+
+def cell(estimate: Estimate) -> Cell:
+    """A mean in percent with its interval."""
+    return Cell(percent(estimate.mean), f"{percent(estimate.low)} to {percent(estimate.high)}")
+
+
+def _shared_headline(name: str, results: Sequence[Result]) -> str:
+    """The headline metric that all these results have."""
+    common = [metric for metric in results[0].values if all(metric in one.values for one in results)]
+    return measuring.headline(reading.suite(name), dict.fromkeys(map(str, common)))
+
+
+def _headline(title: str, metric: str, results: Sequence[Result], baseline: str) -> str:
+    """One sentence: who is best, and whether that is more than chance."""
+    best = max(results, key=lambda one: (one.estimate(metric).mean, one.policy == baseline))
+    value = best.estimate(metric)
+    start = (
+        f"{best.policy} is right on {percent(value.mean)} % of {title}'s problems ({said(metric)}; 95 % interval {percent(value.low)} to "
+        f"{percent(value.high)})"
+    )
+    base = next((one for one in results if one.policy == baseline), None)
+    if base is None or base is best or (found := difference(best, base, metric)) is None:
+        return f"{start}."
+    change, _ = found
+    sure = "more than chance explains" if change.low > 0 else "which chance alone may explain"
+    return f"{start}, {percent(change.mean)} points above {baseline}, {sure}."
+
+
+def _change(one: Result, base: Result, metrics: Sequence[str]) -> tuple[str, Cells]:
+    cells = []
+    for metric in metrics:
+        found = difference(one, base, metric)
+        if found is None:
+            cells.append(Cell())
+            continue
+        change, changes = found
+        mark = "▲" if change.low > 0 else "▼" if change.high < 0 else ""
+        flips = f"gained {changes.gained}, lost {changes.lost}, p {changes.p:.2g}" if changes else ""
+        interval = f"{100 * change.low:+.1f} to {100 * change.high:+.1f}"
+        cells.append(Cell(f"{100 * change.mean:+.1f}", interval, mark, flips))
+    return one.policy, cells
+
+
+def _groups(results: Sequence[Result], metric: str, column: str) -> list[tuple[str, int, Cells]]:
+    """By level or subject: its name, its number of problems, and a cell for each policy."""
+    found = [measuring.groups(one.asked, one.values[metric], column) for one in results]
+    sizes = results[0].asked[column].value_counts()
+    return [
+        (kind, int(sizes[kind]), [cell(own[kind]) if kind in own else Cell() for own in found])
+        for kind in sorted(found[0])
+    ]
+
+
+def _agreement(results: Sequence[Result]) -> list[tuple[str, Cells]]:
+    """By method of extraction: for each policy the accuracy by it, and the share of the answers that it judges as the suite's own."""
+    found = [measuring.agreement(one.answers) for one in results]
+    return [
+        (
+            method,
+            [
+                Cell(percent(own[method][0]), f"agrees on {percent(own[method][1])}") if method in own else Cell()
+                for own in found
+            ],
+        )
+        for method in found[0]
+    ]

@@ -1,0 +1,72 @@
+"""A suite's prompt for a problem, with examples before it, as text and as tokens."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.data import chat, prompts
+from tasks.language.suites.suite import Problem, Prompt, Suite
+
+PLACE = re.compile(r"\{(question|choices|solution|answer)\}")
+
+
+def filled(template: str, problem: Problem, *, chat_turn: bool = False) -> str:
+    """A template with what it names of the problem; braces in the problem's own text stay. A turn has no spaces around the question."""
+    question = problem.question.strip() if chat_turn else problem.question
+    answer = dict(problem.choices).get(problem.answer, problem.answer)
+    values = {
+        "question": question,
+        "choices": "\n".join(f"{label}. {text}" for label, text in problem.choices),
+        "solution": problem.solution or answer,
+        "answer": answer,
+    }
+    return PLACE.sub(lambda place: values[place[1]], template)
+
+
+def text(suite: Suite, problem: Problem, examples: Sequence[Problem]) -> str:
+    """The whole prompt of a suite that is asked in plain text."""
+    prompt = suite.prompt
+    shown = [f"{filled(prompt.question, one)} {filled(prompt.example, one)}" for one in examples]
+    return prompt.between.join([*shown, filled(prompt.question, problem)])
+
+
+def encoded(
+    suite: Suite, tokenizer: Tokenizer, problems: Sequence[Problem], examples: Sequence[Problem]
+) -> list[list[int]]:
+    """The prompts as tokens, with the beginning of the answer where the suite writes it."""
+    prompt = suite.prompt
+    if prompt.chat:
+        rows = [
+            {"question": filled(prompt.question, one, chat_turn=True), "history": history(prompt, examples)}
+            for one in problems
+        ]
+        found = prompts.encode_rows(tokenizer, rows)
+    else:
+        found = [plain(tokenizer, text(suite, one, examples)) for one in problems]
+    begun = chat.encode_response(tokenizer, prompt.prefix, ended=False) if prompt.prefix else []
+    return [[*tokens, *begun] for tokens in found]
+
+
+def history(prompt: Prompt, examples: Sequence[Problem]) -> str:
+    """The examples as turns before the question, as JSON; empty where there are none."""
+    turns = [
+        turn
+        for one in examples
+        for turn in (
+            {"role": "user", "content": filled(prompt.question, one, chat_turn=True)},
+            {"role": "assistant", "content": f"{prompt.prefix} {filled(prompt.example, one)}".strip()},
+        )
+    ]
+    return json.dumps(turns) if turns else ""
+
+
+def plain(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Plain text as tokens, with those that the tokenizer puts around every text; special tokens in it are text."""
+    return tokenizer(text, add_special_tokens=True, split_special_tokens=True)["input_ids"]
+
+
+def cut(prompt: Prompt, response: str) -> str:
+    """The response up to the first stop."""
+    ends = [place for stop in prompt.stops if (place := response.find(stop)) >= 0]
+    return response[: min(ends, default=len(response))].strip()

@@ -1,0 +1,157 @@
+"""A suite's problems, from files or from the hub at a commit; each fault is one line that names the place and what was expected."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tasks.common.errors import ConfigError, DataError
+from tasks.language.data import forms, problem_forms
+from tasks.language.data.rows import SUFFIXES, Row, parsed, read_file, read_hub
+from tasks.language.rewards import answers
+from tasks.language.suites.registry import SUITES
+from tasks.language.suites.suite import Columns, Problem, Suite
+
+LONGEST = 100_000  # characters of one field; MATH-500's longest has 3,360
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def suite(name: str) -> Suite:
+    """The entry of this name."""
+    if name not in SUITES:
+        raise ConfigError(f"suite {name!r}: expected one of {', '.join(SUITES)}")
+    return SUITES[name]
+
+
+def problems(name: str, folder: Path, revision: str | None, most: int | None = None) -> list[Problem]:
+    """The first `most` problems of a suite: of a file in `folder`, or of the hub at a commit."""
+    own = suite(name)
+    found = list(islice(_distinct(_rows(own, name, folder, revision), own.columns), most))
+    if not found:
+        raise DataError(f"suite {name}: there are no problems in {revision or own.file}")
+    return found
+
+
+def examples(name: str, folder: Path, count: int) -> list[Problem]:
+    """The first `count` examples for few-shot prompts, from the suite's file of examples."""
+    if not count:
+        return []
+    own = suite(name)
+    found = list(islice(_distinct(_file(name, folder, own.examples), own.columns), count))
+    if len(found) < count:
+        raise DataError(f"suite {name}: {own.examples} has {len(found)} examples; expected {count} for as many shots")
+    return found
+
+
+def _rows(own: Suite, name: str, folder: Path, revision: str | None) -> Iterator[Row]:
+    if revision is None:
+        return _file(name, folder, own.file)
+    if not COMMIT.fullmatch(revision):
+        raise ConfigError(
+            f"suite {name}: revision {revision[:60]!r}: expected a commit of {own.hub.hub_id}, 40 hexadecimal digits: a branch or "
+            "a tag may name other data tomorrow"
+        )
+    return read_hub(own.hub.hub_id, own.hub.config, revision, own.hub.split)
+
+
+def _file(name: str, folder: Path, stem: str) -> Iterator[Row]:
+    found = [file for ending in SUFFIXES if (file := folder / f"{stem}{ending}").is_file()]
+    if not found:
+        raise DataError(
+            f"suite {name}: {folder / stem}: no such file of type {', '.join(SUFFIXES)}; expected it there, or a revision of "
+            f"{SUITES[name].hub.hub_id} on the hub"
+        )
+    return read_file(found[0])
+
+
+def _distinct(rows: Iterable[Row], columns: Columns) -> Iterator[Problem]:
+    """The problems in order; DataError where one is asked twice, which would count twice."""
+    seen: dict[object, str] = {}
+    for row in rows:
+        found = parsed(row, partial(problem, columns=columns, name=row.name))
+        asked = (found.question, tuple(found.choices))
+        if asked in seen:
+            raise DataError(f"{row.where}: asks the same as {seen[asked]}; expected each problem once")
+        seen[asked] = row.where
+        yield found
+
+
+def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
+    """One row; ValueError that names the field at fault."""
+    for field, value in row.items():
+        _check_length(value, field)
+    solution = _solution(row.get(columns.solution))
+    choices = problem_forms.choices_of(row) if columns.choices else []
+    place = next((field for field in columns.answer if row.get(field) is not None), None)
+    if place is None:
+        raise ValueError(f"expected a column {' or '.join(columns.answer)} with a value; got {forms.columns(row)}")
+    if columns.choices:
+        if not choices:
+            raise ValueError(f"expected choices with labels and texts; got {forms.columns(row)}")
+        answer = problem_forms.label_of(row[place], place, choices)
+    else:
+        answer = _answer(row[place], place, columns)
+    question = _question(row, columns)
+    return Problem(
+        name, question, answer, solution, _shown(row.get(columns.level)), _shown(row.get(columns.subject)), choices
+    )
+
+
+def _question(row: Mapping[str, Any], columns: Columns) -> str:
+    row = {field: value["stem"] if _is_stem(value) else value for field, value in row.items()}
+    if columns.joined:
+        return " ".join(forms.text(row, field) for field in columns.question)
+    field = next((field for field in columns.question if row.get(field) is not None), None)
+    if field is None:
+        raise ValueError(f"expected a column {' or '.join(columns.question)}; got {forms.columns(row)}")
+    forms.text(row, field)  # which refuses what is no text
+    asked: str = row[field]  # with the spaces around it, which lm-evaluation-harness keeps
+    return asked
+
+
+def _is_stem(value: object) -> bool:
+    """Whether it is a question as ARC's own files keep it, with its choices beside it."""
+    return isinstance(value, Mapping) and isinstance(value.get("stem"), str)
+
+
+def _answer(value: object, field: str, columns: Columns) -> str:
+    text = _number_or_text(value, field)
+    if columns.given == "behind ####":
+        text = text.rpartition(problem_forms.MARK)[2].strip().replace(",", "")
+        if problem_forms.NUMBER.match(text) is None:
+            raise ValueError(f"field '{field}' does not end in '#### N'; expected a number there")
+    if columns.given == "in a box" and field == columns.solution:
+        text = answers.boxed(text) or ""
+    if not text:
+        raise ValueError(f"field '{field}' holds no answer")
+    return text
+
+
+def _number_or_text(value: object, field: str) -> str:
+    """The answer as text: 27.0 is `27`, a list its items behind each other, without the signs that begin and end mathematics."""
+    if isinstance(value, list) and value:
+        return ", ".join(_number_or_text(one, field).replace("$", "") for one in value)
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"field '{field}' is {type(value).__name__} {str(value)[:40]}; expected a text or a number")
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _solution(value: object) -> str:
+    parts = value if isinstance(value, list) else [value]
+    return "\n".join(part for part in parts if isinstance(part, str)).strip()
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _check_length(value: object, field: str) -> None:
+    length = len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
+    if length > LONGEST:
+        raise ValueError(f"field '{field}' has {length:,} characters; expected at most {LONGEST:,}")

@@ -1,0 +1,95 @@
+"""Whether responses are right: mathematics by math-verify, numbers and letters by their text, choices by their likelihood."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.language.rewards.answers import unwrapped
+from tasks.language.rewards.verifier import Verifier, in_box
+from tasks.language.suites import extraction
+from tasks.language.suites.suite import Problem, Suite
+
+LENGTH_NORMALISED = "length normalised"  # the other way to choose by likelihood: acc_norm
+IGNORED = tuple(map(re.compile, (r",", r"\$", r"(?s).*#### ", r"\.$")))  # of lm-evaluation-harness's gsm8k.yaml
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was taken as the answer, by the suite's own method, and whether it is right, by that method and by others."""
+
+    extracted: str  # empty: nothing; where the whole response is compared, what Qwen2.5-Math would take
+    right: bool
+    by_method: dict[str, bool]  # right or not by methods of extraction, this one included
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The choice with the highest log-likelihood, and with the highest one a character."""
+
+    chosen: str  # a label
+    right: bool
+    chosen_normalised: str
+    right_normalised: bool
+
+
+def verdicts(
+    suite: Suite, problems: Sequence[Problem], responses: Sequence[str], verifier: Verifier, *, compared: bool
+) -> list[Verdict]:
+    """One for each response; `compared`: by other methods too, which costs as much again for each."""
+    others = extraction.OF_LETTERS if suite.columns.choices else extraction.OF_MATHEMATICS
+    methods = dict.fromkeys((suite.extraction, *(others if compared else ())))
+    found = {name: [extraction.METHODS[name](text) or "" for text in responses] for name in methods}
+    right = {name: right_ones(suite, problems, texts, verifier, name) for name, texts in found.items()}
+    own = (
+        [extraction.qwen(text) or "" for text in responses] if suite.extraction == "whole" else found[suite.extraction]
+    )
+    return [
+        Verdict(text, right[suite.extraction][row], {name: values[row] for name, values in right.items()})
+        for row, text in enumerate(own)
+    ]
+
+
+def right_ones(
+    suite: Suite, problems: Sequence[Problem], extracted: Sequence[str], verifier: Verifier, method: str
+) -> list[bool]:
+    """Whether each text is its problem's answer; an empty one never is."""
+    golds = [problem.answer for problem in problems]
+    if suite.columns.choices:
+        return [text == gold for text, gold in zip(extracted, golds, strict=True)]
+    if suite.scoring == "exact number":
+        return [
+            bool(text) and comparable(text) == comparable(gold) for text, gold in zip(extracted, golds, strict=True)
+        ]
+    if method == "whole":
+        references = [problem.solution or in_box(problem.answer) for problem in problems]
+        found = verifier.texts(references, extracted)
+    else:
+        found = verifier(golds, [in_box(unwrapped(text)) if text else "" for text in extracted])
+    return [value == 1 for value in found]
+
+
+def comparable(text: str) -> str:
+    """A number as lm-evaluation-harness compares it: by its text, without some signs."""
+    for ignored in IGNORED:
+        text = ignored.sub("", text)
+    return text.lower()
+
+
+def choose(problem: Problem, log_likelihoods: Sequence[float]) -> Choice:
+    """The choice of the model; of equal ones the first, as lm-evaluation-harness has it (acc and acc_norm)."""
+    labels = [label for label, _ in problem.choices]
+    lengths = np.array([len(text) for _, text in problem.choices], dtype=np.float64)
+    values = np.array(log_likelihoods, dtype=np.float64)
+    best, normalised = labels[int(np.argmax(values))], labels[int(np.argmax(values / lengths))]
+    return Choice(best, best == problem.answer, normalised, normalised == problem.answer)
+
+
+def readable(suite: Suite, problems: Sequence[Problem], verifier: Verifier) -> list[bool]:
+    """Whether each problem's own answer is right by the suite's scoring: where it is not, no response can be."""
+    if suite.columns.choices or suite.scoring == "exact number":
+        return [True] * len(problems)
+    found = verifier([one.answer for one in problems], [in_box(unwrapped(one.answer)) for one in problems])
+    return [not math.isnan(value) and value == 1 for value in found]

@@ -1,0 +1,70 @@
+"""Beam search with a policy on disk: next steps are sampled up to a line's end, and a process reward model values beginnings."""
+
+from collections.abc import Sequence
+
+from tasks.algorithms.language import rollouts
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.configs.search import SearchConfig
+from tasks.language.data import chat
+from tasks.language.rewards.reward_model_files import breaks
+from tasks.language.test_time import beam, scoring
+from tasks.language.test_time.beam import Begun, Expanded
+from tasks.language.test_time.sampling import Asked
+
+
+class Steps:
+    """What beam search asks of the models: next steps by the policy, and the process reward model's value of beginnings.
+
+    A value is the least probability that a step is not bad, over the steps so far.
+    """
+
+    def __init__(
+        self,
+        config: SearchConfig,
+        policy: PretrainedCausalLM,
+        scorer: PretrainedModel,
+        tokenizer: Tokenizer,
+        given: Asked,
+    ) -> None:
+        """`given` are the problems that are searched."""
+        self.config, self.policy, self.scorer, self.given = config, policy, scorer, given
+        self.ends = chat.end_tokens(policy, tokenizer)
+        self.stops = self.ends | set(breaks(tokenizer))
+        self.pad = tokenizer.pad_token_id
+        self.round = 0
+
+    def search(self, width: int) -> list[beam.Search]:
+        """One search for each problem."""
+        return beam.search(self.expand, self.value, len(self.given.prompts), width, self.config.beam_expansions)
+
+    def expand(self, begun: Sequence[Begun], count: int) -> list[list[Expanded]]:
+        """So many steps behind each beginning; each round draws from a seed of its own, none of which sampling uses."""
+        self.round += 1
+        limit = self.config.max_new_tokens
+        drawn = rollouts.sample(
+            self.policy,
+            [[*self.given.prompts[number], *tokens] for number, tokens in begun],
+            samples=count,
+            max_new_tokens=limit - min(len(tokens) for _, tokens in begun),
+            temperature=self.config.temperature,
+            end_tokens=self.stops,
+            seed=self.config.seed + self.round,
+            batch_size=max(1, self.config.batch_size * self.config.samples // count),  # as many rows as in sampling
+        )
+        flat = [tuple(tokens) for batch in drawn for tokens in batch.responses()]
+        return [
+            [self._cut(flat[place * count + row], limit - len(tokens)) for row in range(count)]
+            for place, (_, tokens) in enumerate(begun)
+        ]
+
+    def _cut(self, step: tuple[int, ...], room: int) -> Expanded:
+        """The step within the room that its answer has left, and whether the answer ends with it."""
+        kept = step[:room]
+        return kept, kept[-1] in self.ends or len(kept) == room
+
+    def value(self, begun: Sequence[Begun]) -> list[float]:
+        """What beginnings are worth."""
+        found = scoring.scores(self.scorer, "process", begun, self.given, self.pad)
+        values: list[float] = found["process_minimum"].tolist()
+        return values

@@ -1,0 +1,155 @@
+"""What the page of `search` shows: sentences made from the numbers, the figure, one table."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from tasks.common import estimates, tables
+from tasks.common.estimates import Estimate
+from tasks.common.tables import Record
+from tasks.language.configs.search import SearchConfig
+from tasks.language.test_time import methods, picture, scoring
+from tasks.language.test_time.methods import Line
+from tasks.language.test_time.sampling import Asked
+
+ORACLE = "pass"
+SCORES = {
+    scoring.LIKELIHOOD: "own log-probability",
+    "pairs": "reward model of pairs",
+    "outcome": "outcome reward model",
+    "process_minimum": "process reward model (minimum)",
+    "process_product": "process reward model (product)",
+    "process_last": "process reward model (last)",
+}
+DRAWN = ("pass", "majority", "best_likelihood", "best_pairs", "best_outcome", "best_process_minimum", "beam")
+Lines = Mapping[str, Sequence[Line]]  # by model
+
+
+def spoken(method: str) -> str:
+    """A method as a person reads it."""
+    kind, _, score = method.partition("_")
+    if score:
+        return f"{'weighted majority' if kind == 'weighted' else 'best'} by {SCORES[score]}"
+    return {"greedy": "greedy", "pass": "pass@n", "majority": "majority", "beam": "beam search"}[method]
+
+
+def view(
+    config: SearchConfig, accuracies: pd.DataFrame, lines: Lines, numbers: Mapping[str, Any], given: Asked
+) -> tuple[dict[str, str], dict[str, object]]:
+    """The figures by name, and what the templates ask for."""
+    larger = next(iter(lines))
+    figures = {"scaling": figure(accuracies, larger)}
+    shown = {
+        "title": "Test-time scaling",
+        "headline": [*headline(config, lines, numbers)],
+        "config": config,
+        "problems": len(given.problems),
+        "models": {name: numbers[name] for name in lines},
+        "groups": [group(name, accuracies) for name in lines],
+        "beams": any(line.method == "beam" for own in lines.values() for line in own),
+    }
+    return figures, shown
+
+
+def headline(config: SearchConfig, lines: Lines, numbers: Mapping[str, Any]) -> Iterator[str]:
+    """For each model where search beats the larger one's greedy answer; ties by chance."""
+    larger = next(iter(lines))
+    base = lines[larger][0]
+    accuracy = estimates.share(base.right[0])
+    yield (
+        f"{_weights(larger, numbers)} answers {_percent(accuracy)} of the problems greedily, with "
+        f"{base.tokens.mean():.0f} tokens a problem."
+    )
+    for name, own in lines.items():
+        whose = "its own greedy answers" if name == larger else f"{larger}'s greedy answers"
+        what = f"{_weights(name, numbers)} with search"
+        found = [*beating(config, own, base)]
+        if not found:
+            yield f"{what}: no budget of any method beats {whose}. {_nearest(config, own, base)}"
+            continue
+        row = min(found, key=lambda one: one["tokens"])
+        best = max(found, key=lambda one: one["difference"].mean)
+        yield (
+            f"{what} beats {whose} from {_place(row)} on: {_points(row['difference'])}, at {row['tokens']:.0f} tokens a problem. "
+            f"The largest gain is by {_place(best)}: {_points(best['difference'])}, at {best['tokens']:.0f} tokens a problem."
+        )
+
+
+def _nearest(config: SearchConfig, lines: Sequence[Line], base: Line) -> str:
+    row = max(compared(config, lines, base), key=lambda one: one["difference"].mean)
+    return f"The nearest is {_place(row)}: {_points(row['difference'])}, at {row['tokens']:.0f} tokens a problem."
+
+
+def compared(config: SearchConfig, lines: Sequence[Line], base: Line) -> Iterator[Record]:
+    """Each method that can be used, at each budget, against greedy answers problem by problem, with a 95 % interval."""
+    for line in lines:
+        if line.method in (ORACLE, "greedy") or (line.ties == methods.FIRST and line.method != "beam"):
+            continue
+        for budget, right, tokens in zip(line.budgets, line.right, line.tokens, strict=True):
+            difference = estimates.bootstrap(right - base.right[0], config.seed, config.bootstrap)
+            yield {"method": line.method, "budget": budget, "difference": difference, "tokens": tokens.mean()}
+
+
+def beating(config: SearchConfig, lines: Sequence[Line], base: Line) -> Iterator[Record]:
+    """Those whose interval lies above 0 at this budget and at every larger one of the method."""
+    rows = [*compared(config, lines, base)]
+    for row in rows:
+        later = [one for one in rows if one["method"] == row["method"] and one["budget"] >= row["budget"]]
+        if all(one["difference"].low > 0 for one in later):
+            yield row
+
+
+def _place(row: Record) -> str:
+    return f"{spoken(row['method'])} of {row['budget']}"
+
+
+def _weights(name: str, numbers: Mapping[str, Any]) -> str:
+    return f"{name} ({numbers[name]['weights']:,} weights)"
+
+
+def _percent(value: Estimate) -> str:
+    return f"{100 * value.mean:.1f} % [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+
+
+def _points(value: Estimate) -> str:
+    return f"{100 * value.mean:+.1f} points [{100 * value.low:+.1f}, {100 * value.high:+.1f}]"
+
+
+def group(name: str, accuracies: pd.DataFrame) -> Record:
+    """One model's part of the table: a row for each method, and for first wins where it differs; a cell for each budget."""
+    own = accuracies[accuracies["model"] == name]
+    budgets = sorted({int(budget) for budget in own["budget"]})
+    rows: list[Record] = []
+    shown: dict[str, pd.Series] = {}
+    for (method, ties), cells in own.groupby(["method", "ties"], sort=False):
+        found = cells["accuracy"].round(3).reset_index(drop=True)
+        first = ties == methods.FIRST and method != "beam"
+        if first and found.equals(shown[str(method)]):
+            continue
+        shown[str(method)] = found
+        by_budget = {int(cell["budget"]): cell for cell in tables.records(cells)}
+        rows.append(
+            {
+                "name": spoken(str(method)) + (", first wins" if first else ""),
+                "cells": [by_budget.get(budget) for budget in budgets],
+            }
+        )
+    return {"name": name, "budgets": budgets, "rows": rows}
+
+
+def figure(accuracies: pd.DataFrame, larger: str) -> str:
+    """Accuracy against generated tokens: a panel for each model, the small one first; dashed, what the larger one reaches greedily."""
+    panels = {}
+    for name in reversed([*accuracies["model"].unique()]):
+        own = accuracies[(accuracies["model"] == name) & accuracies["method"].isin(DRAWN)]
+        lines: dict[str, list[tuple[float, Estimate]]] = {}
+        for row in tables.records(own[(own["ties"] == methods.CHANCE) | (own["method"] == "beam")]):
+            place = float(row["tokens"]), Estimate(row["accuracy"], row["low"], row["high"])
+            lines.setdefault(spoken(row["method"]), []).append(place)
+        order = [spoken(method) for method in DRAWN]
+        panels[name] = {label: lines[label] for label in sorted(lines, key=order.index)}
+    [base] = accuracies[(accuracies["model"] == larger) & (accuracies["method"] == "greedy")]["accuracy"]
+    return picture.scaling(
+        panels, {f"{larger}, greedy": float(base)}, "generated tokens a problem", "strict accuracy", "scaling"
+    )

@@ -1,0 +1,43 @@
+"""How long stages took, as MLflow's records have it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from flows.engine import mlflow_store
+from flows.engine.mlflow_runs import PREFIX
+from flows.lineage import durations
+
+
+@pytest.fixture
+def client(tmp_path: Path, empty_mlflow: Path) -> MlflowClient:
+    (tmp_path / "mlruns").mkdir()
+    shutil.copyfile(empty_mlflow, tmp_path / "mlruns/mlflow.db")
+    return mlflow_store.open_store(tmp_path)
+
+
+def ran(client: MlflowClient, stage: str, start: int, end: int | None, status: str = "FINISHED") -> str:
+    run_id: str = client.create_run("0", start_time=start, tags={PREFIX + "stage": stage}).info.run_id
+    if end is not None:
+        client.set_terminated(run_id, status, end)
+    return run_id
+
+
+def test_a_stage_takes_what_its_last_finished_run_took(tmp_path: Path, client: MlflowClient) -> None:
+    ran(client, "sft", 1_000, 11_000)
+    ran(client, "sft", 20_000, 24_500)
+    ran(client, "sft", 30_000, 31_000, "FAILED")
+    ran(client, "ppo", 40_000, None)  # still runs
+    assert durations.of_stages(tmp_path, ["sft", "ppo", "dpo"]) == {"sft": 4.5}
+
+
+def test_runs_that_ended(tmp_path: Path, client: MlflowClient) -> None:
+    ended, running = ran(client, "sft", 1_000, 61_000), ran(client, "ppo", 1_000, None)
+    assert durations.of_runs(tmp_path, [ended, running, "f" * 32]) == {ended: 60.0}
+
+
+def test_without_records_nothing_is_known(tmp_path: Path) -> None:
+    assert durations.of_stages(tmp_path, ["sft"]) == {}
+    assert durations.of_runs(tmp_path, ["a"]) == {}

@@ -1,0 +1,154 @@
+"""Each box is given on a run with its fault, and not on a run without."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tasks.common.estimates import Estimate
+from tasks.language.reporting import watch_outs
+from tasks.language.reporting.differences import Difference
+from tasks.language.reporting.scoreboard import Results
+
+NAMES = (
+    "strict_greedy",
+    "strict_mean_at_2_t1.0",
+    "rubric_greedy",
+    "rubric_sampled_t1.0",
+    "reward_greedy",
+    "reward_sampled_t1.0",
+)
+UP, LEVEL, DOWN = (Difference(Estimate(mean, mean - 0.05, mean + 0.05), None) for mean in (0.3, 0.01, -0.3))
+
+
+def results(*, changes=None, **judged):
+    """Policies that are all alike but for what is given of them."""
+    every = {**dict.fromkeys(NAMES, Estimate(0.5, 0.4, 0.6)), "ended_greedy": Estimate(1.0, 0.9, 1.0)}
+    every |= {"length_greedy": Estimate(20.0, 19.0, 21.0)}
+    found = {policy: {**every, **judged.get(policy, {})} for policy in ("pretrained", "sft", "ppo")}
+    level = dict.fromkeys([*NAMES, "length_greedy"], LEVEL)
+    return Results(
+        found, "sft", dict.fromkeys(found, 0.0), {"pretrained": level, "ppo": {**level, **(changes or {})}}, {}, {}
+    )
+
+
+def curve(**ends):
+    """A curve of 20 steps in which each metric goes from 0 to its end."""
+    return pd.DataFrame({name.replace("__", "/"): end * np.linspace(0, 1, 20) for name, end in ends.items()})
+
+
+def test_a_run_without_faults_has_no_box():
+    fine = {
+        "dpo": curve(logps__chosen_change=1.0),
+        "grpo": curve(frac_reward_zero_std=0.3, sampling__logp_difference=1e-6),
+    }
+    answers = {"ppo": generations(lambda length: -length)}
+    assert watch_outs.watch_outs(results(), fine, answers, {"asked": 500}) == []
+
+
+def test_policies_with_one_fault_share_a_box():
+    cut = {"ended_greedy": Estimate(0.5, 0.4, 0.6)}
+    [box] = watch_outs.watch_outs(results(sft=cut, ppo=cut), {}, {}, {"asked": 500})
+    assert [said.partition(":")[0] for said in box.found] == ["sft", "ppo"]
+
+
+def test_chosen_answers_that_became_less_likely():
+    def told(chosen, rejected):
+        ends = {"logps__chosen_change": chosen, "rewards__chosen": chosen / 10, "rewards__rejected": rejected / 10}
+        return [*watch_outs.less_likely({"dpo": curve(**ends), "sft": curve(loss=1.0)})]
+
+    both, chosen_only = told(-2.0, -9.0), told(-2.0, 0.0)
+    assert "by 1.95 nats an answer" in both[0]
+    assert "the rejected ones fell further" in both[0]
+    assert len(chosen_only) == 1
+    assert "fell further" not in chosen_only[0]
+    assert told(0.5, -9.0) == []
+
+
+def test_a_policy_without_end_tokens():
+    cut = {"ended_greedy": Estimate(0.85, 0.8, 0.9)}
+    assert [*watch_outs.unended(results(ppo=cut))] == ["ppo: the length limit cut off 15 % of its greedy answers."]
+    assert not [*watch_outs.unended(results(ppo={"ended_greedy": Estimate(0.95, 0.9, 0.97)}))]
+    assert not [*watch_outs.unended(results(pretrained=cut))]  # has not learned to end an answer, which is no news
+
+
+def test_a_best_policy_by_reward_that_is_wrong():
+    rewarded, wrong = {"reward_greedy": Estimate(0.9, 0.8, 1.0)}, {"strict_greedy": Estimate(0.0, 0.0, 0.01)}
+    assert [*watch_outs.wrong_favourite(results(pretrained={**rewarded, **wrong}))] == [
+        "pretrained has the highest reward of greedy answers (0.90, 0.0 % right). sft is right most often (0.50, 50.0 % right)."
+    ]
+    assert not [*watch_outs.wrong_favourite(results(ppo=rewarded))]  # as right as the others
+    sampled = {"reward_sampled_t1.0": Estimate(0.9, 0.8, 1.0), "strict_mean_at_2_t1.0": Estimate(0.0, 0.0, 0.01)}
+    [told] = watch_outs.wrong_favourite(results(pretrained=sampled))
+    assert told.startswith("pretrained has the highest reward of answers sampled at 1.0 (0.90, 0.0 % right).")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"reward_greedy": UP, "rubric_greedy": DOWN}, "lost 0.30 rubric points (greedy answers)."),
+        ({"reward_greedy": UP, "strict_greedy": DOWN}, "lost 30.0 points of accuracy (greedy answers)."),
+        ({"reward_sampled_t1.0": UP, "strict_mean_at_2_t1.0": DOWN}, "of accuracy (answers sampled at 1.0)."),
+        ({"reward_greedy": UP, "rubric_greedy": LEVEL}, None),
+        ({"reward_greedy": LEVEL, "rubric_greedy": DOWN}, None),
+        ({"reward_greedy": DOWN, "strict_greedy": UP}, None),
+    ],
+)
+def test_an_over_optimised_reward_model(changes, told):
+    found = [*watch_outs.over_optimised(results(changes=changes))]
+    assert [told in said for said in found] == ([True] if told else [])
+
+
+def generations(reward, lengths=(10, 20, 30)):
+    rows = [
+        {
+            "problem_id": f"{problem}",
+            "temperature": 1.0,
+            "length": length,
+            "reward": reward(length) + 50.0 * problem,
+            "strict": True,
+        }
+        for problem in range(3)
+        for length in lengths
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    ("pays", "length", "accuracy", "told"),
+    [
+        (lambda length: 0.1 * length, Difference(Estimate(8.0, 6.0, 10.0), None), LEVEL, True),
+        (lambda length: 0.1 * length, Difference(Estimate(1.0, 0.5, 1.5), None), LEVEL, False),  # 5 % longer
+        (lambda length: 0.1 * length, Difference(Estimate(8.0, 6.0, 10.0), None), UP, False),  # right more often too
+        (
+            lambda length: -0.1 * length,
+            Difference(Estimate(8.0, 6.0, 10.0), None),
+            LEVEL,
+            False,
+        ),  # not what is paid for
+    ],
+)
+def test_growth_that_the_reward_model_pays_for(pays, length, accuracy, told):
+    changed = results(changes={"length_greedy": length, "reward_greedy": UP, "strict_greedy": accuracy})
+    found = [*watch_outs.paid_by_length(changed, {"ppo": generations(pays)})]
+    assert ["40 % longer than sft's" in said for said in found] == ([True] if told else [])
+
+
+def test_the_pay_for_length_is_a_correlation_within_problems_and_within_right_and_wrong_answers():
+    """Right answers are longer and earn more here, which is no pay for length; and lengths differ from problem to problem."""
+    right = generations(lambda length: 9.0, lengths=(29, 30, 31))
+    wrong = generations(lambda length: 1.0, lengths=(9, 10, 11)).assign(strict=False)
+    assert watch_outs.length_pay(pd.concat([right, wrong]), 1.0) == 0.0
+    assert watch_outs.length_pay(generations(lambda length: 2.0 * length), 1.0) == pytest.approx(1.0)
+    assert watch_outs.length_pay(generations(lambda length: (length - 20) ** 2), 1.0) == pytest.approx(0.0)
+
+
+def test_groups_without_spread():
+    [told] = watch_outs.groups_alike({"grpo": curve(frac_reward_zero_std=0.6)})
+    assert "grpo: in 58 % of the groups" in told  # the mean of the last two of 20 steps
+    assert not [*watch_outs.groups_alike({"grpo": curve(frac_reward_zero_std=0.4), "ppo": curve(reward=1.0)})]
+
+
+def test_a_sampler_that_is_not_the_trainer():
+    [told] = watch_outs.mismatched({"grpo": curve(sampling__logp_difference=0.04)})
+    assert "differs by 0.020 nats" in told
+    assert not [*watch_outs.mismatched({"grpo": curve(sampling__logp_difference=1e-5)})]

@@ -1,0 +1,90 @@
+"""Prompts and scoring of a suite, by hand; and what a policy says that thinks aloud."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tasks.common import model_files
+from tasks.language.rewards.verifier import Verifier
+from tasks.language.suites import answering, prompting, scoring
+from tasks.language.suites.answering import Sampling
+from tasks.language.suites.registry import SUITES
+from tasks.language.suites.suite import Problem
+
+ONE = Problem("one", "How many {answer}s?", "3", "1 + 2 = 3", "", "")
+EXAMPLE = Problem("two", "How few?", "1", "It is 1.", "", "")
+WHERE = Problem("three", "Where? ", "2", "", "", "", (("1", "here"), ("2", "far away")))
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with Verifier() as judge:
+        yield judge
+
+
+def test_plain_prompts_by_hand():
+    """Braces of a problem's own stay, and so does the space behind a question, as in lm-evaluation-harness."""
+    assert prompting.text(SUITES["gsm8k-lm-eval"], ONE, []) == "Question: How many {answer}s?\nAnswer:"
+    shown = prompting.text(SUITES["gsm8k-lm-eval"], ONE, [EXAMPLE])
+    assert shown == "Question: How few?\nAnswer: It is 1.\n\nQuestion: How many {answer}s?\nAnswer:"
+    assert prompting.text(SUITES["arc_easy"], WHERE, [WHERE]) == (
+        "Question: Where? \nAnswer: far away\n\nQuestion: Where? \nAnswer:"
+    )
+
+
+def test_a_chat_prompt_has_its_examples_as_turns_before_it(made):
+    tokenizer = model_files.load_tokenizer(made / "pretrained")
+    [alone] = prompting.encoded(SUITES["gsm8k"], tokenizer, [ONE], [])
+    [behind] = prompting.encoded(SUITES["gsm8k"], tokenizer, [ONE], [EXAMPLE])
+    text = tokenizer.decode(behind)
+    assert "It is 1." in text
+    assert text.index("How few?") < text.index("The answer is \\boxed{1}.") < text.index("How many {answer}s?")
+    assert tokenizer.decode(alone).count("put your final answer within \\boxed{}.") == 1
+
+
+def test_the_answer_begins_as_the_suite_says(made):
+    tokenizer = model_files.load_tokenizer(made / "pretrained")
+    [tokens] = prompting.encoded(SUITES["arc_easy-text"], tokenizer, [WHERE], [])
+    text = tokenizer.decode(tokens)
+    assert text.endswith("The best answer is")
+    assert "Question: Where?\n1. here\n2. far away\n" in text
+
+
+def test_an_answer_ends_before_the_first_stop():
+    prompt = SUITES["gsm8k-lm-eval"].prompt
+    assert prompting.cut(prompt, " 3 </s> Question: next") == "3"
+    assert prompting.cut(prompt, "3 Question: next </s>") == "3"
+    assert prompting.cut(prompt, "3") == "3"
+
+
+def test_verdicts_by_hand(verifier):
+    problem = Problem("one", "?", "\\frac{1}{2}", "", "", "")
+    responses = ["\\boxed{0.5}", "The answer is 1/2.", "#### 1/2", "2/4", "", "\\boxed{2}"]
+    found = scoring.verdicts(SUITES["math500"], [problem] * 6, responses, verifier, compared=True)
+    assert [one.right for one in found] == [True, True, False, False, False, False]
+    assert [one.by_method["line"] for one in found] == [False, False, True, False, False, False]
+    assert [one.by_method["sentence"] for one in found] == [False, True, False, False, False, False]
+    assert [one.extracted for one in found] == ["0.5", "1/2", "2", "4", "", "2"]
+
+
+def test_choices_by_likelihood_by_hand():
+    """-4 over 4 letters is more than -3.9 over 1; of equal ones the first counts."""
+    problem = Problem("one", "?", "B", "", "", "", (("A", "x"), ("B", "wxyz"), ("C", "x")))
+    found = scoring.choose(problem, [-3.9, -4.0, -3.9])
+    assert (found.chosen, found.right, found.chosen_normalised, found.right_normalised) == ("A", False, "B", True)
+
+
+@pytest.mark.parametrize(("strip", "expected"), [(True, "\\boxed{3}"), (False, "<think>\\boxed{4}</think>\\boxed{3}")])
+def test_thoughts_are_no_answer_where_they_are_stripped(made, monkeypatch, verifier, strip, expected):
+    """A policy that always says the same."""
+    import torch
+
+    tokenizer = model_files.load_tokenizer(made / "pretrained")
+    said = tokenizer("<think>\\boxed{4}</think>\\boxed{3}", add_special_tokens=False)["input_ids"]
+    mask = torch.ones(1, len(said), dtype=torch.bool)
+    batch = SimpleNamespace(mask=mask, ended=torch.tensor([False]), responses=lambda: [said])
+    monkeypatch.setattr(answering.rollouts, "sample", lambda *_, **__: iter([batch]))
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
+    sampling = Sampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=strip)
+    [row] = answering.answered(SUITES["math500"], model, tokenizer, [ONE], [], sampling, verifier).to_dict("records")
+    assert (row["response"], row["extracted"], row["right"]) == (expected, "3", True)

@@ -1,0 +1,214 @@
+"""The stage `search` on the tests' own models: what it writes, and that its parts are those of their modules."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tasks.algorithms.language import completions, reward_model, rollouts
+from tasks.common import models, tables
+from tasks.common.errors import DataError
+from tasks.language.configs.search import SearchConfig
+from tasks.language.data import chat
+from tasks.language.rewards import reward_model_files
+from tasks.language.rewards.verifier import Verifier
+from tasks.language.search import run
+from tasks.language.tables.search import Accuracies, SampledAnswers
+from tasks.language.test_time import sampling, scoring, subsets
+from tasks.language.test_time.policy_steps import Steps
+from tests.conftest import PARAMS
+
+CHANGES = {"problems": 5, "samples": 6, "max_new_tokens": 12, "batch_size": 3, "subsets": 20, "bootstrap": 50}
+
+
+def config(**changes):
+    own = {"policies": ["sft"], "beam_widths": [1, 2], "beam_expansions": 2}
+    return SearchConfig.model_validate({**PARAMS["search"], **CHANGES, **own, **changes})
+
+
+@pytest.fixture(scope="module")
+def scored(made, tmp_path_factory):
+    """A folder with a second policy, and a reward model of each objective: the policy's log-probabilities."""
+    home = tmp_path_factory.mktemp("search")
+    words = models.load_tokenizer(made / "pretrained")
+    model = models.load_model(made / "pretrained")
+    models.save_model(model, words, home / "small")
+    for objective in ("pairs", "outcome", "process"):
+        reward_model_files.mark(model, objective, "minimum", words)
+        model.config.reward_beta = 2.0
+        if objective != "pairs":
+            model.config.reward_threshold = 6.0
+        models.save_model(model, words, home / objective)
+    return home
+
+
+@pytest.fixture(scope="module")
+def found(made, scored, tmp_path_factory):
+    """The folder that the stage writes, its metrics beside it."""
+    out = tmp_path_factory.mktemp("found") / "sft"
+    metrics = run(config(), made / "pretrained", made / "problems", made / "none", scored, out)
+    (out / "metrics.json").write_text(json.dumps(metrics))
+    return out
+
+
+def test_every_answer_has_every_score(found, made):
+    table = tables.read(SampledAnswers, found / "answers.parquet")
+    assert len(table) == 2 * 5 * (6 + 1)
+    assert {*table["model"]} == {"pretrained", "small"}
+    own = table[~table["greedy"]]
+    assert np.allclose(own["likelihood"], own["logp"] / own["tokens"].map(len))
+    assert (own["process_product"] <= own["process_minimum"] + 1e-6).all()
+    same = own.drop_duplicates(["problem_id", "model"]).set_index("model")
+    assert (same.loc["small", "pairs"].to_numpy() == same.loc["pretrained", "pairs"].to_numpy()).all(), "equal models"
+
+
+def test_a_score_is_what_the_reward_model_says_of_the_answer_alone(found, made, scored):
+    words = models.load_tokenizer(made / "pretrained")
+    table = tables.read(SampledAnswers, found / "answers.parquet")
+    given = sampling.asked(config(), made / "problems", words)
+    row = table[~table["greedy"]].iloc[7]
+    number = [problem["problem_id"] for problem in given.problems].index(row["problem_id"])
+    alone = completions.make_completions([given.prompts[number]], [0], [[int(one) for one in row["tokens"]]], 0)
+    for objective, column in (("pairs", "pairs"), ("outcome", "outcome"), ("process", "process_minimum")):
+        with torch.no_grad():
+            expected = reward_model.score(reward_model_files.load(scored / objective), alone).item()
+        assert row[column] == pytest.approx(expected, rel=1e-4)
+
+
+def test_all_methods_share_one_sampling(found):
+    table = tables.read(Accuracies, found / "accuracies.parquet")
+    answers = tables.read(SampledAnswers, found / "answers.parquet")
+    own = table[table["model"] == "pretrained"]
+    mean = answers[(answers["model"] == "pretrained") & ~answers["greedy"]]["tokens"].map(len).mean()
+    sampled = own[~own["method"].isin(["greedy", "beam"])]
+    assert sampled["tokens"].to_numpy() == pytest.approx(mean * sampled["budget"].to_numpy())
+    read = sampled[sampled["method"].str.contains("pairs|outcome|process")]
+    assert (read["passes"] == read["budget"]).all()
+    assert (sampled.drop(read.index)["passes"] == 0).all()
+    methods = {*own["method"]}
+    assert {"greedy", "pass", "majority", "best_likelihood", "weighted_process_last", "beam"} <= methods
+    assert {*sampled["budget"]} == {1, 2, 4, 6}
+
+
+def test_metrics_are_the_table_s_ties_by_chance(found):
+    table = tables.read(Accuracies, found / "accuracies.parquet")
+    metrics = json.loads((found / "metrics.json").read_text())
+    for row in tables.records(table[(table["ties"] == "chance") & (table["method"] != "greedy")]):
+        assert metrics[row["model"]][f"{row['method']}_at_{row['budget']}"]["mean"] == row["accuracy"]
+    beams = table[table["method"] == "beam"]
+    assert {*beams["budget"]} == {2, 4}
+    assert (beams["tokens"] > 0).all()
+
+
+def test_the_page_has_the_plot_first_and_says_what_no_budget_does(found):
+    page = (found / "search.html").read_text()
+    assert page.index("<svg") < page.index("<table")
+    assert "no budget of any method beats pretrained" in page
+    assert "<script" not in page
+    assert (found / "scaling.svg").read_text() in page
+
+
+def test_a_run_is_the_same_again_and_needs_no_other_model(found, made, tmp_path):
+    """Without reward models and a small one, the policy's samples and methods are the same."""
+    run(config(), made / "pretrained", made / "problems", made / "none", made / "none", tmp_path / "sft")
+    alone, both = (
+        tables.read(Accuracies, path / "accuracies.parquet").query(
+            "model == 'pretrained' and method == 'best_likelihood'"
+        )
+        for path in (tmp_path / "sft", found)
+    )
+    pd.testing.assert_frame_equal(alone.reset_index(drop=True), both.reset_index(drop=True))
+    assert not any(name in (tmp_path / "sft/search.html").read_text() for name in ("reward model (", "beam search"))
+
+
+def test_more_subsets_and_other_expansions_change_what_depends_on_them(made, scored, monkeypatch):
+    """Right answers are made up, as a model this small has none."""
+    words = models.load_tokenizer(made / "pretrained")
+    given = sampling.asked(config(), made / "problems", words)
+    policy, scorer = models.load_model(made / "pretrained"), reward_model_files.load(scored / "process")
+    costs = [
+        sum(one.generated for one in Steps(config(beam_expansions=n), policy, scorer, words, given).search(1))
+        for n in (1, 2, 3)
+    ]
+    assert all(fewer < more for fewer, more in pairwise(costs))
+    votes = np.array([0, 0, 1, 1, 2, 2])
+    few, many = (
+        subsets.voted(votes, np.linspace(0.5, 1, 6), votes == 2, subsets.drawn(6, count, [2, 4], (0, 0))).tolist()
+        for count in (3, 300)
+    )
+    assert few != many
+
+
+def test_a_beam_of_one_takes_greedy_steps_where_the_temperature_is_near_0(made, scored):
+    words = models.load_tokenizer(made / "pretrained")
+    cold = config(temperature=1e-6, beam_expansions=1)
+    given = sampling.asked(cold, made / "problems", words)
+    policy = models.load_model(made / "pretrained")
+    steps = Steps(cold, policy, reward_model_files.load(scored / "process"), words, given)
+    found = [list(one.kept[0].tokens) for one in steps.search(1)]
+    [greedy] = rollouts.sample(
+        policy,
+        given.prompts,
+        samples=1,
+        max_new_tokens=cold.max_new_tokens,
+        temperature=0.0,
+        end_tokens=chat.end_tokens(policy, words),
+        seed=0,
+        batch_size=5,
+    )
+    assert found == greedy.responses()
+
+
+def test_no_search_is_longer_than_an_answer_may_be(made, scored):
+    words = models.load_tokenizer(made / "pretrained")
+    given = sampling.asked(config(), made / "problems", words)
+    steps = Steps(
+        config(), models.load_model(made / "pretrained"), reward_model_files.load(scored / "process"), words, given
+    )
+    for one in steps.search(2):
+        assert one.kept[0].tokens[-1] in steps.ends or len(one.kept[0].tokens) == config().max_new_tokens
+        assert max(len(candidate.tokens) for candidate in one.kept) <= config().max_new_tokens
+
+
+def test_votes_are_numbers_and_right_is_the_reference(made, monkeypatch):
+    """Two of the four answers are the same number in two forms; one has none."""
+    words = models.load_tokenizer(made / "pretrained")
+    own = config(problems=1, samples=3)
+    given = sampling.asked(own, made / "problems", words)
+    given.problems[0]["answer"] = "7"
+    texts = iter(["#### 7", "#### 7.0", "#### 8", "seven"])
+    monkeypatch.setattr(chat, "decode", lambda *_: next(texts))
+    with Verifier() as verifier:
+        table = sampling.sample(own, "sft", models.load_model(made / "pretrained"), words, given, verifier)
+    assert table["vote"].tolist() == [0, 0, 1, -1]
+    assert table["right"].tolist() == [True, True, False, False]
+
+
+def test_models_that_do_not_fit_are_told_in_one_line(made, scored, tmp_path):
+    words = models.load_tokenizer(made / "pretrained")
+    (tmp_path / "outcome").symlink_to(scored / "process")
+    with pytest.raises(
+        DataError, match=r"outcome: a reward model of objective process; expected one of objective outcome"
+    ):
+        scoring.load(tmp_path / "none", tmp_path, words)
+    with pytest.raises(DataError, match=r"pairs: a second reward model of objective pairs, beside .*; expected one"):
+        scoring.load(scored / "pairs", scored, words)
+    (tmp_path / "small").mkdir()
+    for file in (scored / "small").iterdir():
+        (tmp_path / "small" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "small/model.safetensors").write_bytes(b"torn")
+    with pytest.raises(DataError, match="small: "):
+        sampling.load(tmp_path / "small", words)
+    other = models.load_tokenizer(made / "pretrained")
+    other.add_tokens(["another"])
+    other.save_pretrained(tmp_path / "small")
+    with pytest.raises(DataError, match="small: the tokenizer differs from that of the policy that searches"):
+        sampling.load(tmp_path / "small", words)
+    (tmp_path / "test.parquet").write_bytes((made / "problems/test.parquet").read_bytes())
+    table = pd.read_parquet(tmp_path / "test.parquet").assign(answer="", solution="Text.")
+    table.to_parquet(tmp_path / "test.parquet")
+    with pytest.raises(DataError, match="has no answer; search expects one to each test problem"):
+        sampling.asked(config(), tmp_path, words)
