@@ -1,7 +1,7 @@
 """A report's pages from its templates: one self-contained HTML page and the same as Markdown, with the figures beside them.
 
-tasks/common/templates has what all reports share: the page's frame with its style, and parts. A page may have one script of our own, NAME.js
-beside its template; the page's policy lets the browser run that text and nothing else. `write_metrics` writes the few numbers of a report
+tasks/common/templates has what all reports share: the page's frame with its style, parts, and elements.js. A page may have one script of our
+own, NAME.js beside its template, which runs after elements.js; the page's policy lets the browser run that text and nothing else. `write_metrics` writes the few numbers of a report
 that plain `dvc metrics show` is to print.
 """
 
@@ -25,7 +25,7 @@ def write(templates: Path, name: str, view: Mapping[str, object], figures: Mappi
     """
     out.mkdir(parents=True, exist_ok=True)
     script = templates / f"{name}.js"
-    text = script.read_text() if script.is_file() else ""
+    text = (SHARED / "elements.js").read_text() + script.read_text() if script.is_file() else ""
     parts = {"figures": figures, "out": out.as_posix(), "script": Markup(text), "script_digest": _digest(text)}
     for kind in ("html", "md"):
         environment = Environment(

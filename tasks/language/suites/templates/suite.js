@@ -1,27 +1,9 @@
-"use strict";
-// A suite's page: all answers, of which a window is in the page at a time. Text from models and data becomes text nodes only.
+// A suite's page: all answers, of which a window is in the page at a time.
 
 const WINDOW = 50; // problems at a time
 const [ID, QUESTION, GOLD, LEVEL, SUBJECT, CHOICES, READABLE, ANSWERS] = [0, 1, 2, 3, 4, 5, 6, 7];
 const [TEXT, EXTRACTED, RIGHT, ENDED, LENGTH, METHODS, SAMPLES] = [0, 1, 2, 3, 4, 5, 6];
-const data = JSON.parse(document.getElementById("answer-data").textContent);
-
-const make = (tag, attributes = {}, ...children) => {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-};
-
-const select = (label, options, chosen, change) => {
-  const box = make("select", {"aria-label": label, onchange: () => change(box.value)});
-  for (const [value, text] of options) box.append(make("option", {value}, text));
-  box.value = chosen;
-  return make("label", {}, label + " ", box);
-};
+const data = read("answer-data");
 
 const kinds = {
   all: ["all answers", () => true],
