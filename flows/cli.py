@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -130,11 +131,21 @@ def run(
 
 
 @app.command()
-def status(targets: Targets = None) -> int:
+def status(
+    targets: Targets = None,
+    why: Annotated[
+        str,
+        typer.Option(
+            metavar="STAGE", help="Show what made this stage out of date, line by line.", autocompletion=tab.stages
+        ),
+    ] = "",
+) -> int:
     """Show for each stage whether it is up to date, or why not, and the parameters that have no effect as set."""
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
+    if why:
+        return _why(console, root, why)
     read: list[str] = []
     for _, planned in running.with_headings(console, running.plan(root, targets, [], say=read.append)):
         show_plan(console, planned)
@@ -143,6 +154,19 @@ def status(targets: Targets = None) -> int:
             console.print(line, markup=False)
     for line in read:
         console.print(line, markup=False)
+    return 0
+
+
+def _why(console: Screen, root: Path, stage: str) -> int:
+    """Print what changed in a stage and above it; a matrix stage stands for all its branches."""
+    from flows.console.causes import show
+
+    [(_, planned)] = running.plan(root, [stage], [])
+    late = [one for one in planned if one.reason]
+    if not late:
+        console.print(f"{stage} is up to date", markup=False)
+    with running.one_line():
+        show(console, root, late)
     return 0
 
 

@@ -18,10 +18,11 @@ pytestmark = pytest.mark.slow
 SHARED = ROOT.parent / "shared"
 TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 POLICIES = ("pretrained", "sft", *TUNED)
-STAGES = {  # this flow's stages in dvc.yaml, but for solutions and search, which a default run does without
+PRESETS = ("solutions", "search", "benchmarks", "benchmark_pages")  # stages that a default run does without
+STAGES = {  # this flow's other stages in dvc.yaml
     f"{name}@{policy}" if policy else name
     for name, stage in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"].items()
-    if "tasks.language." in stage.get("do", stage)["cmd"] and name not in ("solutions", "search")
+    if "tasks.language." in stage.get("do", stage)["cmd"] and name not in PRESETS
     for policy in (POLICIES if "foreach" in stage else [""])
 }
 SHORT = {"steps": 3, "prompts_per_step": 4, "max_new_tokens": 24, "evaluate_every": 2, "evaluate_prompts": 4}

@@ -58,32 +58,38 @@ _DEP = {"new": "is new", "modified": "changed", "deleted": "missing"}
 _OUT = {"new": "is new", "modified": "changed since", "deleted": "missing", "not in cache": "is not in the cache"}
 
 
-def _param_reasons(dep: "ParamsDependency") -> Iterator[str]:
+def changed_params(dep: "ParamsDependency") -> Iterator[tuple[str, object, object]]:
+    """Key, recorded and current value of each leaf of the listed params at which they differ; None where there is none."""
     status = dep.status()
-    if not status:
-        return
-    states: Any = next(iter(status.values()))
+    states: Any = next(iter(status.values())) if status else {}
     if isinstance(states, str):
-        yield f"params file {dep.def_path} {_DEP[states]}"
         return
     recorded: Any = dep.hash_info.value if dep.hash_info else {}
     current = dep.read_params()
     for key in states:
-        yield from _differences(key, recorded.get(key), current.get(key))
+        yield from _leaves(key, recorded.get(key), current.get(key))
 
 
-def _differences(key: str, old: object, new: object) -> Iterator[str]:
-    """One reason for each leaf at which two values of a parameter differ."""
+def _param_reasons(dep: "ParamsDependency") -> Iterator[str]:
+    for states in dep.status().values():
+        if isinstance(states, str):
+            yield f"params file {dep.def_path} {_DEP[states]}"
+    for key, old, new in changed_params(dep):
+        if old is None:
+            yield f"param {key} is new"
+        elif new is None:
+            yield f"param {key} is gone"
+        else:
+            yield f"param {key} changed {_short(old)} -> {_short(new)}"
+
+
+def _leaves(key: str, old: object, new: object) -> Iterator[tuple[str, object, object]]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in dict.fromkeys([*old, *new]):
             if old.get(name) != new.get(name):
-                yield from _differences(f"{key}.{name}", old.get(name), new.get(name))
-    elif old is None:
-        yield f"param {key} is new"
-    elif new is None:
-        yield f"param {key} is gone"
+                yield from _leaves(f"{key}.{name}", old.get(name), new.get(name))
     else:
-        yield f"param {key} changed {_short(old)} -> {_short(new)}"
+        yield key, old, new
 
 
 def _short(value: object) -> str:

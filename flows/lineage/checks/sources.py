@@ -1,12 +1,8 @@
 """The code that stages ran, against git: each module's hash of the record, and the file of the recorded commit with the kept patch."""
 
 import hashlib
-import os
 import re
-import subprocess
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flows.engine import dvc_lock
@@ -14,19 +10,11 @@ from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept
 from flows.lineage.checks.subjects import Subject, Unfinished, ended
+from flows.lineage.git_files import CLEAN, Tree, hashes_of
 
 CHECK = "code"
 NAMED = 4  # stages that a line names
-CLEAN = ("no", None)
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class Tree:
-    """The code of a run: a commit, and the patch that leads from it to the files that ran."""
-
-    commit: str
-    patch: Path | None = None
 
 
 class Code:
@@ -74,7 +62,7 @@ class Code:
             tree = Tree(str(one.made.commit), one.made.patch if one.made.dirty not in CLEAN else None)
             wanted.setdefault(tree, set()).update(code)
             by_tree.setdefault(tree, []).append((one, code))
-        found = files_of(self.root, wanted)
+        found = hashes_of(self.root, wanted)
         for tree, members in by_tree.items():
             if tree not in found:
                 gone = f"the commit {tree.commit[:12]} is not here (any more): rebased, or a shallow clone"
@@ -118,99 +106,6 @@ class Code:
             more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
             what = f"not in {where}, and so not to be compared: git ignores it, or it was too large for the patch"
             self.audit.remark(CHECK, ", ".join(absent[:NAMED]) + more, what, one.stage, one.run_id)
-
-
-def files_of(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, dict[str, str]]:
-    """Path -> MD5 of each wanted file of each tree; files that a tree lacks, and trees whose commit is gone, are left out."""
-    prefix = _git(root, ["rev-parse", "--show-prefix"]).decode().strip()
-    commits = list(dict.fromkeys(tree.commit for tree in wanted))
-    there = dict(zip(commits, _blobs(root, [f"{commit}^{{commit}}" for commit in commits]), strict=True))
-    plain = [
-        (tree, path)
-        for tree, paths in wanted.items()
-        for path in sorted(paths)
-        if not tree.patch and there[tree.commit]
-    ]
-    found: dict[Tree, dict[str, str]] = {tree: {} for tree in wanted if there[tree.commit]}
-    blobs = _blobs(root, [f"{tree.commit}:{prefix}{path}" for tree, path in plain])
-    for (tree, path), md5 in zip(plain, blobs, strict=True):
-        if md5:
-            found[tree][path] = md5
-    for tree, paths in wanted.items():
-        if tree.patch and tree in found:
-            patched = _patched(root, prefix, tree, sorted(paths))
-            if patched is None:
-                del found[tree]
-            else:
-                found[tree] = patched
-    return found
-
-
-def _patched(root: Path, prefix: str, tree: Tree, paths: Sequence[str]) -> dict[str, str] | None:
-    """The same of a commit with a patch, through an index and an object store beside the repository's own."""
-    assert tree.patch is not None
-    with tempfile.TemporaryDirectory() as folder:
-        objects = Path(os.fsdecode(_git(root, ["rev-parse", "--git-path", "objects"]).rstrip(b"\n")))
-        environ = {
-            "GIT_INDEX_FILE": f"{folder}/index",
-            "GIT_OBJECT_DIRECTORY": f"{folder}/objects",
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(root / objects),
-        }
-        Path(folder, "objects").mkdir()
-        _git(root, ["read-tree", tree.commit], environ)
-        apply = ["apply", "--cached", "--binary", "--whitespace=nowarn", "--verbose", str(tree.patch.absolute())]
-        if tree.patch.stat().st_size and _status(root, apply, environ):
-            return None
-        blobs = _blobs(root, [f":{prefix}{path}" for path in paths], environ)
-        return {path: md5 for path, md5 in zip(paths, blobs, strict=True) if md5}
-
-
-def _blobs(root: Path, names: Sequence[str], environ: Mapping[str, str] | None = None) -> list[str | None]:
-    """The MD5 of the content of each of git's objects, None for one that is not there; each content is read once."""
-    if not names:
-        return []
-    asked = "".join(f"{name}\n" if "\n" not in name else "-\n" for name in names)
-    headers = _git(root, ["cat-file", "--batch-check"], environ, asked.encode()).split(b"\n")
-    parts = [header.split(b" ") for header in headers[: len(names)]]
-    parts += [[]] * (len(names) - len(parts))  # there is no git
-    ids = [part[0] if len(part) == 3 and part[2].isdigit() else None for part in parts]
-    content = _contents(root, list(dict.fromkeys(filter(None, ids))), environ)
-    return [content.get(one) if one else None for one in ids]
-
-
-def _contents(root: Path, ids: Sequence[bytes], environ: Mapping[str, str] | None) -> dict[bytes, str]:
-    """Object -> the MD5 of its content."""
-    text, found, at = (
-        _git(root, ["cat-file", "--batch"], environ, b"".join(one + b"\n" for one in ids)),
-        dict[bytes, str](),
-        0,
-    )
-    for one in ids:
-        end = text.find(b"\n", at)
-        size = int(text[at:end].split(b" ")[2])
-        found[one] = hashlib.md5(text[end + 1 : end + 1 + size], usedforsecurity=False).hexdigest()
-        at = end + size + 2
-    return found
-
-
-def _git(root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
-    """What git prints; nothing where there is no git."""
-    try:
-        return _call(root, arguments, environ, given).stdout
-    except OSError:
-        return b""
-
-
-def _status(root: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    return _call(root, arguments, environ, b"").returncode
-
-
-def _call(
-    root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None, given: bytes
-) -> subprocess.CompletedProcess[bytes]:
-    variables = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", **(environ or {})}
-    command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, capture_output=True, input=given, check=False, env=variables)
 
 
 def _named(subjects: Sequence[Subject]) -> str:

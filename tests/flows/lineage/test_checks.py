@@ -15,8 +15,8 @@ from flows.lineage.checks import database
 from flows.lineage.checks.entries import Difference, differences, shown
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.origins import swapped
-from flows.lineage.checks.sources import Tree, files_of
 from flows.lineage.checks.stored import tree_hash
+from flows.lineage.git_files import Tree, hashes_of
 from tests.flows.lineage.audited import Audited
 
 ENTRY: dict[str, Any] = {
@@ -99,7 +99,7 @@ def test_the_files_of_commits_and_patches(tmp_path: Path, within: str) -> None:
     names = ["a.py", "b c.py", "new.py", "none.py"]
     trees = Tree(commit), Tree(commit, patch), Tree("0" * 40), Tree(commit, wrong)
     before = sorted(tmp_path.rglob("*"))
-    assert files_of(root, dict.fromkeys(trees, names)) == {
+    assert hashes_of(root, dict.fromkeys(trees, names)) == {
         trees[0]: {"a.py": md5("1\n"), "b c.py": md5("same\n")},
         trees[1]: {"a.py": md5("2\n"), "b c.py": md5("same\n"), "new.py": md5("new\n")},
     }

@@ -1,0 +1,146 @@
+"""Files of commits, with and without a patch, as git has them. Nothing in the repository or its index is touched."""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+CLEAN = ("no", None)  # what a run records of files that differed from its commit, where none did or none is known
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The code of a run: a commit, and the patch that leads from it to the files that ran."""
+
+    commit: str
+    patch: Path | None = None
+
+
+def hashes_of(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, dict[str, str]]:
+    """Path -> MD5 of each wanted file of each tree; files that a tree lacks, and trees whose commit is gone, are left out."""
+    prefix = _prefix(root)
+    commits = list(dict.fromkeys(tree.commit for tree in wanted))
+    there = dict(zip(commits, _blobs(root, [f"{commit}^{{commit}}" for commit in commits]), strict=True))
+    plain = [
+        (tree, path)
+        for tree, paths in wanted.items()
+        for path in sorted(paths)
+        if not tree.patch and there[tree.commit]
+    ]
+    found: dict[Tree, dict[str, str]] = {tree: {} for tree in wanted if there[tree.commit]}
+    blobs = _blobs(root, [f"{tree.commit}:{prefix}{path}" for tree, path in plain])
+    for (tree, path), md5 in zip(plain, blobs, strict=True):
+        if md5:
+            found[tree][path] = md5
+    for tree, paths in wanted.items():
+        if tree.patch and tree in found:
+            patched = _patched(root, prefix, tree, sorted(paths))
+            if patched is None:
+                del found[tree]
+            else:
+                found[tree] = patched
+    return found
+
+
+def contents(root: Path, tree: Tree, paths: Iterable[str]) -> dict[str, bytes]:
+    """Path -> bytes of these files of a tree, of a folder all files below it; nothing where the commit is gone or the patch does not apply."""
+    prefix = _prefix(root)
+    if not _blobs(root, [f"{tree.commit}^{{commit}}"])[0]:
+        return {}
+    with _index(root, tree) as environ:
+        if environ is None:
+            return {}
+        listed = _git(root, ["ls-files", "-z", "--", *(f":(literal){path}" for path in sorted(paths))], environ)
+        names = [name for name in os.fsdecode(listed).split("\0") if name]
+        ids = _ids(root, [f":{prefix}{name}" for name in names], environ)
+        found = _contents(root, list(dict.fromkeys(filter(None, ids))), environ)
+    return {name: found[one] for name, one in zip(names, ids, strict=True) if one}
+
+
+def _prefix(root: Path) -> str:
+    """Where the repository's folder is within git's."""
+    return _git(root, ["rev-parse", "--show-prefix"]).decode().strip()
+
+
+def _patched(root: Path, prefix: str, tree: Tree, paths: Sequence[str]) -> dict[str, str] | None:
+    """Path -> MD5 of files of a commit with a patch."""
+    with _index(root, tree) as environ:
+        if environ is None:
+            return None
+        blobs = _blobs(root, [f":{prefix}{path}" for path in paths], environ)
+    return {path: md5 for path, md5 in zip(paths, blobs, strict=True) if md5}
+
+
+@contextmanager
+def _index(root: Path, tree: Tree) -> Iterator[dict[str, str] | None]:
+    """The variables of an index of the tree and an object store beside the repository's own; None where the patch does not apply."""
+    with tempfile.TemporaryDirectory() as folder:
+        objects = Path(os.fsdecode(_git(root, ["rev-parse", "--git-path", "objects"]).rstrip(b"\n")))
+        environ = {
+            "GIT_INDEX_FILE": f"{folder}/index",
+            "GIT_OBJECT_DIRECTORY": f"{folder}/objects",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(root / objects),
+        }
+        Path(folder, "objects").mkdir()
+        _git(root, ["read-tree", tree.commit], environ)
+        applies = True
+        if tree.patch and tree.patch.stat().st_size:
+            apply = ["apply", "--cached", "--binary", "--whitespace=nowarn", "--verbose", str(tree.patch.absolute())]
+            applies = not _status(root, apply, environ)
+        yield environ if applies else None
+
+
+def _blobs(root: Path, names: Sequence[str], environ: Mapping[str, str] | None = None) -> list[str | None]:
+    """The MD5 of the content of each of git's objects, None for one that is not there; each content is read once."""
+    ids = _ids(root, names, environ)
+    found = _contents(root, list(dict.fromkeys(filter(None, ids))), environ)
+    digests = {one: hashlib.md5(content, usedforsecurity=False).hexdigest() for one, content in found.items()}
+    return [digests.get(one) if one else None for one in ids]
+
+
+def _ids(root: Path, names: Sequence[str], environ: Mapping[str, str] | None) -> list[bytes | None]:
+    """The id of each of git's objects, None for one that is not there."""
+    if not names:
+        return []
+    asked = "".join(f"{name}\n" if "\n" not in name else "-\n" for name in names)
+    headers = _git(root, ["cat-file", "--batch-check"], environ, asked.encode()).split(b"\n")
+    parts = [header.split(b" ") for header in headers[: len(names)]]
+    parts += [[]] * (len(names) - len(parts))  # there is no git
+    return [part[0] if len(part) == 3 and part[2].isdigit() else None for part in parts]
+
+
+def _contents(root: Path, ids: Sequence[bytes], environ: Mapping[str, str] | None) -> dict[bytes, bytes]:
+    """Object -> its content."""
+    if not ids:
+        return {}
+    text, found, at = _git(root, ["cat-file", "--batch"], environ, b"".join(one + b"\n" for one in ids)), {}, 0
+    for one in ids:
+        end = text.find(b"\n", at)
+        size = int(text[at:end].split(b" ")[2])
+        found[one] = text[end + 1 : end + 1 + size]
+        at = end + size + 2
+    return found
+
+
+def _git(root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
+    """What git prints; nothing where there is no git."""
+    try:
+        return _call(root, arguments, environ, given).stdout
+    except OSError:
+        return b""
+
+
+def _status(root: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    return _call(root, arguments, environ, b"").returncode
+
+
+def _call(
+    root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None, given: bytes
+) -> subprocess.CompletedProcess[bytes]:
+    variables = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", **(environ or {})}
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, capture_output=True, input=given, check=False, env=variables)

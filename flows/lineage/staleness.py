@@ -1,0 +1,125 @@
+"""What made a stage out of date, as differences: `posttrain status --why STAGE`.
+
+Parameters are compared with dvc.lock's; files with those of the run that made the outs, which git and the run's patch have. Where
+git does not have the recorded bytes, the change is named without its lines.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, closing
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from flows.engine.dvc_changes import changed_params, why
+from flows.engine.dvc_closure import StageGraph
+from flows.engine.dvc_lock import hashes, read_entries
+from flows.engine.dvc_repository import open_repo, params_read_once, plain_errors
+from flows.lineage import git_files, record
+from flows.lineage.checks.stored import tree_hash
+from flows.lineage.git_files import CLEAN, Tree
+from flows.lineage.record import Record
+
+if TYPE_CHECKING:
+    from dvc.stage import PipelineStage
+
+LARGEST = 1_000_000  # bytes of a file that is shown line by line
+STATES = {
+    "new": "is new",
+    "modified": "changed",
+    "deleted": "is missing",
+    "not in cache": "is not in the cache",
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that changed; `lines` show how, each begins with `-`, `+`, `@` or a space."""
+
+    what: str
+    lines: Sequence[str] = ()
+
+
+def causes(root: Path, name: str) -> list[Cause]:
+    """What changed since this stage ran, parameters first; nothing where it is as it was. Reads only."""
+    root = root.absolute()
+    with chdir(root), closing(open_repo(root)) as repo, params_read_once(), plain_errors():
+        [stage] = StageGraph(repo).load([name])
+        reason = why(stage)
+        if reason is None:
+            return []
+        found = [*_params(stage), *_deps(root, stage), *_outs(stage)] if name in read_entries(root) else []
+        return found or [Cause(reason)]
+
+
+def _params(stage: "PipelineStage") -> Iterator[Cause]:
+    if stage.cmd_changed:
+        yield Cause("its command changed")
+    for dep in stage.params:
+        for key, old, new in changed_params(dep):
+            values = (("-", old), ("+", new))
+            yield Cause(f"param {key}", [f"{sign} {value}" for sign, value in values if value is not None])
+
+
+def _outs(stage: "PipelineStage") -> Iterator[Cause]:
+    for out in stage.outs:
+        for path, state in out.status().items():
+            yield Cause(f"out {path} {STATES[state]}")
+
+
+def _deps(root: Path, stage: "PipelineStage") -> Iterator[Cause]:
+    changed = {path: state for dep in stage.deps if dep not in stage.params for path, state in dep.status().items()}
+    if not changed:
+        return
+    made = record.now(root)[str(stage.name)]
+    recorded, kept = hashes(made.entry, "deps"), _files_of(root, made, changed)
+    for path, state in changed.items():
+        before = {name: content for name, content in kept.items() if _within(name, path)}
+        if state == "modified" and before and _hash(path, before) == recorded[path]:
+            yield from _differences(root, path, before, made)
+        else:
+            yield Cause(f"dep {path} {STATES[state]}")
+
+
+def _files_of(root: Path, made: Record, paths: Mapping[str, object]) -> dict[str, bytes]:
+    """These files as the run read them, as far as git has them; of a folder those below it."""
+    if made.commit is None or made.commit == "none":
+        return {}
+    return git_files.contents(root, Tree(made.commit, None if made.dirty in CLEAN else made.patch), paths)
+
+
+def _within(name: str, path: str) -> bool:
+    return PurePosixPath(name).is_relative_to(PurePosixPath(path))
+
+
+def _hash(path: str, files: Mapping[str, bytes]) -> str:
+    """DVC's hash of a file, or of a folder with these files."""
+    digests = {
+        PurePosixPath(name).relative_to(path).as_posix(): hashlib.md5(content, usedforsecurity=False).hexdigest()
+        for name, content in files.items()
+    }
+    return digests.get(".") or tree_hash(digests)
+
+
+def _differences(root: Path, path: str, before: Mapping[str, bytes], made: Record) -> Iterator[Cause]:
+    """The files of a dep that are not what they were."""
+    place = root / path
+    files = [file for file in sorted(place.rglob("*")) if file.is_file()] if place.is_dir() else [place]
+    now = {file.relative_to(root).as_posix(): file.read_bytes() for file in files}
+    since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
+    for name in sorted({*before, *now}):
+        old, new = before.get(name, b""), now.get(name, b"")
+        if old != new:
+            yield Cause(f"{name}{since}", _diff(old, new))
+
+
+def _diff(old: bytes, new: bytes) -> list[str]:
+    """The lines that differ with two around them; nothing for bytes that are no text, or too many."""
+    if max(len(old), len(new)) > LARGEST:
+        return []
+    try:
+        before, after = (text.decode().splitlines() for text in (old, new))
+    except UnicodeDecodeError:
+        return []
+    return [*unified_diff(before, after, n=2, lineterm="")][2:]
