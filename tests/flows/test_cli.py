@@ -66,6 +66,19 @@ def test_a_first_run_prints_each_stage_and_leaves_the_report(done: tuple[Path, s
     assert "posttrain:run -->" in (root / "data/report/report.html").read_text()
 
 
+def test_why_a_stage_is_out_of_date_is_shown_line_by_line(root: Path) -> None:
+    assert call(root, "status", "--why", "sft") == (0, "sft is up to date\n", "")
+    for file, old, new in (
+        ("params.yaml", "1e-1  # of sft", "0.5  # of sft"),
+        ("stage.py", "working on", "at work on"),
+    ):
+        (root / file).write_text((root / file).read_text().replace(old, new))
+    shown = "dep stage.py changed (problems, sft)\nparam sft.beta (sft)\n  - 0.1\n  + 0.5\n"
+    assert call(root, "status", "--why", "sft") == (0, shown, "")
+    told = "posttrain: dvc.yaml: no stage 'sftt'; did you mean 'sft'?\n"
+    assert call(root, "status", "--why", "sftt") == (2, "", told)
+
+
 def test_with_nothing_to_do_it_says_so_at_once_without_prefect_or_mlflow(root: Path) -> None:
     watched = "import sys; from flows import cli; s = cli.command(['run']); print(s, {'prefect', 'mlflow', 'torch'} & {*sys.modules})"
     done = subprocess.run(
