@@ -22,13 +22,13 @@ FAULTS = {
 def main() -> None:
     """Run the faults of the command line, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training_faults", description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", choices=[[], *FAULTS], help=f"of {', '.join(FAULTS)}; all if none is named"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FAULTS)}; all if none is named")
     parser.add_argument("--data", nargs="+", default=[], metavar="SEED=DATA")
     parser.add_argument("--only", default="", help="arms, with ; between them")
     parser.add_argument("--scratch", type=Path, help="a folder for the clones, which are kept")
     given = parser.parse_args()
+    if unknown := {*given.names} - {*FAULTS}:
+        parser.error(f"there is no fault {min(unknown)}; expected some of {', '.join(FAULTS)}")
     if given.data and not given.scratch:
         parser.error("--data needs --scratch, a folder for the clones")
     for fault in (FAULTS[name] for name in given.names or FAULTS):
@@ -36,7 +36,8 @@ def main() -> None:
             seed, _, data = word.partition("=")
             arms = given.only.split(";") if given.only else [*fault.arms]
             workspace.run(fault, int(seed), Path(data), given.scratch, arms)
-        pictures.write(fault, workspace.results_of(fault.name), workspace.ROOT / f"docs/faults/{fault.name}.png")
+        if results := workspace.results_of(fault.name):
+            pictures.write(fault, results, workspace.ROOT / f"docs/faults/{fault.name}.png")
 
 
 if __name__ == "__main__":
