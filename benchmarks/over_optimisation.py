@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks import over_optimisation_picture, variants
 from benchmarks.training_faults import workspace
 from flows.params import checking, editing, files
-from tasks.common import estimates, models, tables
+from tasks.common import estimates, models
 from tasks.language import reward_model
 from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.configs.search import SearchConfig
@@ -103,7 +103,7 @@ def best_of_n(drawn: pd.DataFrame, score: Floats) -> dict[str, Any]:
 
     The proxy is in standard deviations of one problem's samples, from the mean of its samples.
     """
-    wanted = [n for n in subsets.budgets(ASKED["samples"])]
+    wanted = subsets.budgets(ASKED["samples"])
     groups = drawn.assign(score=score).groupby("problem_id", sort=False)
     spread = float(np.sqrt(groups["score"].var(ddof=0).mean()))
     by_problem: dict[str, list[Floats]] = {"proxy": [], "rubric": [], "right": []}

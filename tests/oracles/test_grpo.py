@@ -150,6 +150,7 @@ def settings(aggregation, **changes):
         "clip_high": HIGH,
         "beta": 0.0,
     }
+    plain |= {"kl": "k3", "old_from_sampler": True, "importance_cap": None}
     plain |= {"temperature": 1.0, "max_new_tokens": MAX_LENGTH, "mask_truncated": False, "micro_batch": 6}
     return GrpoSettings(aggregation=aggregation, **{**plain, **changes})
 

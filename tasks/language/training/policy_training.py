@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
 from tasks.common.checkpoints import Best, Stateful, Training, resumable
+from tasks.common.config import settings_of
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
@@ -28,6 +30,7 @@ from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics
 
 Fit = Callable[[int], Iterator[Row]]  # from a step on
+Settings = TypeVar("Settings", bound=Any)
 LATEST = "latest/"
 METRICS = {  # besides the algorithm's
     "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
@@ -152,6 +155,12 @@ class Watch:
         """Load what `state_dict` returned."""
         self.latest = {name.removeprefix(LATEST): state[name].item() for name in state if name.startswith(LATEST)}
         self.best.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(LATEST)})
+
+
+def learning_settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
+    """An algorithm's settings; its temperature is that of the distribution that is trained."""
+    settings = settings_of(config, kind)
+    return replace(settings, temperature=config.trained_temperature or config.temperature)
 
 
 @contextmanager

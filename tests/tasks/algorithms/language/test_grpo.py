@@ -35,7 +35,8 @@ def asked(**changes):
         "clip_low": LOW,
         "clip_high": HIGH,
     }
-    plain |= {"beta": 0.0, "temperature": 1.0, "max_new_tokens": 4, "mask_truncated": False, "micro_batch": 64}
+    plain |= {"beta": 0.0, "kl": "k3", "temperature": 1.0, "old_from_sampler": True, "importance_cap": None}
+    plain |= {"max_new_tokens": 4, "mask_truncated": False, "micro_batch": 64}
     return GrpoSettings(**{**plain, **changes})
 
 

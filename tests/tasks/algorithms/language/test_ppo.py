@@ -27,6 +27,7 @@ from tests.tasks.tiny import gpt2, llama
 def asked(**changes):
     plain = {"gamma": 1.0, "lam": 1.0, "clip_ratio": 0.2, "clip_value": 0.0, "epochs": 2, "minibatches": 2}
     plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "micro_batch": 100, "seed": 0}
+    plain |= {"old_from_sampler": True, "importance_cap": None}
     return PpoSettings(**{**plain, **changes})
 
 
@@ -75,7 +76,7 @@ def test_a_step_by_hand():
     policy.zero_grad(), critic.zero_grad()
     mask, known = what.completions.mask, token_logps(reference, what.completions)
     with torch.no_grad():
-        base = prepare(what, known, critic(what.completions), asked(missing_end_penalty=1.0, whiten=True, gamma=0.9, lam=0.8), 0.1)  # fmt: skip
+        base = prepare(what, what.logps, known, critic(what.completions), asked(missing_end_penalty=1.0, whiten=True, gamma=0.9, lam=0.8), 0.1)  # fmt: skip
     logps, values = token_logps(policy, what.completions), critic(what.completions)
     policy_loss, value_part, clipped, squares, ratios = 0, 0, 0, 0, 0
     for n, t in mask.nonzero().tolist():
@@ -306,7 +307,7 @@ def test_a_critic_that_knows_nothing_explains_nothing():
     with torch.no_grad():
         logps, values = token_logps(policy, batch), critic(batch)
     what = Experience(batch, logps, torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.ones(4, dtype=torch.bool))
-    lambda_returns = prepare(what, logps, values, asked(lam=0.5), 0.0).returns
+    lambda_returns = prepare(what, logps, logps, values, asked(lam=0.5), 0.0).returns
     assert explained_variance(values, lambda_returns, batch.mask) > 0.9
     row = next(fit(policy, critic, lambda _: what, reference=llama(1), lam=0.5))
     assert row["val/explained_variance"] < 0.0

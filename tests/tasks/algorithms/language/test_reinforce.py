@@ -33,7 +33,7 @@ def asked(**changes):
         "variance_every": 0,
         "variance_parts": 3,
     }
-    return ReinforceSettings(**{**plain, "temperature": 1.0, "micro_batch": 64, **changes})
+    return ReinforceSettings(**{**plain, "temperature": 1.0, "importance_cap": None, "micro_batch": 64, **changes})
 
 
 def mean_of(*rewards, rate=0.25):
