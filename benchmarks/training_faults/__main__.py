@@ -8,14 +8,24 @@ docs/faults/NAME.png is drawn of that file; without --data nothing is trained, a
 import argparse
 from pathlib import Path
 
-from benchmarks.training_faults import dpo_likelihood, format_reward, no_spread, pictures, workspace
+from benchmarks.training_faults import (
+    dpo_likelihood,
+    format_reward,
+    kl_estimators,
+    no_spread,
+    pictures,
+    sampler,
+    workspace,
+)
 
 FAULTS = {
     fault.name: fault
     for fault in (
         dpo_likelihood.FAULT,
         format_reward.FAULT,
+        kl_estimators.FAULT,
         no_spread.FAULT,
+        sampler.FAULT,
     )
 }
 

@@ -39,6 +39,18 @@ def lines(
     axis.set(title=title, xlabel="step")
 
 
+def bars(axis: Axes, rows: Mapping[str, Sequence[Row]], column: str, title: str, *, scale: float = 1.0) -> None:
+    """A bar for each arm: the mean over seeds; values with an interval have it over problems, where there is one seed."""
+    for place, (colour, seeds) in enumerate(zip(plots.cycle(len(rows)), rows.values(), strict=True)):
+        values = scale * np.array([np.atleast_1d(row[column]) for row in seeds])  # (seeds, 1 or 3)
+        mean = values[:, 0].mean()
+        axis.barh(place, mean, color=colour)
+        if values.shape == (1, 3):
+            axis.errorbar(mean, place, xerr=[[mean - values[0, 1]], [values[0, 2] - mean]], color="black", linewidth=1)
+    axis.set(title=title, yticks=[])
+    axis.invert_yaxis()
+
+
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     """The mean of each value and those before it, `window` in all; fewer at the start."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
