@@ -18,11 +18,14 @@ from tasks.language.tables.problems import Problems
 
 STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the change that GRPO made to the weights
 PROBLEMS, SAMPLES, LENGTH = 64, 4, 64
+MEASURED = "the default run's GRPO"
 
 
 def read(folder: Path) -> Row:
-    """GRPO's curve, and the estimators on its own samples."""
-    return {"curve": workspace.curve(folder, "grpo", "kl", "reward", "grad_norm"), "estimates": estimated(folder)}
+    """The estimators on the samples of the default run's GRPO, or the curve of one that has a KL in its loss."""
+    with (folder / "data/curves/grpo.csv").open() as file:
+        logged = "kl" in file.readline().strip().split(",")
+    return {"curve": workspace.curve(folder, "grpo", "kl", "reward")} if logged else {"estimates": estimated(folder)}
 
 
 @torch.no_grad()
@@ -77,27 +80,28 @@ def compared(
 
 
 def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
-    """Bias and spread by distance, from the policy that had no KL in its loss; then the KL over the steps."""
-    bias, spread, course = figure.subplots(1, 3)
-    points = rows["no KL"][0]["estimates"]
+    """Bias and spread by distance, then the KL over the steps, for the arms that were run."""
+    trained = {name: seeds for name, seeds in rows.items() if name != MEASURED}
+    axes = figure.subplots(1, 3 if trained else 2)
+    bias, spread = axes[:2]
+    points = rows[MEASURED][0]["estimates"]
     exact = [point["exact"] for point in points]
     for name in ESTIMATORS:
         values = [[point[name][kind] / point["exact"] for point in points] for kind in ("bias", "error", "spread")]
         bias.errorbar(exact, values[0], [1.96 * error for error in values[1]], marker=".", label=name)
         spread.plot(exact, values[2], marker=".", label=name)
-    for axis, title in ((bias, "bias / KL"), (spread, "standard deviation / KL")):
+    for axis, title in ((bias, "bias, as a share of the KL"), (spread, "standard deviation over the KL")):
         axis.set(title=title, xscale="log", xlabel="exact KL, nats a token")
     spread.set_yscale("log")
-    bias.legend()
-    pictures.lines(course, rows, "kl", "KL to SFT as the loss has it", smooth=5)
-    pictures.legend(figure, course)
+    if trained:
+        pictures.lines(axes[2], trained, "kl", "KL to SFT by what is the loss", smooth=5)
+    pictures.legend(figure, bias)
 
 
-# Without a weight GRPO makes no pass through SFT, and has no KL to log.
 FAULT = Fault(
     "kl-estimators",
     {
-        "no KL": Arm(["grpo"], ["grpo.beta=0.000001"]),
+        MEASURED: Arm([], preset=False),
         "k1": Arm(["grpo"]),
         "k2": Arm(["grpo"], ["grpo.kl=k2"]),
         "k3": Arm(["grpo"], ["grpo.kl=k3"]),
