@@ -8,13 +8,25 @@ docs/faults/NAME.png is drawn of that file; without --data nothing is trained, a
 import argparse
 from pathlib import Path
 
-from benchmarks.training_faults import dpo_likelihood, format_reward, no_spread, pictures, workspace
+from benchmarks.training_faults import (
+    dpo_likelihood,
+    end_token,
+    format_reward,
+    length_of_wrong,
+    length_reward,
+    no_spread,
+    pictures,
+    workspace,
+)
 
 FAULTS = {
     fault.name: fault
     for fault in (
         dpo_likelihood.FAULT,
+        end_token.FAULT,
         format_reward.FAULT,
+        length_of_wrong.FAULT,
+        length_reward.FAULT,
         no_spread.FAULT,
     )
 }
