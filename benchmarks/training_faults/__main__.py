@@ -10,8 +10,11 @@ from pathlib import Path
 
 from benchmarks.training_faults import (
     dpo_likelihood,
+    end_token,
     format_reward,
     kl_estimators,
+    length_of_wrong,
+    length_reward,
     no_spread,
     pictures,
     sampler,
@@ -22,8 +25,11 @@ FAULTS = {
     fault.name: fault
     for fault in (
         dpo_likelihood.FAULT,
+        end_token.FAULT,
         format_reward.FAULT,
         kl_estimators.FAULT,
+        length_of_wrong.FAULT,
+        length_reward.FAULT,
         no_spread.FAULT,
         sampler.FAULT,
     )

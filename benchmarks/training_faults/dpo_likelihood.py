@@ -9,13 +9,12 @@ from benchmarks.training_faults import pictures, workspace
 from benchmarks.training_faults.fault import Arm, Fault, Row
 
 BETA = 0.1  # the default, by which the rewards of a curve are divided to be changes of log-probability
+COLUMNS = ("rewards/chosen", "rewards/rejected", "rewards/accuracies", "nll")
 
 
 def read(folder: Path) -> Row:
-    """DPO's curve, and what the policy is worth."""
-    columns = ("rewards/chosen", "rewards/rejected", "rewards/accuracies", "nll")
-    evaluated = workspace.evaluation(folder, "dpo", "strict_greedy", "strict_mean_at_8_t1.0")
-    return {"curve": workspace.curve(folder, "dpo", *columns), "evaluated": evaluated}
+    """DPO's curve."""
+    return {"curve": workspace.curve(folder, "dpo", *COLUMNS)}
 
 
 def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -28,13 +27,12 @@ def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
     pictures.legend(figure, left)
 
 
-STAGES = ("dpo", "evaluate@dpo")
 FAULT = Fault(
     "dpo-likelihood",
     {
-        "DPO": Arm(STAGES),
-        "DPO with dpo.nll 1": Arm(STAGES, ["dpo.nll=1.0"]),
-        "IPO": Arm(STAGES, ["dpo.loss=ipo"]),
+        "DPO": Arm(["dpo"]),
+        "DPO with dpo.nll 1": Arm(["dpo"], ["dpo.nll=1.0"]),
+        "IPO": Arm(["dpo"], ["dpo.loss=ipo"]),
     },
     read,
     draw,

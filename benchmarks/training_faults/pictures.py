@@ -1,5 +1,6 @@
 """The pictures of docs/faults.md: 800 px wide, one message each, in the colours of the report."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,16 +40,19 @@ def lines(
     axis.set(title=title, xlabel="step")
 
 
-def bars(axis: Axes, rows: Mapping[str, Sequence[Row]], column: str, title: str, *, scale: float = 1.0) -> None:
-    """A bar for each arm: the mean over seeds; values with an interval have it over problems, where there is one seed."""
+def bars(axis: Axes, rows: Mapping[str, Sequence[Row]], metric: str, title: str, scale: float) -> None:
+    """A bar for each arm with its mean above: the estimate's mean over seeds, and of one seed its 95 % interval over problems."""
     for place, (colour, seeds) in enumerate(zip(plots.cycle(len(rows)), rows.values(), strict=True)):
-        values = scale * np.array([np.atleast_1d(row[column]) for row in seeds])  # (seeds, 1 or 3)
-        mean = values[:, 0].mean()
-        axis.barh(place, mean, color=colour)
-        if values.shape == (1, 3):
-            axis.errorbar(mean, place, xerr=[[mean - values[0, 1]], [values[0, 2] - mean]], color="black", linewidth=1)
-    axis.set(title=title, yticks=[])
-    axis.invert_yaxis()
+        found = [row["evaluated"][metric] for row in seeds]
+        mean = scale * float(np.mean([one["mean"] for one in found]))
+        axis.bar(place, mean, color=colour, width=0.6)
+        if len(found) == 1:
+            low, high = (scale * found[0][end] for end in ("low", "high"))
+            axis.errorbar(place, mean, yerr=[[mean - low], [high - mean]], color="black", linewidth=1)
+        axis.annotate(f"{mean:.1f}", (place, mean), xytext=(14, 2), textcoords="offset points", fontsize=9)
+    axis.set_xticks(range(len(rows)), ["\n".join(textwrap.wrap(name, 13)) for name in rows])
+    axis.set_title(title)
+    axis.margins(x=0.2, y=0.15)
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:

@@ -17,7 +17,6 @@ COLUMNS = ("reward", "entropy", "sampling/logp_difference")
 ASKED = {"problems": 200, "samples": 4, "temperature": 1.0}  # of the section search
 CAP = "reinforce.importance_cap=5.0"
 TOP_P = ("reinforce.temperature=1.0", "reinforce.top_p=0.7")
-SHARES = {"accuracy": "right at temperature 1, %", "greedy": "right greedily, %"}
 
 
 def read(folder: Path) -> Row:
@@ -29,23 +28,25 @@ def read(folder: Path) -> Row:
     given = sampling.asked(config, folder / "data/problems", tokenizer)
     with Verifier() as verifier:
         drawn = sampling.sample(config, "policy", sampling.load(policy, tokenizer), tokenizer, given, verifier)
-    greedy, samples = drawn[drawn["greedy"]], drawn[~drawn["greedy"]]
-    found: Row = {
-        "curve": workspace.curve(folder, "reinforce", *COLUMNS),
-        "entropy": float(-samples["logp"].sum() / samples["tokens"].map(len).sum()),
+    samples = drawn[~drawn["greedy"]].groupby("problem_id")
+    measured = {
+        "entropy": -samples["likelihood"].mean(),
+        "accuracy": samples["right"].mean(),
+        "greedy": drawn[drawn["greedy"]].set_index("problem_id")["right"].astype(float),
     }
-    for name, part in (("accuracy", samples), ("greedy", greedy)):
-        estimate = estimates.bootstrap(part.groupby("problem_id")["right"].mean(), 0, 1000)
-        found[name] = [estimate.mean, estimate.low, estimate.high]
-    return found
+    found = {name: estimates.bootstrap(values, 0, 1000) for name, values in measured.items()}
+    evaluated = {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in found.items()}
+    return {"curve": workspace.curve(folder, "reinforce", *COLUMNS), "evaluated": evaluated}
 
 
 def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
-    """The sampler's entropy over the steps; the entropy and the accuracy of what was trained, at the end."""
+    """The reward of the samples over the steps; the entropy and the accuracy of what was trained, at the end."""
     left, middle, right = figure.subplots(1, 3)
-    pictures.lines(left, rows, "entropy", "entropy of the sampler, nats a token", smooth=5)
-    pictures.bars(middle, rows, "entropy", "entropy at temperature 1, at the end")
-    pictures.bars(right, rows, "accuracy", SHARES["accuracy"], scale=100)
+    pictures.lines(left, rows, "reward", "reward of the samples", smooth=5)
+    pictures.bars(middle, rows, "entropy", "entropy at temperature 1, nats a token", 1)
+    pictures.bars(right, rows, "accuracy", "right at temperature 1, %", 100)
+    for axis in (middle, right):
+        axis.set_xticks([])
     pictures.legend(figure, left)
 
 

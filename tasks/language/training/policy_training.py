@@ -36,6 +36,8 @@ METRICS = {  # besides the algorithm's
     "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
     "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised. Only where some of them have an answer.",
     "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. Only where some of them have a worked solution that ends in `#### N`.",
+    "completions/mean_length_right": "The mean length of the samples whose final answer is the reference's, in tokens; 0 in a step without.",
+    "completions/mean_length_wrong": "The mean length of the other samples, in tokens; 0 in a step without. If they alone grow, the loss may favour long wrong answers (arXiv:2503.20783).",
     **JUDGE_METRICS,
 }
 
@@ -74,7 +76,7 @@ class Trainee:
         tracking.log(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.log_table(self.training_problems.shown(places, found), f"samples/step-{step:05d}.json")
-        return found
+        return replace(found, logged={**found.logged, **lengths(found)})
 
     def collect_by_line(self, step: int) -> Experience:
         """The same, with rewards paid at the end of each line."""
@@ -119,6 +121,13 @@ class Trainee:
                 flush=True,
             )
         return found
+
+
+def lengths(found: Experience) -> dict[str, float]:
+    """The mean lengths of right and of other samples, as METRICS has them."""
+    right, tokens = found.parts["verifiable"] == 1, found.completions.mask.sum(1).float()
+    groups = {"right": tokens[right], "wrong": tokens[~right]}
+    return {f"completions/mean_length_{name}": of.mean().item() if len(of) else 0.0 for name, of in groups.items()}
 
 
 class Watch:
