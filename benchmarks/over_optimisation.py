@@ -103,8 +103,8 @@ def best_of_n(drawn: pd.DataFrame, score: Floats) -> dict[str, Any]:
 
     The proxy is in standard deviations of one problem's samples, from the mean of its samples.
     """
-    wanted = subsets.budgets(ASKED["samples"])
     groups = drawn.assign(score=score).groupby("problem_id", sort=False)
+    wanted = subsets.budgets(int(groups.size().min()))
     spread = float(np.sqrt(groups["score"].var(ddof=0).mean()))
     by_problem: dict[str, list[Floats]] = {"proxy": [], "rubric": [], "right": []}
     for _, own in groups:
