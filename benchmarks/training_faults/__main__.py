@@ -12,8 +12,6 @@ from benchmarks.training_faults import (
     dpo_likelihood,
     end_token,
     format_reward,
-    length_of_wrong,
-    length_reward,
     no_spread,
     pictures,
     workspace,
@@ -25,8 +23,6 @@ FAULTS = {
         dpo_likelihood.FAULT,
         end_token.FAULT,
         format_reward.FAULT,
-        length_of_wrong.FAULT,
-        length_reward.FAULT,
         no_spread.FAULT,
     )
 }
