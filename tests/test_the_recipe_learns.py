@@ -138,13 +138,6 @@ class Recipe:
         right = (found > 0) == (points > 0)
         return self.by_prompt(right[points != 0].astype(float), table[points != 0])
 
-    def longer(self, model) -> Estimate:
-        """How often a reward model scores the longer answer of a held-out pair higher, pairs of equal length left out."""
-        compared, table = self.held_out()
-        found = compared.margins(reward_model.scores(reward_model_files.load(model), compared.responses(128))).numpy()
-        more = (table["chosen"].str.len() - table["rejected"].str.len()).to_numpy()
-        return self.by_prompt(((found > 0) == (more > 0))[more != 0].astype(float), table[more != 0])
-
     def ended(self, policy):
         """The share of the greedy answers that end by themselves."""
         model = models.load_model(policy)
@@ -261,16 +254,8 @@ def test_a_reward_for_the_form_alone_teaches_the_form_alone(recipe):
 @pytest.mark.slow
 def test_samples_that_are_all_alike_leave_groups_without_spread(recipe):
     """Preset fault-no-spread and the default temperature."""
-    start, _ = curve(recipe, "grpo", "cold", temperature=0.1, steps=4)
-    assert start["frac_reward_zero_std"] > 0.6
-    assert recipe.metrics["grpo"]["frac_reward_zero_std"] < start["frac_reward_zero_std"] - 0.2
-
-
-@pytest.mark.slow
-def test_a_reward_model_learns_an_annotator_s_taste_for_length(recipe):
-    """Preset fault-length-reward and the default: how often the longer of two held-out answers has the higher reward."""
-    liked = {**recipe.params["preferences"], "length_bonus": 1.0}
-    seams.run("preferences", {**recipe.params, "preferences": liked}, Path("liked"))
-    curve(recipe, "reward_model", "liked", data="liked/data/preferences")
-    longer = [recipe.longer(Path(folder) / "data/reward_model") for folder in ("liked", ".")]
-    assert longer[0].low > longer[1].high, longer
+    (cold, _), (warm, _) = (
+        curve(recipe, "grpo", f"at-{temperature}", temperature=temperature, steps=4) for temperature in (0.1, 1.0)
+    )
+    assert cold["frac_reward_zero_std"] > 0.6
+    assert warm["frac_reward_zero_std"] < 0.3

@@ -13,8 +13,6 @@ from benchmarks.training_faults import (
     end_token,
     format_reward,
     kl_estimators,
-    length_of_wrong,
-    length_reward,
     no_spread,
     pictures,
     sampler,
@@ -28,8 +26,6 @@ FAULTS = {
         end_token.FAULT,
         format_reward.FAULT,
         kl_estimators.FAULT,
-        length_of_wrong.FAULT,
-        length_reward.FAULT,
         no_spread.FAULT,
         sampler.FAULT,
     )

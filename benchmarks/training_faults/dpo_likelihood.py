@@ -9,7 +9,7 @@ from benchmarks.training_faults import pictures, workspace
 from benchmarks.training_faults.fault import Arm, Fault, Row
 
 BETA = 0.1  # the default, by which the rewards of a curve are divided to be changes of log-probability
-COLUMNS = ("rewards/chosen", "rewards/rejected", "rewards/accuracies", "nll")
+COLUMNS = ("logps/chosen_change", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "nll")
 
 
 def read(folder: Path) -> Row:

@@ -39,9 +39,14 @@ def prepare(folder: Path, seed: int, given: Path) -> None:
 def train(folder: Path, fault: Fault, arm: Arm) -> float:
     """Run an arm's stages; the CPU seconds that they took."""
     types = checking.sections(folder)
-    laid = editing.preset(folder, types, f"fault-{fault.name}") if arm.preset else []
-    editing.edit(folder, types, [*laid, *map(editing.setting, (*arm.settings, ONE_CANDIDATE))])
+    editing.edit(folder, types, edits(folder, types, fault.name, arm))
     return sum(call(folder, stage) for stage in arm.stages)
+
+
+def edits(folder: Path, types: checking.Sections, fault: str, arm: Arm) -> list[editing.Edit]:
+    """What an arm changes in params.yaml."""
+    laid = editing.preset(folder, types, f"fault-{fault}") if arm.preset else []
+    return [*laid, *map(editing.setting, (*arm.settings, ONE_CANDIDATE))]
 
 
 def curve(folder: Path, stage: str, *columns: str) -> dict[str, list[float]]:

@@ -105,6 +105,18 @@ def test_aggregation_by_hand(how):
     assert all(abs(mistake.item() - BY_HAND[how]) > 0.05 for mistake in mistakes)
 
 
+@pytest.mark.parametrize(("how", "ratio"), [("grpo", 1 / 4), ("dapo", 1.0), ("dr_grpo", 1.0)])
+def test_only_grpo_s_own_aggregation_pushes_a_long_wrong_answer_down_less_at_each_token(how, ratio):
+    """Of two equally wrong answers the one of 8 tokens and the one of 2 (Dr. GRPO, arXiv:2503.20783, section 3.1)."""
+    logps = torch.zeros(2, 8, requires_grad=True)
+    mask = torch.arange(8) < torch.tensor([[8], [2]])
+    values, _ = policy_loss(logps, torch.zeros(2, 8), torch.full((2, 1), -1.0), LOW, HIGH)
+    aggregate(values, mask, how, Totals(2, 10, 16)).backward()
+    push = logps.grad
+    assert push.gt(0).equal(mask), "each token is made less likely"
+    assert (push[0, 0] / push[1, 0]).item() == pytest.approx(ratio)
+
+
 def test_a_response_that_is_masked_whole_counts_nothing():
     mask = torch.tensor([[True, True, True], [False, False, False]])
     for how in AGGREGATIONS:
