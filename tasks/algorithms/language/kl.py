@@ -22,12 +22,12 @@ def k1(logps: Tensor, reference: Tensor) -> Tensor:
 
 
 def k2(logps: Tensor, reference: Tensor) -> Tensor:
-    """(log pi - log ref)^2 / 2: biased, of low variance, never negative."""
+    """(log pi - log ref)^2 / 2: biased, never negative, of low variance where pi is near ref."""
     return (logps - reference).square() / 2
 
 
 def k3(logps: Tensor, reference: Tensor) -> Tensor:
-    """ref / pi - log(ref / pi) - 1: unbiased, of low variance, never negative (arXiv:2402.03300, eq. 4)."""
+    """ref / pi - log(ref / pi) - 1: unbiased, never negative, of low variance where pi is near ref and of high far away (arXiv:2402.03300, eq. 4)."""
     ratio = reference - logps
     return ratio.exp() - ratio - 1
 
