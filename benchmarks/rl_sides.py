@@ -105,7 +105,10 @@ def grpo_settings(case: Case) -> grpo.GrpoSettings:
         clip_low=CLIP_LOW,
         clip_high=CLIP_HIGH,
         beta=0.0,
+        kl="k3",
         temperature=1.0,
+        old_from_sampler=True,
+        importance_cap=None,
         max_new_tokens=case.size.response,
         mask_truncated=False,
         micro_batch=case.size.micro_batch,
@@ -121,7 +124,9 @@ def dpo_pairs(case: Case) -> tuple[Pairs, list[list[int]]]:
     return Pairs(batch, rows, rows[::2], rows[1::2], torch.ones(count), torch.zeros(count, dtype=torch.bool)), given
 
 
-DPO_OBJECTIVE = dpo.Objective("sigmoid", beta=DPO_BETA, label_smoothing=0.0, gamma=0.0, length_normalised=False)
+DPO_OBJECTIVE = dpo.Objective(
+    "sigmoid", beta=DPO_BETA, label_smoothing=0.0, gamma=0.0, length_normalised=False, nll=0.0
+)
 
 
 def ours(case: Case, gate: Gate) -> None:

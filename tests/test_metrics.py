@@ -33,9 +33,9 @@ PARAMS = laid_over(
     TINY,
     {
         "rejection_sft": {"minimum_reward": -999.0},
-        "reinforce": REWARD,
-        "ppo": REWARD,
-        "grpo": {**REWARD, "beta": 0.1},
+        "reinforce": {**REWARD, "importance_cap": 2.0},
+        "ppo": {**REWARD, "importance_cap": 2.0},
+        "grpo": {**REWARD, "importance_cap": 2.0, "beta": 0.1},
         "evaluate": {"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
         "report": {"policies": ["sft", "dpo"], "bootstrap": 5},
         "decision_transformer": {"text": {**TINY["decision_transformer"]["text"], "weight": 0.5}},

@@ -203,7 +203,7 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
         (
             ["preferences.source=files"],
             "preferences.source files",
-            "preferences.temperature preferences.tie_margin preferences.strengths preferences.hub_revision",
+            "preferences.temperature preferences.length_bonus preferences.tie_margin preferences.strengths preferences.hub_revision",
         ),
         (
             [],

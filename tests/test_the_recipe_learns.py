@@ -11,6 +11,7 @@ import random
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -94,17 +95,21 @@ class Recipe:
 
     def greedy(self, policy):
         """Whether the greedy answer to each problem is right and on its own line."""
-        model = models.load_model(Path("data") / policy)
         table = tables.read(Problems, Path("data/problems/validation.parquet"))
-        asked = [chat.encode_prompt(self.tokenizer, question) for question in table["question"]]
-        ends = chat.end_tokens(model, self.tokenizer)
-        options = {"samples": 1, "max_new_tokens": LONGEST, "end_tokens": ends, "batch_size": 100}
         right = []
-        for batch in rollouts.sample(model, asked, temperature=0.0, seed=0, **options):
+        for batch in self.answered(models.load_model(Path("data") / policy)):
             for tokens, ended in zip(batch.responses(), batch.ended.tolist(), strict=True):
                 given = measures.ANSWERS["strict"](chat.decode(self.tokenizer, tokens, ended))
                 right.append(given is not None and answers.same_number(given, table["answer"][len(right)]))
         return torch.tensor(right).double().numpy()
+
+    def answered(self, model):
+        """Batches of the greedy answers to the problems."""
+        table = tables.read(Problems, Path("data/problems/validation.parquet"))
+        asked = [chat.encode_prompt(self.tokenizer, question) for question in table["question"]]
+        ends = chat.end_tokens(model, self.tokenizer)
+        options = {"samples": 1, "max_new_tokens": LONGEST, "end_tokens": ends, "batch_size": 100}
+        return rollouts.sample(model, asked, temperature=0.0, seed=0, **options)
 
     def rewards(self, policy, stage):
         """The mean reward of each problem's samples, by the reward that `stage` trains for."""
@@ -132,6 +137,12 @@ class Recipe:
         points = (table["chosen_score"] - table["rejected_score"]).to_numpy()
         right = (found > 0) == (points > 0)
         return self.by_prompt(right[points != 0].astype(float), table[points != 0])
+
+    def ended(self, policy):
+        """The share of the greedy answers that end by themselves."""
+        model = models.load_model(policy)
+        ends = [batch.ended for batch in self.answered(model)]
+        return torch.cat(ends).double().mean().item()
 
     def by_prompt(self, of_pairs, table) -> Estimate:
         """The mean over prompts of their pairs' means, over the rows of `table`."""
@@ -196,3 +207,55 @@ def test_dpo_prefers_what_was_chosen_on_new_prompts_and_answers_better(recipe):
 def test_a_policy_earns_more_of_its_reward_than_the_model_it_started_from(recipe, policy):
     gain = recipe.gain(policy, policy)
     assert gain.low > 0, gain
+
+
+def curve(recipe, stage, folder, **changes):
+    """The means of a stage's curve over its first and its last tenth, with changes to its section; its outs go to `folder`."""
+    seams.run(stage, {**recipe.params, stage: {**recipe.params[stage], **changes}}, Path(folder))
+    frame = pd.read_csv(Path(folder) / f"data/curves/{stage}.csv")
+    tenth = max(1, len(frame) // 10)
+    return frame.head(tenth).mean(), frame.tail(tenth).mean()
+
+
+@pytest.mark.slow
+def test_dpo_makes_chosen_answers_less_likely_and_their_likelihood_in_the_loss_holds_them(recipe):
+    """Preset fault-dpo-likelihood and its cure."""
+    (_, plain), (_, held) = (
+        curve(recipe, "dpo", f"likelihood-{nll}", nll=nll, learning_rate=0.0005, epochs=2) for nll in (0.0, 1.0)
+    )
+    assert plain["logps/chosen_change"] < -1, plain
+    assert plain["rewards/rejected"] < plain["rewards/chosen"]
+    assert held["logps/chosen_change"] > plain["logps/chosen_change"] + 1, held
+
+
+@pytest.mark.slow
+def test_without_the_end_token_in_the_loss_answers_do_not_end(recipe):
+    """Preset fault-end-token and the default."""
+    curve(recipe, "sft", "endless", learn_end=False)
+    assert recipe.ended(Path("endless/data/sft")) < 0.1
+    assert recipe.ended(Path("data/sft")) > 0.9
+
+
+@pytest.mark.slow
+def test_a_reward_for_the_form_alone_teaches_the_form_alone(recipe):
+    """Preset fault-format-reward and its cure. The samples are hot, so that the form is not kept at first."""
+    paid = {
+        name: curve(recipe, "grpo", name, temperature=1.5, steps=24, reward=reward)
+        for name, reward in (("form", {"format": 1.0}), ("both", {"verifiable": 1.0, "format": 0.2}))
+    }
+    rise = {
+        name: [end[f"rewards/{part}"] - start[f"rewards/{part}"] for part in ("format", "verifiable")]
+        for name, (start, end) in paid.items()
+    }
+    assert rise["form"][0] > 0.1, rise
+    assert rise["both"][1] > rise["form"][1] + 0.05, rise
+
+
+@pytest.mark.slow
+def test_samples_that_are_all_alike_leave_groups_without_spread(recipe):
+    """Preset fault-no-spread and the default temperature."""
+    (cold, _), (warm, _) = (
+        curve(recipe, "grpo", f"at-{temperature}", temperature=temperature, steps=4) for temperature in (0.1, 1.0)
+    )
+    assert cold["frac_reward_zero_std"] > 0.6
+    assert warm["frac_reward_zero_std"] < 0.3

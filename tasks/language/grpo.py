@@ -10,7 +10,7 @@ from tasks.common.errors import ConfigError
 from tasks.common.tracking import Row
 from tasks.language.configs.grpo import GrpoConfig
 from tasks.language.training import policy_training
-from tasks.language.training.policy_training import Sources, trainee
+from tasks.language.training.policy_training import Sources, learning_settings, trainee
 from tasks.language.training.trained_model import new_reference
 from tasks.stage import Metrics, main
 
@@ -34,7 +34,7 @@ def run(
         settings = settings_of(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
         reference = new_reference(policy, learner.trained) if config.beta else None
-        own = settings_of(config, grpo.GrpoSettings)
+        own = learning_settings(config, grpo.GrpoSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return grpo.fit(

@@ -12,7 +12,7 @@ from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.ppo import PpoConfig
 from tasks.language.training import policy_training
-from tasks.language.training.policy_training import Sources, trainee
+from tasks.language.training.policy_training import Sources, learning_settings, trainee
 from tasks.language.training.trained_model import new_critic, new_reference
 from tasks.stage import Metrics, main
 
@@ -36,7 +36,7 @@ def run(
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
         critic_optimizer = Optimizer(critic, config.critic_learning_rate, updates, config.clip, settings)
         kl = AdaptiveKl(config.kl_coefficient, config.kl_target, config.kl_rate)
-        own = settings_of(config, ppo.PpoSettings)
+        own = learning_settings(config, ppo.PpoSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return ppo.fit(

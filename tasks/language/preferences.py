@@ -110,7 +110,7 @@ def annotated(config: PreferencesConfig, given: Inputs) -> Part:
     if sampled is None:
         wanted = f"expected data/responses as preferences.path with source {config.source}"
         raise DataError(f"{given.responses}: no responses.parquet; {wanted}")
-    sees = Perception(config.temperature, config.tie_margin, config.strengths.bounds)
+    sees = Perception(config.temperature, config.length_bonus, config.tie_margin, config.strengths.bounds)
     found = annotated_pairs.annotate(sampled, _known(given.problems), sees, config.test_share, config.seed)
     tracking.log_table(pd.DataFrame(found.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
     points = pd.DataFrame(found.annotations)

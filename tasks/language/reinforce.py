@@ -11,7 +11,7 @@ from tasks.common.config import settings_of
 from tasks.common.tracking import Row
 from tasks.language.configs.reinforce import ReinforceConfig
 from tasks.language.training import policy_training
-from tasks.language.training.policy_training import Sources, trainee
+from tasks.language.training.policy_training import Sources, learning_settings, trainee
 from tasks.language.training.trained_model import new_critic
 from tasks.stage import Metrics, main
 
@@ -41,7 +41,7 @@ def run(
             state["critic_optimizer"] = critic_optimizer = Optimizer(
                 critic, config.critic_learning_rate, updates, config.clip, settings
             )
-        own = settings_of(config, reinforce.ReinforceSettings)
+        own = learning_settings(config, reinforce.ReinforceSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return reinforce.fit(

@@ -72,7 +72,7 @@ class Encoded:
         self.rows: list[tuple[list[int], list[bool]]] = []
         for number, row in enumerate(tables.records(table)):
             try:
-                tokens, learned = encode(tokenizer, row["messages"], row["text"])
+                tokens, learned = encode(tokenizer, row["messages"], row["text"], config.learn_end)
             except DataError as error:
                 raise DataError(f"demonstrations: row {number} ({row['demonstration_id']}): {error}") from None
             self._add(tokens, learned, config)
@@ -122,8 +122,19 @@ class Encoded:
         return pack([[self.rows[one] for one in row] for row in rows], self.pad)
 
 
-def encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], list[bool]]:
-    """A row of Demonstrations as tokens, and which of them are learned: the assistant's, or all of a plain text."""
+def encode(tokenizer: Tokenizer, messages: str, text: str, learn_end: bool) -> tuple[list[int], list[bool]]:
+    """A row of Demonstrations as tokens, and which of them are learned: the assistant's, or all of a plain text.
+
+    Without `learn_end` they are learned but for the token that ends them.
+    """
+    tokens, learned = _encode(tokenizer, messages, text)
+    if learn_end:
+        return tokens, learned
+    end = tokenizer.eos_token_id if text else chat.end_token(tokenizer)
+    return tokens, [one and token != end for token, one in zip(tokens, learned, strict=True)]
+
+
+def _encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], list[bool]]:
     if not text:
         return conversations.encode_conversation(tokenizer, forms.from_json(messages))
     if tokenizer.eos_token_id is None:

@@ -71,7 +71,7 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     if "sft" in at_work and shown:
         lengths, told = tokens.demonstrations(tokenizer, shown, given["sft"], context)
         work["sft"] = len(shown), statistics.median(lengths)
-        example = encode(tokenizer, shown[0]["messages"], shown[0]["text"])
+        example = encode(tokenizer, shown[0]["messages"], shown[0]["text"], given["sft"].learn_end)
         yield from told
         yield f"an example, trained tokens {'in green' if colours else 'in brackets'}:"
         yield tokens.spans(tokenizer, *example).coloured(colours)

@@ -47,18 +47,21 @@ def demonstrations(
     ends, lengths = {chat.end_token(tokenizer), tokenizer.eos_token_id}, []
     for row in looked_at(rows, "messages", "text"):
         try:
-            tokens, learned = encode(tokenizer, row["messages"], row["text"])
+            tokens, learned = encode(tokenizer, row["messages"], row["text"], config.learn_end)
         except DataError as error:
             raise DataError(f"demonstrations: {row['demonstration_id']}: {error}") from None
         if not any(learned[1:]):
             raise DataError(f"demonstrations: {row['demonstration_id']} has no token that is trained")
-        if not any(trained and token in ends for token, trained in zip(tokens, learned, strict=True)):
+        ended = any(trained and token in ends for token, trained in zip(tokens, learned, strict=True))
+        if config.learn_end and not ended:
             raise DataError(
                 f"demonstrations: {row['demonstration_id']}: no end token is trained: the model would not learn to stop"
             )
         lengths.append(len(tokens))
     told = [
-        f"template and mask: the end token is trained in each of {len(lengths)} demonstrations",
+        f"template and mask: the end token is trained in each of {len(lengths)} demonstrations"
+        if config.learn_end
+        else "template and mask: the end token is not trained, since sft.learn_end is false: the model does not learn to stop",
         f"demonstrations: {_spread(lengths)} tokens{_above(lengths, 'sft', config, context)}",
     ]
     return _cut(lengths, config), told

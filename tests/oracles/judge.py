@@ -6,6 +6,7 @@ GRPOTrainer makes between sampling and its loss are private to TRL, and so depen
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -143,10 +144,11 @@ def sampled_batch(completions, advantages, old_logps, reference_logps, tokens):
     }
 
 
-def grpo_run(model, folder, samples, rewards, learning_rate, **changes):
+def grpo_run(model, folder, samples, rewards, learning_rate, sampled=None, **changes):
     """GRPOTrainer.train, public from end to end: two updates by plain gradient descent on one batch of all prompts.
 
-    `samples` replaces TRL's own: prompt -> its G responses, all tuples of tokens. `rewards` is response -> reward. Returns the two batches that TRL made, under the keys of `sampled_batch`, its log, and the trained weights.
+    `samples` replaces TRL's own: prompt -> its G responses, all tuples of tokens. `rewards` is response -> reward. `sampled`, response -> log-probabilities, has TRL
+    correct for a sampler with these as it does for vLLM. Returns the two batches that TRL made, under the keys of `sampled_batch`, its log, and the trained weights.
     """
     policy = with_origin(model, folder)
     asked = {" ".join(f"w{token}" for token in prompt): prompt for prompt in samples}
@@ -161,7 +163,8 @@ def grpo_run(model, folder, samples, rewards, learning_rate, **changes):
         left = {text: list(samples[prompt]) for text, prompt in asked.items()}
         responses = [list(left[text].pop(0)) for text in texts]
         blank = [[0.0] * len(response) for response in responses]
-        return {"prompt_ids": [list(asked[text]) for text in texts], "completion_ids": responses, "logprobs": blank}
+        known = blank if sampled is None else [sampled[tuple(response)] for response in responses]
+        return {"prompt_ids": [list(asked[text]) for text in texts], "completion_ids": responses, "logprobs": known}
 
     def reward(completion_ids, **_):
         return [rewards[tuple(response)] for response in completion_ids]
@@ -176,6 +179,9 @@ def grpo_run(model, folder, samples, rewards, learning_rate, **changes):
     trainer = Witness(
         policy, reward, args, rows, processing_class=words(), optimizers=(descent, constant), rollout_func=rollout
     )
+    if sampled is not None:  # without vLLM: its weights need no loading, and the samples are given
+        trainer.use_vllm, trainer._last_loaded_step = True, -1
+        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda *_: None)
     trainer.train()
     return made, trainer.state.log_history, {name: p.detach() for name, p in policy.named_parameters()}
 

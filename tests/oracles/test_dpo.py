@@ -21,19 +21,19 @@ PAIRS = Pairs(
     torch.ones(3),
     torch.full((3,), NO_LEVEL),
 )
-BETA, SMOOTHING, GAMMA = 0.3, 0.15, 0.7
+BETA, SMOOTHING, GAMMA, LIKELIHOOD = 0.3, 0.15, 0.7, 0.5
 
 
-def ours(objective):
+def ours(objective, pairs=PAIRS):
     """Loss, gradient and the other metrics of one step of `fit`."""
     model = llama(1)
     reference = dpo.reference_logps(llama(2), [COMPLETIONS]) if objective.needs_reference else None
-    row = next(dpo.fit(model, [PAIRS], Still(), reference=reference, objective=objective))
+    row = next(dpo.fit(model, [pairs], Still(), reference=reference, objective=objective))
     return row["loss"], gradients(model), row
 
 
 def objective(loss, **changes):
-    plain = {"beta": BETA, "label_smoothing": 0.0, "gamma": 0.0, "length_normalised": False}
+    plain = {"beta": BETA, "label_smoothing": 0.0, "gamma": 0.0, "length_normalised": False, "nll": 0.0}
     return Objective(loss, **{**plain, **changes})
 
 
@@ -67,6 +67,26 @@ def test_loss_and_gradient(judge, tmp_path, mine, theirs):
     if not mine.length_normalised:  # TRL logs rewards of sums even if the loss uses means
         for name in ("rewards/chosen", "rewards/rejected", "rewards/margins"):
             assert row[name] == pytest.approx(logged[name], rel=1e-4), name
+
+
+def test_likelihood_of_the_chosen(judge, tmp_path):
+    """TRL's `sft` is a mean over the tokens of a batch, ours over its responses, so that TRL gets one pair at a time.
+
+    All pairs at once differ: the chosen responses are 2, 4 and 2 tokens long.
+    """
+    trainer = judge.dpo(
+        llama(1), llama(2), tmp_path, beta=BETA, loss_type=["sigmoid", "sft"], loss_weights=[1.0, LIKELIHOOD]
+    )
+    alone = [
+        trainer(judge.preference_batch(*([part] for part in pair)))
+        for pair in zip(PROMPTS, CHOSEN, REJECTED, strict=True)
+    ]
+    loss = sum(loss for loss, _ in alone) / 3
+    gradient = {name: sum(gradient[name] for _, gradient in alone) / 3 for name in alone[0][1]}
+    found, found_gradient, _ = ours(objective("sigmoid", nll=LIKELIHOOD))
+    judge.same((found, found_gradient), (loss, gradient))
+    together, _ = trainer(judge.preference_batch(PROMPTS, CHOSEN, REJECTED))
+    assert abs(together - found) > 0.001
 
 
 def test_simpo(judge, tmp_path):

@@ -150,6 +150,7 @@ def settings(aggregation, **changes):
         "clip_high": HIGH,
         "beta": 0.0,
     }
+    plain |= {"kl": "k3", "old_from_sampler": True, "importance_cap": None}
     plain |= {"temperature": 1.0, "max_new_tokens": MAX_LENGTH, "mask_truncated": False, "micro_batch": 6}
     return GrpoSettings(aggregation=aggregation, **{**plain, **changes})
 
@@ -221,28 +222,39 @@ class Descent:
 
 
 @pytest.mark.parametrize(
-    ("aggregation", "advantage", "scale", "beta"),
+    ("aggregation", "advantage", "scale", "beta", "cap"),
     [
-        ("grpo", "standardized", "group", 0.0),
-        ("bnpo", "standardized", "group", 0.04),
-        ("dapo", "standardized", "group", 0.04),
-        ("dr_grpo", "centered", "none", 0.04),
+        ("grpo", "standardized", "group", 0.0, None),
+        ("bnpo", "standardized", "group", 0.04, None),
+        ("dapo", "standardized", "group", 0.04, None),
+        ("dr_grpo", "centered", "none", 0.04, None),
+        ("dapo", "standardized", "group", 0.04, 1.2),
     ],
 )
-def test_two_updates_from_rewards_to_weights(judge, tmp_path, aggregation, advantage, scale, beta):
-    """TRL's training from end to end on the same samples: advantages, old policy, reference, statistics and weights."""
+def test_two_updates_from_rewards_to_weights(judge, tmp_path, aggregation, advantage, scale, beta, cap):
+    """TRL's training from end to end on the same samples: advantages, old policy, reference, statistics and weights.
+
+    With a cap the samples come from another distribution, and TRL corrects for it by truncated importance sampling.
+    """
     samples = {tuple(prompt): [] for prompt in PROMPTS}
     for owner, response in zip(OWNER, RESPONSES, strict=True):
         samples[tuple(PROMPTS[owner])].append(tuple(response))
     rewards = {tuple(response): reward for response, reward in zip(RESPONSES, REWARDS.tolist(), strict=True)}
     rate = 0.3
     changes = {"loss_type": aggregation, "scale_rewards": scale, "epsilon": LOW, "epsilon_high": HIGH, "beta": beta}
+    with torch.no_grad():
+        known = drawn = token_logps(llama(1), COMPLETIONS)
+    if cap:
+        noise = torch.randn(drawn.shape, generator=torch.Generator().manual_seed(0))
+        drawn = (drawn + 0.4 * noise) * COMPLETIONS.mask
+        changes |= {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": cap}
+        changes["sampled"] = {
+            tuple(response): row[: len(response)].tolist() for response, row in zip(RESPONSES, drawn, strict=True)
+        }
     batches, logs, weights = judge.grpo_run(
         llama(1), tmp_path, samples, rewards, rate, max_completion_length=MAX_LENGTH, **changes
     )
 
-    with torch.no_grad():
-        known = token_logps(llama(1), COMPLETIONS)
     reached = judge.sampled_batch(COMPLETIONS, None, None, None, 0).keys() - (
         {"ref_per_token_logps"} if not beta else {}
     )
@@ -257,8 +269,10 @@ def test_two_updates_from_rewards_to_weights(judge, tmp_path, aggregation, advan
         assert batch["num_items_in_batch"] == TOKENS
 
     model = llama(1)
-    experience = Experience(COMPLETIONS, known, REWARDS, torch.tensor([r[-1] == 2 for r in RESPONSES]))
-    asked = settings(aggregation, advantage=advantage, beta=beta, updates=2)
+    experience = Experience(COMPLETIONS, drawn, REWARDS, torch.tensor([r[-1] == 2 for r in RESPONSES]))
+    asked = settings(
+        aggregation, advantage=advantage, beta=beta, updates=2, old_from_sampler=not cap, importance_cap=cap
+    )
     descent = Descent(model, rate)
     row = next(grpo.fit(model, lambda _: experience, descent, asked, start=0, steps=1, reference=llama(1)))
     moved = max((p - q).abs().max() for p, q in zip(model.parameters(), llama(1).parameters(), strict=True))
@@ -276,3 +290,7 @@ def test_two_updates_from_rewards_to_weights(judge, tmp_path, aggregation, advan
     assert row["clip_ratio"] == pytest.approx(logs[1]["clip_ratio/region_mean"], rel=1e-5)
     assert row["clip_ratio"] > 0.1, "the second update is off policy"
     assert row["loss"] == pytest.approx(logs[1]["loss"], rel=1e-3)
+    if cap:
+        name = "sampling/importance_sampling_ratio/mean"
+        assert row[name] == pytest.approx(logs[0][name], rel=1e-5)
+        assert ((known - drawn).exp()[COMPLETIONS.mask] > cap).float().mean() > 0.1, "the cap acts"

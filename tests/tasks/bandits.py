@@ -67,7 +67,7 @@ class Table(torch.nn.Module):
         return self.head
 
 
-def collector(policy, reward: Callable, *, prompts=PROMPTS, samples=16, length=1):
+def collector(policy, reward: Callable, *, prompts=PROMPTS, samples=16, length=1, temperature=1.0, top_p=1.0):
     """`Collect`: sampled and judged responses of up to `length` tokens."""
 
     def collect(step):
@@ -76,7 +76,8 @@ def collector(policy, reward: Callable, *, prompts=PROMPTS, samples=16, length=1
             prompts,
             samples=samples,
             max_new_tokens=length,
-            temperature=1.0,
+            temperature=temperature,
+            top_p=top_p,
             end_tokens=[END],
             seed=step,
             batch_size=len(prompts),

@@ -21,13 +21,14 @@ from tasks.algorithms.language.pairs import Pairs
 
 Loss = Literal["sigmoid", "ipo", "simpo"]
 METRICS = {
-    "loss": "The mean of the objective over the batch's pairs.",
+    "loss": "The mean of the objective over the batch's pairs, with the term that nll adds.",
     "rewards/chosen": "The mean implicit reward of the chosen responses, beta times their score; DPO's score is log pi - log pi_ref.",
     "rewards/rejected": "The mean implicit reward of the rejected responses.",
     "rewards/margins": "The mean difference of implicit reward between the chosen and the rejected response of a pair; it should rise.",
     "rewards/accuracies": "The share of the pairs whose chosen response has the higher implicit reward, from 0 to 1.",
     "logps/chosen": "The mean log-probability of a chosen response, summed over its tokens, in nats.",
     "logps/rejected": "The mean log-probability of a rejected response, summed over its tokens, in nats.",
+    "nll": "The mean negative log-likelihood of a chosen response, a mean over its tokens, in nats.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
     "logps/chosen_change": "The mean of log pi - log pi_ref of the chosen responses, in nats; below 0 they have become less likely. SimPO has no reference and does not log it.",
 }
@@ -43,6 +44,8 @@ class Objective:
              where a share e of the labels is taken to be wrong (Mitchell 2023, ericmitchell.ai/cdpo.pdf)
     ipo      (d - 1 / (2 beta))^2: a difference to reach and not to exceed (arXiv:2310.12036, eq. 17)
     simpo    -log sigmoid(beta d - gamma), with no reference in the scores (arXiv:2405.14734, eq. 6)
+
+    To each `nll` adds -log pi(chosen) / |chosen|, |chosen| being its number of tokens (arXiv:2404.19733, eq. 1; arXiv:2405.16436).
     """
 
     loss: Loss
@@ -50,6 +53,7 @@ class Objective:
     label_smoothing: float
     gamma: float
     length_normalised: bool  # scores are means over response tokens, as in SimPO, and in IPO according to its authors
+    nll: float  # weight of the chosen response's negative log-likelihood a token
 
     @property
     def needs_reference(self) -> bool:
@@ -124,8 +128,13 @@ def _add_gradient(
     """Add the gradient of a part of a batch with this share of its pairs; its share of the loss, and metrics by pair (P,)."""
     logps = response_logps(model, pairs.responses)
     known = None if reference is None else reference[pairs.index]
-    scores = objective.scores(logps, known, pairs.responses.mask.sum(dim=1).to(logps.device))
-    loss = objective.losses(scores[pairs.chosen] - scores[pairs.rejected]).mean() * share
+    lengths = pairs.responses.mask.sum(dim=1).to(logps.device)
+    scores = objective.scores(logps, known, lengths)
+    losses = objective.losses(scores[pairs.chosen] - scores[pairs.rejected])
+    nll = -(logps / lengths)[pairs.chosen]
+    if objective.nll:
+        losses = losses + objective.nll * nll
+    loss = losses.mean() * share
     loss.backward()
     rewards, logps = objective.beta * scores.detach(), logps.detach()
     chosen, rejected = rewards[pairs.chosen], rewards[pairs.rejected]
@@ -136,6 +145,7 @@ def _add_gradient(
         "rewards/accuracies": (chosen > rejected).float(),
         "logps/chosen": logps[pairs.chosen],
         "logps/rejected": logps[pairs.rejected],
+        "nll": nll.detach(),
     }
     if known is not None:
         columns["logps/chosen_change"] = (logps - known)[pairs.chosen]

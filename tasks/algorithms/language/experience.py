@@ -38,7 +38,7 @@ class Experience:
     """N responses to B prompts, on the CPU."""
 
     completions: Completions
-    logps: Tensor  # (N, L) under the distribution sampled from, zero where masked out
+    logps: Tensor  # (N, L) under the distribution sampled from, zero where masked out; the policy's own only where that is its sampler
     rewards: Tensor  # (N,)
     ended: Tensor  # (N,) bool, False where the length limit cut the response off
     logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
@@ -52,14 +52,16 @@ Look = Callable[[int, Experience, Tensor], None]  # sees a step, its samples, an
 METRICS = {
     "reward": "The mean reward of the step's samples; it should rise.",
     "reward_std": "The standard deviation of the reward over all of the step's samples.",
-    "entropy": "The policy's entropy at a token, estimated by the mean of -log pi over the samples' tokens, in nats; near 0 the policy no longer explores.",
+    "entropy": "The entropy at a token of the distribution sampled from, estimated by the mean of its -log over the samples' tokens, in nats; near 0 the policy no longer explores.",
     "completions/mean_length": "The mean length of the samples in tokens, the end token included.",
     "completions/clipped_ratio": "The share of the samples that the length limit cut off, from 0 to 1; lower is better.",
 }
 
 SAMPLER = "sampling/logp_difference"
+WEIGHT = "sampling/importance_sampling_ratio/mean"
 SAMPLER_METRICS = {
     SAMPLER: "The mean absolute difference between a token's log-probability when it was sampled and in the first pass of training, before any update, in nats; 0 up to rounding where the sampler is the trainer.",
+    WEIGHT: "The mean over tokens of the capped importance weight, the ratio of a token's probability in training to that in sampling; only with an importance_cap. Far below 1 the samples teach little.",
 }
 
 

@@ -5,8 +5,11 @@ No critic: the advantage of a response is its reward minus its group's mean rewa
 process supervision a token's advantage is that of its step and those after it, by a process reward model (section 4.1.3).
 
 With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref). So the policy does not
-converge to ref exp(r / beta) / Z, as with a KL penalty in the reward, but to beta ref / (beta + m - r), where m is its own
-expected reward.
+converge to ref exp(r / beta) / Z, as with a KL penalty in the reward or with k2 in the loss, but to beta ref / (beta + m - r), where
+m is its own expected reward. k1 in the loss has no gradient on average, so it holds the policy nowhere (kl.py).
+
+Where the sampler is not the trainer, the clipped ratio is to the trainer's own log-probabilities before the update, which the first
+update's pass has; weights correct for the rest (policy_gradient.importance_weights).
 """
 
 from collections.abc import Iterator
@@ -26,6 +29,7 @@ from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
     SAMPLER,
     SAMPLER_METRICS,
+    WEIGHT,
     Collect,
     Experience,
     Look,
@@ -35,8 +39,14 @@ from tasks.algorithms.language.experience import (
     shares,
     summary,
 )
-from tasks.algorithms.language.kl import k3
-from tasks.algorithms.language.policy_gradient import Aggregation, Totals, aggregate, policy_loss
+from tasks.algorithms.language.kl import ESTIMATORS, Estimator, k3
+from tasks.algorithms.language.policy_gradient import (
+    Aggregation,
+    Totals,
+    aggregate,
+    importance_weights,
+    policy_loss,
+)
 
 METRICS = {
     **SAMPLE_METRICS,
@@ -44,7 +54,7 @@ METRICS = {
     "frac_reward_zero_std": "The share of the prompts whose responses (with supervision process: their steps too) all earned the same reward, from 0 to 1: their advantages are 0.",
     "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
     "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
-    "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the reference in nats; logged where beta is above 0.",
+    "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the reference in nats, whichever estimator is in the loss; logged where beta is above 0.",
     **OPTIMIZER_METRICS,
 }
 
@@ -59,8 +69,13 @@ class GrpoSettings:
     updates: int  # optimizer steps on each batch
     clip_low: float  # the ratio is clipped to 1 - clip_low ... 1 + clip_high
     clip_high: float
-    beta: float  # weight of k3 to the reference; 0 costs no reference pass
-    temperature: float  # of the sampling
+    beta: float  # weight of the KL to the reference; 0 costs no reference pass
+    kl: Estimator  # which is that KL in the loss
+    temperature: float  # of the distribution that is trained
+    old_from_sampler: bool  # whether the log-probabilities before the update are the sampler's
+    importance_cap: (
+        float | None
+    )  # largest weight of a token by how likely the trainer and the sampler hold it; None for no weights
     max_new_tokens: int  # the length limit of a response, which is dr_grpo's constant
     mask_truncated: bool  # leave responses that the length limit cut off out of the loss
     micro_batch: int  # responses in one pass; changes memory, not the gradient (but see bnpo)
@@ -76,19 +91,23 @@ def grpo_loss(
     clip_high: float,
     aggregation: Aggregation,
     totals: Totals,
+    weights: Tensor | None = None,
     reference_logps: Tensor | None = None,
     beta: float = 0.0,
+    kl: Estimator = "k3",
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of a part of a batch, and sums over its tokens of `clip_ratio` and (with a reference) `kl`.
 
-    Log-probabilities are (n, L), advantages (n, L) or, where all tokens of a response share one, (n, 1). The loss is that of eq. 3 with k3 of eq. 4, aggregated as asked.
+    Log-probabilities are (n, L), advantages (n, L) or, where all tokens of a response share one, (n, 1). The loss is that of eq. 3 with k3
+    of eq. 4, or another estimator, aggregated as asked. `weights` (n, L) are importance weights; the KL has none.
     """
     values, acts = policy_loss(logps, old_logps, advantages, clip_low, clip_high)
     sums = {"clip_ratio": (acts & mask).sum()}
+    if weights is not None:
+        values = values * weights
     if reference_logps is not None:
-        penalty = k3(logps, reference_logps)
-        values = values + beta * penalty
-        sums["kl"] = (penalty.detach() * mask).sum()
+        values = values + beta * ESTIMATORS[kl](logps, reference_logps)
+        sums["kl"] = (k3(logps.detach(), reference_logps) * mask).sum()
     return aggregate(values, mask, aggregation, totals), sums
 
 
@@ -159,35 +178,45 @@ def _update(
     known = [_reference_logps(reference, batch.rows(rows), settings) for rows, _, _ in own]
     spread = torch.zeros(len(batch.prompts)).index_fill(0, batch.owner[differs], 1.0)
     metrics = {"frac_reward_zero_std": 1 - spread.mean().item(), "learning_rate": optimizer.learning_rate}
+    before: list[Tensor] = []  # each part's log-probabilities before the first update
     for number in range(settings.updates):
-        apart = 0.0
+        apart = weighed = 0.0
         loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
-        for (part, counted, sizes), reference_logps in zip(own, known, strict=True):
+        for place, ((part, counted, sizes), reference_logps) in enumerate(zip(own, known, strict=True)):
             micro_batch = batch.rows(part).on(policy)
             width = micro_batch.mask.shape[1]
             logps = token_logps(policy, micro_batch, settings.temperature)
-            old_logps = experience.logps[part, :width].to(micro_batch.mask.device)
-            apart += moved(logps, old_logps, micro_batch.mask) * counted
+            sampled = experience.logps[part, :width].to(micro_batch.mask.device)
+            apart += moved(logps, sampled, micro_batch.mask) * counted
+            if number == 0:
+                before.append(sampled if settings.old_from_sampler else logps.detach())
+            weights = None
+            if settings.importance_cap is not None:
+                weights = importance_weights(before[place], sampled, settings.importance_cap)
+                weighed += (weights * micro_batch.mask).sum().item() * counted
             whole, counts = grpo_loss(
                 logps,
-                old_logps,
+                before[place],
                 advantages[part, :width].to(micro_batch.mask.device),
                 micro_batch.mask,
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,
                 aggregation=settings.aggregation,
                 totals=sizes,
+                weights=weights,
                 reference_logps=reference_logps,
                 beta=settings.beta,
+                kl=settings.kl,
             )
             portion = whole * counted
             portion.backward()
             loss = loss + portion.detach().cpu()
             sums = {name: sums[name] + counts[name].item() * counted for name in sums}
-        found = distributed.total({"loss": loss.item(), SAMPLER: apart, **sums})
+        found = distributed.total({"loss": loss.item(), SAMPLER: apart, WEIGHT: weighed, **sums})
         check_finite("loss", found["loss"])
         if number == 0:
-            metrics[SAMPLER] = found[SAMPLER] / max(1, int(batch.mask[rows].sum()))
+            logged = (SAMPLER,) if settings.importance_cap is None else (SAMPLER, WEIGHT)
+            metrics |= {name: found[name] / max(1, int(batch.mask[rows].sum())) for name in logged}
         metrics["grad_norm"] = optimizer.step()
         metrics |= {"loss": found["loss"], **{name: found[name] / max(1, totals.tokens) for name in sums}}
     return metrics

@@ -1,10 +1,16 @@
 """Estimates of KL(pi || ref) from tokens sampled from pi, and a coefficient that steers it.
 
-k1 and k3 are Schulman's names (2020, http://joschu.net/blog/kl-approx.html). The two differ in variance as values, and in
-what their gradients mean: k1 is right as a penalty in the reward; k3 is the loss that GRPO's paper uses.
+k1, k2 and k3 are Schulman's names (2020, http://joschu.net/blog/kl-approx.html). They differ in bias and variance as values, and
+in what their gradients mean (arXiv:2506.09477). Each gradient below is the mean over samples from pi, with the samples held fixed, as a
+loss has it:
+
+- k1: 0. As a loss it does nothing but add noise; it is right as a penalty in the reward.
+- k2: that of KL(pi || ref).
+- k3: that of KL(ref || pi). It is the loss of GRPO's paper.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,10 +21,19 @@ def k1(logps: Tensor, reference: Tensor) -> Tensor:
     return logps - reference
 
 
+def k2(logps: Tensor, reference: Tensor) -> Tensor:
+    """(log pi - log ref)^2 / 2: biased, never negative, of low variance where pi is near ref."""
+    return (logps - reference).square() / 2
+
+
 def k3(logps: Tensor, reference: Tensor) -> Tensor:
-    """ref / pi - log(ref / pi) - 1: unbiased, of low variance, never negative (arXiv:2402.03300, eq. 4)."""
+    """ref / pi - log(ref / pi) - 1: unbiased, never negative, of low variance where pi is near ref and of high far away (arXiv:2402.03300, eq. 4)."""
     ratio = reference - logps
     return ratio.exp() - ratio - 1
+
+
+Estimator = Literal["k1", "k2", "k3"]
+ESTIMATORS: dict[Estimator, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
 
 
 class AdaptiveKl:

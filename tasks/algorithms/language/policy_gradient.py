@@ -92,6 +92,16 @@ def aggregate(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) ->
     return masked.sum() / mask.sum().clamp(min=1) * (len(mask) / totals.sequences)
 
 
+def importance_weights(logps: Tensor, sampled: Tensor, cap: float) -> Tensor:
+    """min(pi / mu, cap) of each token, for what was sampled from mu and is learned from as if from pi: truncated importance sampling.
+
+    `logps` are pi's, before the update, and `sampled` mu's: (N, L) each. No gradient flows through the weights (Yao et al. 2025, "Your
+    efficient RL framework secretly brings you off-policy RL training"; truncation as in Ionides 2008).
+    """
+    ratio = (logps.detach() - sampled).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    return ratio.clamp(max=cap)
+
+
 def policy_loss(
     logps: Tensor, old_logps: Tensor, advantages: Tensor, clip_low: float, clip_high: float
 ) -> tuple[Tensor, Tensor]:

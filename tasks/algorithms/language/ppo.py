@@ -2,6 +2,9 @@
 
 The reward of a token is -beta k1 to the reference; the last real token also gets the response's score. Advantages come from
 GAE, are whitened over the whole batch, and serve several epochs of minibatches with clipped ratio and clipped value.
+
+Where the sampler is not the trainer, one more pass gives the trainer's own log-probabilities before the updates: the clipped ratio and
+the KL are of these, and weights correct for the rest (policy_gradient.importance_weights).
 """
 
 from collections.abc import Callable, Iterator
@@ -22,6 +25,7 @@ from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
     SAMPLER,
     SAMPLER_METRICS,
+    WEIGHT,
     Collect,
     Experience,
     Look,
@@ -32,7 +36,7 @@ from tasks.algorithms.language.experience import (
     summary,
 )
 from tasks.algorithms.language.kl import AdaptiveKl, k1
-from tasks.algorithms.language.policy_gradient import policy_loss
+from tasks.algorithms.language.policy_gradient import importance_weights, policy_loss
 
 METRICS = {
     **{name: text for name, text in SAMPLE_METRICS.items() if name != "entropy"},
@@ -74,7 +78,11 @@ class PpoSettings:
     minibatches: int  # in an epoch
     missing_end_penalty: float  # subtracted from the score of a response that the length limit cut off
     whiten: bool  # whether advantages are whitened over the batch
-    temperature: float  # of the sampling
+    temperature: float  # of the distribution that is trained
+    old_from_sampler: bool  # whether the log-probabilities before the updates are the sampler's
+    importance_cap: (
+        float | None
+    )  # largest weight of a token by how likely the trainer and the sampler hold it; None for no weights
     micro_batch: int  # responses in one pass; changes memory, not the gradient
     seed: int
 
@@ -84,6 +92,7 @@ class Prepared:
     """A batch with what stays fixed over its epochs, all (N, L)."""
 
     old_logps: Tensor
+    weights: Tensor  # importance weights; 1 without a cap
     old_values: Tensor
     advantages: Tensor
     returns: Tensor  # lambda-returns, which the critic is fitted to; with lambda below 1 they contain its own values
@@ -101,16 +110,26 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float)
 
 @torch.no_grad()
 def prepare(
-    experience: Experience, reference_logps: Tensor, values: Tensor, settings: PpoSettings, kl_coefficient: float
+    experience: Experience,
+    old_logps: Tensor,
+    reference_logps: Tensor,
+    values: Tensor,
+    settings: PpoSettings,
+    kl_coefficient: float,
 ) -> Prepared:
-    """Token rewards, GAE and returns, in that order; whitening comes last and leaves the returns alone."""
+    """Token rewards, GAE and returns, in that order; whitening comes last and leaves the returns alone.
+
+    `old_logps` are the policy's before the updates: those of the samples, unless the sampler is not the trainer.
+    """
     mask = experience.completions.mask
     scores = experience.rewards - settings.missing_end_penalty * ~experience.ended
-    rewards = at_last_token(scores, mask) - kl_coefficient * k1(experience.logps, reference_logps) * mask
+    rewards = at_last_token(scores, mask) - kl_coefficient * k1(old_logps, reference_logps) * mask
     advantages, returns = gae(rewards, values, mask, settings.gamma, settings.lam)
     if settings.whiten:
         advantages = whiten(advantages, mask)
-    return Prepared(experience.logps, values, advantages, returns, reward_to_go(rewards, mask, settings.gamma))
+    cap = settings.importance_cap
+    weights = torch.ones_like(old_logps) if cap is None else importance_weights(old_logps, experience.logps, cap)
+    return Prepared(old_logps, weights, values, advantages, returns, reward_to_go(rewards, mask, settings.gamma))
 
 
 def fit(
@@ -142,11 +161,11 @@ def fit(
                 _in_parts(passed, batch, settings.micro_batch)
                 for passed in (lambda part: token_logps(reference, part, settings.temperature), critic)
             )
-        coefficient = kl.coefficient
-        prepared = prepare(experience, reference_logps, values, settings, coefficient)
+        old_logps, coefficient = _old_logps(policy, experience, settings), kl.coefficient
+        prepared = prepare(experience, old_logps, reference_logps, values, settings, coefficient)
         if look is not None:
             look(step, experience, prepared.advantages)
-        measured = (k1(experience.logps, reference_logps) * batch.mask).sum(1).mean().item()
+        measured = (k1(old_logps, reference_logps) * batch.mask).sum(1).mean().item()
         rate = optimizers[0].learning_rate
         trained = _epochs(policy, critic, experience, prepared, optimizers, settings, step)
         kl.update(measured)
@@ -158,9 +177,20 @@ def fit(
             "objective/scores": experience.rewards.mean().item(),
             "objective/kl_coef": coefficient,
             "val/explained_variance": explained_variance(values, prepared.reward_to_go, batch.mask),
+            **({} if settings.importance_cap is None else {WEIGHT: masked_mean(prepared.weights, batch.mask).item()}),
             **trained,
             "learning_rate": rate,
         }
+
+
+def _old_logps(policy: CausalLM, experience: Experience, settings: PpoSettings) -> Tensor:
+    """The log-probabilities of the samples before the updates: (N, L)."""
+    if settings.old_from_sampler:
+        return experience.logps
+    with sharding.whole(policy):
+        return _in_parts(
+            lambda part: token_logps(policy, part, settings.temperature), experience.completions, settings.micro_batch
+        )
 
 
 def _epochs(
@@ -201,13 +231,20 @@ def _losses(
     """The policy's and the critic's loss on a minibatch or a part of one, each a mean over its tokens."""
     minibatch = experience.completions.rows(rows).on(policy)
     mask, width = minibatch.mask, minibatch.mask.shape[1]
-    old_logps, old_values, advantages, returns = (
+    sampled, old_logps, weights, old_values, advantages, returns = (
         part[rows, :width].to(mask.device)
-        for part in (prepared.old_logps, prepared.old_values, prepared.advantages, prepared.returns)
+        for part in (
+            experience.logps,
+            prepared.old_logps,
+            prepared.weights,
+            prepared.old_values,
+            prepared.advantages,
+            prepared.returns,
+        )
     )
     logps = token_logps(policy, minibatch, settings.temperature)
     per_token, acts = policy_loss(logps, old_logps, advantages, settings.clip_ratio, settings.clip_ratio)
-    policy_part = masked_mean(per_token, mask)
+    policy_part = masked_mean(per_token * weights, mask)
     value_part = masked_mean(value_loss(critic(minibatch), old_values, returns, settings.clip_value), mask)
     log_ratio = (logps.detach() - old_logps) * mask
     return (policy_part, value_part), {
@@ -216,7 +253,7 @@ def _losses(
         "policy/approxkl": masked_mean(log_ratio.square() / 2, mask).item(),
         "policy/clipfrac": masked_mean(acts.float(), mask).item(),
         "val/ratio": masked_mean(log_ratio.exp(), mask).item(),
-        SAMPLER: masked_mean(log_ratio.abs(), mask).item(),
+        SAMPLER: masked_mean((logps.detach() - sampled).abs() * mask, mask).item(),
     }
 
 

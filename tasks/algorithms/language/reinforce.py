@@ -26,6 +26,7 @@ from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
     SAMPLER,
     SAMPLER_METRICS,
+    WEIGHT,
     Collect,
     Experience,
     Look,
@@ -36,7 +37,7 @@ from tasks.algorithms.language.experience import (
     shares,
     summary,
 )
-from tasks.algorithms.language.policy_gradient import gradient_variance, policy_gradient_loss
+from tasks.algorithms.language.policy_gradient import gradient_variance, importance_weights, policy_gradient_loss
 
 Baseline = Literal["none", "running_mean", "critic"]
 VARIANCE = "The trace of the covariance of the batch's gradient"
@@ -66,7 +67,10 @@ class ReinforceSettings:
     critic_updates: int  # steps of the critic towards each batch's returns, after the batch has been used
     variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
     variance_parts: int  # parts that the batch is cut into for a measurement
-    temperature: float  # of the sampling
+    temperature: float  # of the distribution that is trained
+    importance_cap: (
+        float | None
+    )  # largest weight of a token by how likely the trainer and the sampler hold it; None for no weights
     micro_batch: int  # responses in one pass; changes memory, not the gradient
 
 
@@ -145,20 +149,27 @@ def _update(
     policy: CausalLM, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> dict[str, float]:
     batch = experience.completions
-    loss, apart = torch.zeros(()), 0.0
+    loss, apart, weighed = torch.zeros(()), 0.0, 0.0
     parts = micro_batches(batch, torch.arange(len(batch)), settings.micro_batch)
     for _, rows, counted in shares(policy, batch, parts):
         micro_batch = batch.rows(rows).on(policy)
         mask = micro_batch.mask
         logps = token_logps(policy, micro_batch, settings.temperature)
         paid = advantages[rows, : mask.shape[1]].to(mask.device)
-        apart += moved(logps, experience.logps[rows, : mask.shape[1]].to(mask.device), mask) * counted
+        sampled = experience.logps[rows, : mask.shape[1]].to(mask.device)
+        apart += moved(logps, sampled, mask) * counted
+        if settings.importance_cap is not None:
+            weights = importance_weights(logps, sampled, settings.importance_cap)
+            weighed += (weights * mask).sum().item() * counted
+            paid = paid * weights
         portion = policy_gradient_loss(logps, paid, mask, len(batch)) * counted
         portion.backward()
         loss = loss + portion.detach().cpu()
     found, norm = _step(optimizer, loss)
     tokens = max(1, int(batch.mask.sum()))
-    return {"loss": found, "grad_norm": norm, SAMPLER: distributed.total({SAMPLER: apart})[SAMPLER] / tokens}
+    sums = {SAMPLER: apart} if settings.importance_cap is None else {SAMPLER: apart, WEIGHT: weighed}
+    means = {name: value / tokens for name, value in distributed.total(sums).items()}
+    return {"loss": found, "grad_norm": norm, **means}
 
 
 def _values(critic: Critic, batch: Completions) -> Tensor:

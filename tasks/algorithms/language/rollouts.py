@@ -1,8 +1,8 @@
 """Sampling from a causal language model, with the log-probability of every sampled token.
 
 Each prompt is prefilled once for all its samples; rows that have ended leave the batch. Sampling is
-from the full softmax at `temperature` (no top-k, no top-p), so that log-probabilities recomputed in training are
-those of the distribution sampled from.
+from the softmax at `temperature`, or from its nucleus where `top_p` is below 1. The log-probabilities are those of the distribution
+sampled from: the full softmax's can be recomputed in training, a nucleus's cannot.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -61,8 +61,9 @@ def sample(
     seed: int,
     batch_size: int,
     shared: bool = False,
+    top_p: float = 1.0,
 ) -> Iterator[Rollouts]:
-    """Yield the rollouts of `batch_size` prompts at a time, in order; temperature 0 is greedy.
+    """Yield the rollouts of `batch_size` prompts at a time, in order; temperature 0 is greedy, whatever `top_p`.
 
     With `shared` each rank samples for its share of each batch's prompts, perhaps for none. Every batch draws from a generator of its own, seeded by `seed` and its place, so that a batch's samples do not
     depend on how many were drawn before it.
@@ -81,7 +82,9 @@ def sample(
             yield Rollouts(none.long(), none.bool(), none, none.bool()[:, 0])
             continue
         with shared_prompts(model, samples) as lay_out:
-            drawn = _sample_batch(model, batch, samples, max_new_tokens, temperature, set(end_tokens), uniform, lay_out)
+            drawn = _sample_batch(
+                model, batch, samples, max_new_tokens, (temperature, top_p), set(end_tokens), uniform, lay_out
+            )
         yield drawn
 
 
@@ -91,12 +94,12 @@ def _sample_batch(
     prompts: Sequence[Sequence[int]],
     samples: int,
     max_new_tokens: int,
-    temperature: float,
+    distribution: tuple[float, float],
     end_tokens: set[int],
     uniform: UniformDraws,
     lay_out: Callable[[KeyValueCache, Tensor, int], None],
 ) -> Rollouts:
-    device = uniform.generator.device
+    device, (temperature, top_p) = uniform.generator.device, distribution
     padded, real = (part.to(device) for part in pad_left(prompts, 0))
     positions = (real.cumsum(1) - 1).clamp(min=0)
     first = model(
@@ -119,7 +122,7 @@ def _sample_batch(
     place = torch.arange(rows, device=device)  # the row of the result that each row of the running batch fills
     going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
     for t in range(max_new_tokens):
-        chosen, logp = _choose(logits, temperature, partial(uniform, place))
+        chosen, logp = _choose(logits, temperature, partial(uniform, place), top_p)
         tokens[place[going], t], logps[place[going], t] = chosen[going], logp[going]
         stopped = going & torch.isin(chosen, ends)
         lengths[place[stopped]], ended[place[stopped]] = t + 1, True
@@ -172,12 +175,28 @@ def stream(
         output = model(input_ids=chosen.unsqueeze(1), past_key_values=output.past_key_values, use_cache=True)
 
 
-def _choose(logits: Tensor, temperature: float, uniform: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+def nucleus(distribution: Tensor, top_p: float) -> Tensor:
+    """Log-probabilities (N, V) renormalised over the fewest likeliest tokens that hold a share `top_p` of all; the others have -inf.
+
+    Top-p sampling (arXiv:1904.09751, section 3.1). Of tokens that tie at the edge those with the lower numbers are kept.
+    """
+    ordered, places = distribution.sort(dim=-1, descending=True, stable=True)
+    mass = ordered.double().exp()
+    outside = mass.cumsum(dim=-1) - mass >= top_p
+    held = ordered.masked_fill(outside, -torch.inf)
+    return torch.empty_like(held).scatter(1, places, held).log_softmax(dim=-1)
+
+
+def _choose(
+    logits: Tensor, temperature: float, uniform: Callable[[], Tensor], top_p: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """One token a row of `logits` (N, V), and its log-probability: (N,), (N,)."""
     distribution = torch.log_softmax(logits.float() / (temperature or 1.0), dim=-1)
     if temperature == 0:
         chosen = distribution.argmax(dim=-1)
     else:
+        if top_p < 1:
+            distribution = nucleus(distribution, top_p)
         # The inverse of the cumulative distribution at one uniform number a row; torch.multinomial draws one a token.
         cumulative = distribution.double().exp().cumsum(dim=-1)
         chosen = torch.searchsorted(cumulative, uniform() * cumulative[:, -1:], right=True).squeeze(1)

@@ -60,8 +60,11 @@ class PreferencesConfig(Config):
     """Where pairs come from, how the simulated annotator perceives rubric points, and the split."""
 
     idle = (
-        Idle(("temperature", "tie_margin", "strengths"), {"source": ("people", "files", "hub")}),
-        Idle(("temperature", "tie_margin", "strengths"), {"source": ("mixture",), "mixture.annotator": (0.0,)}),
+        Idle(("temperature", "length_bonus", "tie_margin", "strengths"), {"source": ("people", "files", "hub")}),
+        Idle(
+            ("temperature", "length_bonus", "tie_margin", "strengths"),
+            {"source": ("mixture",), "mixture.annotator": (0.0,)},
+        ),
         Idle(HUB, {"source": ("annotator", "people", "files")}),
         Idle(HUB, {"source": ("mixture",), "mixture.hub": (0.0,)}),
         Idle(("pairs_path",), {"source": ("annotator", "people", "files", "hub")}),
@@ -88,6 +91,9 @@ class PreferencesConfig(Config):
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
     hub_split: str  # split of the data set
     temperature: float = Field(ge=0)  # scale of the Bradley-Terry noise in rubric points; 0 is a perfect annotator
+    length_bonus: float = Field(
+        ge=0
+    )  # rubric points that the annotator adds for each token of an answer: a taste for long ones
     tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
     strengths: Strengths  # differences of noisy scores from which one response is slightly better, better, significantly better
     test_share: float = Field(gt=0, lt=1)  # share of the prompts that is held out

@@ -18,6 +18,8 @@ class SftConfig(Config):
     max_length: int | None = Field(ge=8, le=10**7)  # tokens of a row, at most; null: no limit but the model's own
     # of a longer demonstration: right cuts off its end, left its beginning, drop leaves it out
     truncation: Literal["right", "left", "drop"]
+    # whether the token that ends an answer is in the loss; without it the policy is never taught to stop
+    learn_end: bool
     packing: bool  # put several demonstrations into a row of max_length tokens, none of which sees another
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     batch_size: int = Field(ge=1, le=10**6)  # rows a gradient step: demonstrations, or with packing rows full of them

@@ -32,9 +32,10 @@ class Annotated:
 
 @dataclass(frozen=True)
 class Perception:
-    """How the annotator sees rubric points: noise, and the differences from which there is a tie no more and each level holds."""
+    """How the annotator sees rubric points: noise, a taste for length, and the differences from which there is a tie no more and each level holds."""
 
     temperature: float
+    length_bonus: float  # points for each token
     tie_margin: float
     bounds: tuple[float, ...]
 
@@ -50,7 +51,8 @@ def annotate(
         rows = tables.records(group)
         prompt_id: str = rows[0]["prompt_id"]
         scores = [points(known[prompt_id], row["response"], row["ended"]) for row in rows]
-        utilities = annotator.noisy_utilities([score.total for score in scores], sees.temperature, rng)
+        liked = [score.total + sees.length_bonus * len(row["tokens"]) for score, row in zip(scores, rows, strict=True)]
+        utilities = annotator.noisy_utilities(liked, sees.temperature, rng)
         ranking = annotator.tie_groups(utilities, sees.tie_margin)
         for row, score, rank in zip(rows, scores, annotator.ranks(ranking), strict=True):
             key = {"prompt_id": prompt_id, "sample": row["sample"]}

@@ -19,6 +19,8 @@ UNENDED = 0.1  # share of a policy's answers that the length limit cut off
 LONGER = 0.1  # growth of the mean length, as a share of the baseline's
 PAID = 0.2  # correlation of reward and length among answers to one problem that are equally right
 WRONG = 0.05  # accuracy that the policy with the highest reward lacks to the most accurate one
+FORM = 0.1  # rise of the share of samples in the asked form, from the first to the last tenth of the steps
+RIGHT_TOO = 0.2  # of that rise, the part by which the share of right samples has to rise as well
 ALIKE = 0.5  # share of the groups of answers without spread, at the end of training
 SAMPLER = "sampling/logp_difference"  # of a curve
 MISMATCH = 0.005  # nats by which a token's log-probability differs between sampling and training, before any update
@@ -61,6 +63,16 @@ def watch_outs(
             "Longer answers are paid for",
             [*paid_by_length(results, answers)],
             "Pairs of equal length for the reward model, or a reward that does not grow with length, help.",
+        ),
+        WatchOut(
+            "Wrong answers grow",
+            [*wrong_answers_grow(drawn)],
+            "Where each answer's loss is divided by its own length, a long wrong answer is pushed down less at each token. Aggregation dr_grpo or dapo helps.",
+        ),
+        WatchOut(
+            "The form is learned, right answers are not",
+            [*form_alone(drawn)],
+            "A reward for the form alone is earned by any answer in that form. A reward for right answers has to count beside it.",
         ),
         WatchOut(
             "Chosen answers became less likely",
@@ -172,6 +184,39 @@ def length_pay(generations: pd.DataFrame, temperature: float) -> float:
     return float((length * reward).sum() / spread) if spread else 0.0
 
 
+def wrong_answers_grow(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """A policy's wrong samples grew while it was trained, by a share of LONGER or more, and its right ones by less than half as much (arXiv:2503.20783)."""
+    names = ["completions/mean_length_wrong", "completions/mean_length_right"]
+    for name, frame in drawn.items():
+        if not {*names} <= {*frame} or frame.empty:
+            continue
+        start, end = _start(frame)[names], _end(frame)[names]
+        if not start.all():  # there were none
+            continue
+        wrong, right = end / start - 1
+        if wrong >= LONGER and right < wrong / 2:
+            yield (
+                f"{name}: its wrong answers became {100 * wrong:.0f} % longer, its right ones {100 * abs(right):.0f} % "
+                f"{'longer' if right >= 0 else 'shorter'} (first against last tenth of the steps)."
+            )
+
+
+def form_alone(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """More of a policy's samples are in the asked form at the end than at the start, and hardly more are right."""
+    names = ["rewards/format", "rewards/verifiable"]
+    for name, frame in drawn.items():
+        if not {*names} <= {*frame} or frame.empty:
+            continue
+        start, end = _start(frame)[names], _end(frame)[names]
+        form, right = end - start
+        if form >= FORM and right < RIGHT_TOO * form:
+            ends = [f"from {100 * start[part]:.0f} to {100 * end[part]:.0f} %" for part in names]
+            yield (
+                f"{name}: samples that end with a line `#### N` went {ends[0]}, samples that are right {ends[1]} (first against last tenth "
+                "of the steps)."
+            )
+
+
 def less_likely(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """A preference-tuned policy's chosen answers became less likely, though its margin may have grown."""
     for name, frame in drawn.items():
@@ -202,6 +247,12 @@ def mismatched(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
                 f"{name}: before any update a token's log-probability differs by {apart:.3f} nats between sampling and training "
                 "(mean over the steps)."
             )
+
+
+def _start(frame: pd.DataFrame) -> pd.Series:
+    """Means over the first tenth of the steps, as many as the last tenth has."""
+    means: pd.Series = frame.head(len(frame[tables.last_tenth(len(frame))])).mean()
+    return means
 
 
 def _end(frame: pd.DataFrame) -> pd.Series:

@@ -27,8 +27,8 @@ def _top(samples: int, wanted: tuple[int, ...]) -> Floats:
     return np.array(rows)
 
 
-def best_of(scores: Floats, right: NDArray[np.bool_], wanted: Sequence[int], *, first: bool = False) -> Floats:
-    """How often the sample with the highest score is right, for each budget (B,); exact. `scores` and `right` are (N,)."""
+def best_of(scores: Floats, right: NDArray[np.bool_] | Floats, wanted: Sequence[int], *, first: bool = False) -> Floats:
+    """How often the sample with the highest score is right, or the mean of what it is worth, for each budget (B,); exact. `scores` and `right` are (N,)."""
     order = np.argsort(-scores, kind="stable")
     found, ranked = right[order].astype(float), scores[order]
     if not first:  # each of those that tie is equally likely to be taken

@@ -61,6 +61,7 @@ class Environment:
                 samples=samples,
                 max_new_tokens=self.config.max_new_tokens,
                 temperature=self.config.temperature,
+                top_p=self.config.top_p,
                 end_tokens=chat.end_tokens(self.policy, self.tokenizer),
                 seed=(self.config.seed * 1_000_003 + draw) % SEEDS,
                 batch_size=len(asked),

@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
 from tasks.common.checkpoints import Best, Stateful, Training, resumable
+from tasks.common.config import settings_of
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
@@ -28,11 +30,14 @@ from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics
 
 Fit = Callable[[int], Iterator[Row]]  # from a step on
+Settings = TypeVar("Settings", bound=Any)
 LATEST = "latest/"
 METRICS = {  # besides the algorithm's
     "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
     "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised. Only where some of them have an answer.",
     "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. Only where some of them have a worked solution that ends in `#### N`.",
+    "completions/mean_length_right": "The mean length of the samples whose final answer is the reference's, in tokens; 0 in a step without.",
+    "completions/mean_length_wrong": "The mean length of the other samples, in tokens; 0 in a step without. If they alone grow, the loss may favour long wrong answers (arXiv:2503.20783).",
     **JUDGE_METRICS,
 }
 
@@ -71,7 +76,7 @@ class Trainee:
         tracking.log(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.log_table(self.training_problems.shown(places, found), f"samples/step-{step:05d}.json")
-        return found
+        return replace(found, logged={**found.logged, **lengths(found)})
 
     def collect_by_line(self, step: int) -> Experience:
         """The same, with rewards paid at the end of each line."""
@@ -118,6 +123,13 @@ class Trainee:
         return found
 
 
+def lengths(found: Experience) -> dict[str, float]:
+    """The mean lengths of right and of other samples, as METRICS has them."""
+    right, tokens = found.parts["verifiable"] == 1, found.completions.mask.sum(1).float()
+    groups = {"right": tokens[right], "wrong": tokens[~right]}
+    return {f"completions/mean_length_{name}": of.mean().item() if len(of) else 0.0 for name, of in groups.items()}
+
+
 class Watch:
     """Evaluates at intervals and keeps the best weights; the rows in between repeat the last evaluation."""
 
@@ -152,6 +164,12 @@ class Watch:
         """Load what `state_dict` returned."""
         self.latest = {name.removeprefix(LATEST): state[name].item() for name in state if name.startswith(LATEST)}
         self.best.load_state_dict({name: tensor for name, tensor in state.items() if not name.startswith(LATEST)})
+
+
+def learning_settings(config: PolicyConfig, kind: type[Settings]) -> Settings:
+    """An algorithm's settings; its temperature is that of the distribution that is trained."""
+    settings = settings_of(config, kind)
+    return replace(settings, temperature=config.trained_temperature or config.temperature)
 
 
 @contextmanager

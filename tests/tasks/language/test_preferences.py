@@ -18,7 +18,14 @@ from tests.conftest import PARAMS, changed
 from tests.tasks.language import test_dpo, test_reward_model
 
 LEVELS = {"slightly": 3.0, "better": 5.0, "significantly": 8.0}
-CHANGES = {"seed": 3, "temperature": 0.0, "tie_margin": 0.0, "strengths": LEVELS, "test_share": 0.25}
+CHANGES = {
+    "seed": 3,
+    "temperature": 0.0,
+    "length_bonus": 0.0,
+    "tie_margin": 0.0,
+    "strengths": LEVELS,
+    "test_share": 0.25,
+}
 CONFIG = PreferencesConfig.model_validate({**PARAMS["preferences"], **CHANGES})
 RIGHT, SLIP, WRONG, CUT = "3 + {n} = {s}\n#### {s}", "3 + {n} = {s}\n#### 99", "#### 99", "3 + {n} = {s}\n#### {s}"
 
@@ -127,6 +134,24 @@ def test_noise_flips_pairs(stage):
     pairs = comparisons(out)
     assert 0.1 < (pairs["chosen_score"] < pairs["rejected_score"]).mean() < 0.5
     assert metrics["flipped"] == (pairs["chosen_score"] < pairs["rejected_score"]).mean()
+
+
+def test_a_taste_for_length_counts_each_token(stage, tmp_path):
+    """The wrong answer, worth 2 points, gets 8 tokens more than the right one's 3: at a point a token they tie, and above it is preferred."""
+    path = tmp_path / "responses/responses.parquet"
+    given = pd.read_parquet(path)
+    long = [
+        [7] * 11 if text.startswith("####") else [*tokens]
+        for text, tokens in zip(given["response"], given["tokens"], strict=True)
+    ]
+    given.assign(tokens=long, logps=[[-0.1] * len(tokens) for tokens in long]).to_parquet(path)
+    ranked = {}
+    for bonus in (0.99, 1.0, 1.01):
+        _, out = stage(str(bonus), length_bonus=bonus)
+        one = tables.read(Annotations, out / "annotations.parquet")
+        ranked[bonus] = one[one["prompt_id"] == "train-5"].sort_values("sample")
+        assert ranked[bonus]["total"].tolist() == [2, 10, 7, 9], "points are the rubric's all the same"
+    assert [ranked[bonus]["rank"].tolist() for bonus in ranked] == [[2, 1, 4, 3], [1, 1, 4, 3], [1, 2, 4, 3]]
 
 
 def test_flipped_counts_what_the_scores_tell_apart():

@@ -141,6 +141,16 @@ def test_every_turn_of_the_assistant_is_learned_and_nothing_else():
     assert learned == ["So.<|im_end|>", "More.<|im_end|>", "Three.<|im_end|>"]
 
 
+@pytest.mark.parametrize("name", CHATS)
+def test_without_learn_end_all_but_the_token_that_ends_an_answer_is_learned(name):
+    words, end = chat_tokenizer(name), CHATS[name][2]
+    [(text, [learned])], [(same, [whole])] = (encoded(words, [ASK, REPLY], learn_end=ends) for ends in (False, True))
+    assert text == same
+    assert whole == learned + end
+    [(_, [plain])] = encoded(words, "Once.", learn_end=False)
+    assert plain.endswith("Once.")
+
+
 def test_all_of_a_plain_text_is_learned_but_what_nothing_precedes():
     """It closes with the end of documents, and opens with the token that does so where the tokenizer has one."""
     assert encoded(chat_tokenizer("ChatML"), "Once.") == [("Once.<|endoftext|>", ["Once.<|endoftext|>"])]

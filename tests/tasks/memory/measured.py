@@ -75,7 +75,20 @@ def run(asked):
         return Experience(found, drawn.logps, torch.rand(len(found)), drawn.ended)
 
     settings = grpo.GrpoSettings(
-        "outcome", "standardized", "dapo", 1, 0.2, 0.28, 0.0, 1.0, asked["answer"], False, asked["micro_batch"]
+        "outcome",
+        "standardized",
+        "dapo",
+        1,
+        0.2,
+        0.28,
+        0.0,
+        "k3",
+        1.0,
+        True,
+        None,
+        asked["answer"],
+        False,
+        asked["micro_batch"],
     )
     return list(grpo.fit(model, collect, optimizer, settings, start=0, steps=STEPS, reference=None))
 

@@ -28,7 +28,7 @@ def words(made):
 
 
 def test_the_trained_tokens_are_shown(words):
-    example = tokens.encode(words, row("2 + 3?", "5")["messages"], "")
+    example = tokens.encode(words, row("2 + 3?", "5")["messages"], "", learn_end=True)
     shown = tokens.spans(words, *example)
     assert shown.coloured(False) == "<|user|>2 + 3?<|assistant|>[[5<|end|>]]"
     assert shown.coloured(True) == "<|user|>2 + 3?<|assistant|>\033[32m5<|end|>\033[0m"
@@ -52,6 +52,8 @@ def test_lengths_and_masks_are_told(words):
     assert told[0] == "template and mask: the end token is trained in each of 2 demonstrations"
     assert told[1].endswith("; 1 of 2 are longer than sft.max_length = 12 and would be cut off at the end")
     assert tokens.demonstrations(words, rows, SFT, None)[1][1].endswith(" tokens")
+    endless = SFT.model_copy(update={"learn_end": False})
+    assert "the model does not learn to stop" in tokens.demonstrations(words, rows, endless, None)[1][0]
 
 
 def test_examples_beyond_the_context_are_found_before_training(words):

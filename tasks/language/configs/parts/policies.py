@@ -28,6 +28,8 @@ class SamplingConfig(Config):
     training: TrainingConfig  # optimizer, schedule, memory
     samples: int = Field(ge=1, le=10**5)  # responses to a prompt
     temperature: float = Field(gt=0, le=100)  # temperature of sampling; 1 is the model's own distribution
+    # share of the probability that sampling keeps, that of the likeliest tokens (top-p); 1 keeps all
+    top_p: float = Field(gt=0, le=1)
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format, constraints (share that is kept), code (passes its tests), outcome (the score of an outcome reward model), process (of a process reward model), functions of your own
     reward: RewardWeights
@@ -52,6 +54,10 @@ class PolicyConfig(SamplingConfig):
 
     idle: ClassVar[tuple[Idle, ...]] = (*UNUSED, Idle(("evaluate_prompts",), {"evaluate_every": (0,)}))
 
+    # temperature of the distribution that is trained; null: that of sampling. Another one is a sampler that differs from the trainer
+    trained_temperature: Annotated[float, Field(gt=0, le=100)] | None
+    # largest importance weight of a token, its probability in training over that in sampling; null: no weights
+    importance_cap: Annotated[float, Field(gt=0)] | None
     steps: int = Field(ge=1, le=10**9)  # batches of prompts that are answered and learned from
     prompts_per_step: int = Field(ge=1, le=10**6)  # prompts of a step, each with `samples` responses
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up
@@ -61,6 +67,12 @@ class PolicyConfig(SamplingConfig):
     evaluate_every: int = Field(ge=0, le=10**9)  # steps between two evaluations on validation problems; 0 for none
     evaluate_prompts: int = Field(ge=1, le=10**7)  # validation problems of an evaluation
     show_every: int = Field(ge=0, le=10**9)  # steps between two tables of samples in MLflow; 0 for none
+
+    @property
+    def old_from_sampler(self) -> bool:
+        """Whether the sampler's log-probabilities are the policy's own before an update, so that no pass computes these."""
+        differs = self.top_p < 1 or self.trained_temperature not in (None, self.temperature)
+        return not differs and self.importance_cap is None
 
     @field_validator("evaluate_every")
     @classmethod

@@ -19,7 +19,15 @@ BETA = 0.2
 
 def objective(loss="sigmoid", **changes):
     return Objective(
-        loss, **{"beta": BETA, "label_smoothing": 0.0, "gamma": 0.0, "length_normalised": loss == "simpo", **changes}
+        loss,
+        **{
+            "beta": BETA,
+            "label_smoothing": 0.0,
+            "gamma": 0.0,
+            "length_normalised": loss == "simpo",
+            "nll": 0.0,
+            **changes,
+        },
     )
 
 
@@ -134,6 +142,24 @@ def test_a_step_by_hand():
     assert row["rewards/rejected"] == pytest.approx(BETA * change[1], rel=1e-4)
     assert row["rewards/margins"] == pytest.approx(row["rewards/chosen"] - row["rewards/rejected"], rel=1e-4)
     assert row["rewards/accuracies"] == ((change[0] > change[1]) + (change[2] > change[1])) / 2
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "ipo", "simpo"])
+def test_the_likelihood_of_the_chosen_is_added_to_any_loss(loss):
+    """A mean over a response's tokens, then over pairs. The chosen are 4 and 2 tokens long, so a mean over all tokens would differ."""
+    pairs = pairs_of(RESPONSES, [1, 2], [0, 0])
+    with torch.no_grad():
+        sums = response_logps(llama(1), RESPONSES).tolist()
+    known = None if loss == "simpo" else dpo.reference_logps(llama(2), [RESPONSES])
+
+    def row(nll):
+        optimizer = make_optimizer(model := llama(1), 0.001, 1, clip=1.0)
+        return next(dpo.fit(model, [pairs], optimizer, reference=known, objective=objective(loss, nll=nll)))
+
+    plain, added, by_hand = row(0.0), row(0.5), -(sums[1] / 4 + sums[2] / 2) / 2
+    assert plain["nll"] == added["nll"] == pytest.approx(by_hand, rel=1e-4)
+    assert added["loss"] - plain["loss"] == pytest.approx(0.5 * by_hand, rel=1e-3)
+    assert abs(by_hand + (sums[1] + sums[2]) / 6) > 0.001
 
 
 def alone(model, prompt, response):

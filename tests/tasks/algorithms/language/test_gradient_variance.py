@@ -23,6 +23,7 @@ def asked(parts, every):
         variance_every=every,
         variance_parts=parts,
         temperature=1.0,
+        importance_cap=None,
         micro_batch=64,
     )
 

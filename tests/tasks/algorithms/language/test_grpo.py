@@ -35,7 +35,8 @@ def asked(**changes):
         "clip_low": LOW,
         "clip_high": HIGH,
     }
-    plain |= {"beta": 0.0, "temperature": 1.0, "max_new_tokens": 4, "mask_truncated": False, "micro_batch": 64}
+    plain |= {"beta": 0.0, "kl": "k3", "temperature": 1.0, "old_from_sampler": True, "importance_cap": None}
+    plain |= {"max_new_tokens": 4, "mask_truncated": False, "micro_batch": 64}
     return GrpoSettings(**{**plain, **changes})
 
 
@@ -337,3 +338,57 @@ def test_it_resumes(forget):
         return {"policy": policy, "optimizer": optimizer}, fit
 
     check_resumes(make, forget)
+
+
+WEIGHT = "sampling/importance_sampling_ratio/mean"
+
+
+def test_where_the_sampler_is_not_the_trainer_the_first_ratio_is_one():
+    """The clip sees the updates alone, and the weights what the sampler did; the samples here are far from the policy's."""
+    policy = llama(1)
+    what = experience(policy, seed=3)
+    weights = (token_logps(policy, BATCH).detach() - what.logps).exp().clamp(max=1.5)
+    taken = BATCH.mask & torch.tensor([1, 1, 0, 0, 1, 1]).bool().unsqueeze(1)  # the second group has no spread
+    [row] = trained(policy, what, old_from_sampler=False, importance_cap=1.5)
+    assert row["clip_ratio"] == 0
+    assert row[WEIGHT] == pytest.approx(weights[taken].mean().item(), rel=1e-4)
+    signs = torch.tensor([1.0, -1.0, 0.0, 0.0, -1.0, 1.0]).unsqueeze(1) / 2**0.5
+    expected = -(weights * signs * BATCH.mask).sum() / BATCH.mask.sum()
+    assert row["loss"] == pytest.approx(expected.item(), rel=2e-3)  # a group's deviation has 1e-4 added
+    [uncorrected] = trained(llama(1), what, old_from_sampler=False)
+    assert WEIGHT not in uncorrected
+    assert abs(uncorrected["loss"] - row["loss"]) > 1e-3
+    [by_ratio] = trained(llama(1), what)
+    assert by_ratio["clip_ratio"] > 0.1, "with the sampler's log-probabilities as the old ones the clip acts at once"
+
+
+def test_the_trainer_s_own_log_probabilities_stay_the_old_ones():
+    """Over two updates: by a pass before the first, which for a sampler that is the trainer changes nothing."""
+    found = []
+    for own in (True, False):
+        policy = llama(1)
+        rows = trained(policy, experience(policy), learning_rate=0.01, updates=3, old_from_sampler=own)
+        found.append((rows[0]["loss"], rows[0]["clip_ratio"], [p.detach() for p in policy.parameters()]))
+    assert found[0][:2] == pytest.approx(found[1][:2], rel=1e-4)
+    assert found[0][1] > 0
+    for one, other in zip(found[0][2], found[1][2], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_with_k2_in_the_loss_it_ends_at_the_optimum_of_the_reverse_kl_and_with_k1_far_from_it():
+    """ref exp(r / beta) / Z with k2; k1 has no pull at all, so that the policy ends at the best token."""
+    found = {}
+    for kl in ("k1", "k2"):
+        policy, reference, samples, beta = Table(1, spread=1.0), Table(1, spread=1.0), 128, 0.2
+        learn(
+            policy, graded, steps=150, learning_rate=0.1, samples=samples, reference=reference, beta=beta,
+            advantage="centered", kl=kl,
+        )  # fmt: skip
+        with torch.no_grad():
+            found[kl] = probabilities(policy)
+    with torch.no_grad():
+        earned = rewards(graded) * (samples - 1) / samples
+        reverse = (probabilities(reference).log() + earned / beta).softmax(1)
+    assert (found["k2"] - reverse).abs().max() < 0.03
+    assert (found["k1"] - reverse).abs().max() > 0.1

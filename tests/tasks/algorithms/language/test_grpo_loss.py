@@ -7,7 +7,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from tasks.algorithms.language.grpo import grpo_loss
-from tasks.algorithms.language.policy_gradient import LOG_RATIO_LIMIT, Totals, aggregate, policy_loss
+from tasks.algorithms.language.policy_gradient import (
+    LOG_RATIO_LIMIT,
+    Totals,
+    aggregate,
+    importance_weights,
+    policy_loss,
+)
 
 AGGREGATIONS = ["grpo", "bnpo", "dr_grpo", "dapo"]
 LOW, HIGH = 0.2, 0.3
@@ -99,6 +105,18 @@ def test_aggregation_by_hand(how):
     assert all(abs(mistake.item() - BY_HAND[how]) > 0.05 for mistake in mistakes)
 
 
+@pytest.mark.parametrize(("how", "ratio"), [("grpo", 1 / 4), ("dapo", 1.0), ("dr_grpo", 1.0)])
+def test_only_grpo_s_own_aggregation_pushes_a_long_wrong_answer_down_less_at_each_token(how, ratio):
+    """Of two equally wrong answers the one of 8 tokens and the one of 2 (Dr. GRPO, arXiv:2503.20783, section 3.1)."""
+    logps = torch.zeros(2, 8, requires_grad=True)
+    mask = torch.arange(8) < torch.tensor([[8], [2]])
+    values, _ = policy_loss(logps, torch.zeros(2, 8), torch.full((2, 1), -1.0), LOW, HIGH)
+    aggregate(values, mask, how, Totals(2, 10, 16)).backward()
+    push = logps.grad
+    assert push.gt(0).equal(mask), "each token is made less likely"
+    assert (push[0, 0] / push[1, 0]).item() == pytest.approx(ratio)
+
+
 def test_a_response_that_is_masked_whole_counts_nothing():
     mask = torch.tensor([[True, True, True], [False, False, False]])
     for how in AGGREGATIONS:
@@ -158,3 +176,45 @@ def test_grpo_loss_by_hand():
     )  # fmt: skip
     assert abs(upside_down.item() - loss.item()) > 0.01
     assert abs(loss_of(reference_logps=KNOWN, beta=-0.3)[0].item() - loss.item()) > 0.01
+
+
+def test_other_estimators_in_the_loss_by_hand():
+    """Log-ratios to the reference are -0.5, 0.5, 0, -1, 0; what is logged is k3 in any case."""
+    plain, _ = loss_of()
+    for kl, penalty in (("k1", -1.0), ("k2", (0.25 + 0.25 + 1) / 2)):
+        loss, sums = loss_of(reference_logps=KNOWN, beta=0.3, kl=kl)
+        assert loss.item() == pytest.approx(plain.item() + 0.3 * penalty / 5, rel=1e-5)
+        assert sums["kl"] == loss_of(reference_logps=KNOWN, beta=0.3)[1]["kl"]
+
+
+def test_importance_weights_by_hand():
+    trained, sampled = torch.tensor([0.5, 0.1, 0.9, 0.2]).log(), torch.tensor([0.25, 0.4, 0.1, 0.2]).log()
+    found = importance_weights(trained.requires_grad_(), sampled, 3.0)
+    torch.testing.assert_close(found, torch.tensor([2.0, 0.25, 3.0, 1.0]))
+    assert not found.requires_grad
+    assert importance_weights(torch.tensor(-1.0), torch.tensor(-999.0), 1e30).isfinite()
+
+
+def test_weights_are_on_the_reward_s_part_of_the_loss_by_hand():
+    weights = torch.tensor([[2.0, 1.0, 0.5], [1.0, 3.0, 9.0]])
+    policy = (weights * torch.tensor(LOSSES))[MASK].sum().item()
+    assert loss_of(weights=weights)[0].item() == pytest.approx(policy / 5, rel=1e-5)
+    penalty = 0.3 * loss_of(reference_logps=KNOWN, beta=0.3)[1]["kl"].item()
+    loss, _ = loss_of(weights=weights, reference_logps=KNOWN, beta=0.3)
+    assert loss.item() == pytest.approx((policy + penalty) / 5, rel=1e-5), "the KL has none"
+
+
+def test_weights_make_the_gradient_that_of_the_policy():
+    """Exact expectations over one token that a sampler of temperature 0.5 draws, for a policy at temperature 1."""
+    logits, advantages = torch.tensor([0.3, -1.0, 1.2, 0.0]), torch.tensor([1.0, 2.0, -0.5, 0.7])
+    sampler = (2 * logits).log_softmax(0)
+
+    def gradient(drawn, weights):
+        leaf = logits.clone().requires_grad_()
+        [found] = torch.autograd.grad((drawn * weights(leaf) * advantages * leaf.log_softmax(0)).sum(), leaf)
+        return found
+
+    wanted = gradient(logits.softmax(0), lambda leaf: 1.0)
+    corrected = gradient(sampler.exp(), lambda leaf: importance_weights(leaf.log_softmax(0), sampler, 100.0))
+    torch.testing.assert_close(corrected, wanted)
+    assert (gradient(sampler.exp(), lambda leaf: 1.0) - wanted).abs().max() > 0.05

@@ -98,6 +98,9 @@ def of_grpo(models, aggregation="dapo", **changes):
     return [*fit], optimizer.gradients
 
 
+CORRECTED = {"old_from_sampler": False, "importance_cap": 1.2}  # for a sampler that is not the trainer
+
+
 def critic_of(model):
     critic = Critic(model)
     torch.nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
@@ -109,7 +112,7 @@ def of_reinforce(models):
     optimizers = Noting(models[0]), Noting(critic)
     settings = reinforce.ReinforceSettings(
         baseline="critic", gamma=0.9, mean_rate=0.1, critic_updates=2, variance_every=1, variance_parts=3,
-        temperature=0.8, micro_batch=4,
+        temperature=0.8, importance_cap=1.2, micro_batch=4,
     )  # fmt: skip
     fit = reinforce.fit(
         models[0], critic, lambda _: EXPERIENCE, optimizers, settings, reinforce.RunningMean(0.1), start=0, steps=2
@@ -119,7 +122,10 @@ def of_reinforce(models):
 
 def of_ppo(models):
     critic = critic_of(models[1])
-    optimizers, settings = (Noting(models[0]), Noting(critic)), ppo_settings(whiten=True, clip_value=0.2, micro_batch=2)
+    optimizers, settings = (
+        (Noting(models[0]), Noting(critic)),
+        ppo_settings(whiten=True, clip_value=0.2, micro_batch=2, **CORRECTED),
+    )
     fit = ppo.fit(
         models[0], critic, models[2], lambda _: EXPERIENCE, optimizers, settings, AdaptiveKl(0.1, 0.2, 0.1),
         start=0, steps=2,
@@ -137,7 +143,7 @@ CASES = {
     "process in parts": lambda models: of_labels(models[4], STEPS, 2),
     "process by log-probabilities in parts": lambda models: of_log_probabilities(models[0]),
     **{f"grpo {how}": lambda models, how=how: of_grpo(models, how, updates=2, beta=0.1) for how in AGGREGATIONS},
-    "grpo without truncated": lambda models: of_grpo(models, "bnpo", mask_truncated=True),
+    "grpo without truncated": lambda models: of_grpo(models, "bnpo", mask_truncated=True, **CORRECTED),
     "reinforce": of_reinforce,
     "ppo": of_ppo,
 }

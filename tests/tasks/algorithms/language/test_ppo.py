@@ -27,6 +27,7 @@ from tests.tasks.tiny import gpt2, llama
 def asked(**changes):
     plain = {"gamma": 1.0, "lam": 1.0, "clip_ratio": 0.2, "clip_value": 0.0, "epochs": 2, "minibatches": 2}
     plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "micro_batch": 100, "seed": 0}
+    plain |= {"old_from_sampler": True, "importance_cap": None}
     return PpoSettings(**{**plain, **changes})
 
 
@@ -75,7 +76,7 @@ def test_a_step_by_hand():
     policy.zero_grad(), critic.zero_grad()
     mask, known = what.completions.mask, token_logps(reference, what.completions)
     with torch.no_grad():
-        base = prepare(what, known, critic(what.completions), asked(missing_end_penalty=1.0, whiten=True, gamma=0.9, lam=0.8), 0.1)  # fmt: skip
+        base = prepare(what, what.logps, known, critic(what.completions), asked(missing_end_penalty=1.0, whiten=True, gamma=0.9, lam=0.8), 0.1)  # fmt: skip
     logps, values = token_logps(policy, what.completions), critic(what.completions)
     policy_loss, value_part, clipped, squares, ratios = 0, 0, 0, 0, 0
     for n, t in mask.nonzero().tolist():
@@ -306,7 +307,7 @@ def test_a_critic_that_knows_nothing_explains_nothing():
     with torch.no_grad():
         logps, values = token_logps(policy, batch), critic(batch)
     what = Experience(batch, logps, torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.ones(4, dtype=torch.bool))
-    lambda_returns = prepare(what, logps, values, asked(lam=0.5), 0.0).returns
+    lambda_returns = prepare(what, logps, logps, values, asked(lam=0.5), 0.0).returns
     assert explained_variance(values, lambda_returns, batch.mask) > 0.9
     row = next(fit(policy, critic, lambda _: what, reference=llama(1), lam=0.5))
     assert row["val/explained_variance"] < 0.0
@@ -348,3 +349,30 @@ def test_micro_batches_have_the_gradients_of_the_whole_minibatch(size):
     for one, other in zip(whole, parts, strict=True):
         assert (other - one).norm() < 1e-5 * one.norm()
     assert cut == pytest.approx(row, rel=1e-4, abs=1e-6)
+
+
+def test_where_the_sampler_is_not_the_trainer_ratio_and_kl_are_the_trainer_s_and_weights_correct():
+    policy, reference = llama(1), llama(2)
+    what, name = sampled(policy, (1.0, -0.5, 2.0, 0.0), seed=5), "sampling/importance_sampling_ratio/mean"
+    look = {"reference": reference, "minibatches": 1, "epochs": 1}
+    with torch.no_grad():
+        logps, known = (token_logps(model, what.completions) for model in (policy, reference))
+        weights = (logps - what.logps).exp().clamp(max=1.1)
+    mask, seen = what.completions.mask, []
+    optimizers = [make_optimizer(model, 1e-9, 9, clip=1.0) for model in (llama(1), Critic(llama(3)))]
+    corrected = {"old_from_sampler": False, "importance_cap": 1.1}
+    row = next(
+        fit(
+            policy, Critic(llama(3)), lambda _: what, optimizers=optimizers, look=lambda *of: seen.append(of[2]),
+            **look, **corrected,
+        )
+    )  # fmt: skip
+    assert row["policy/approxkl"] == pytest.approx(0, abs=1e-9)
+    assert row["policy/clipfrac"] == 0
+    assert row["objective/kl"] == pytest.approx(((logps - known) * mask).sum(1).mean().item(), rel=1e-4)
+    assert row[name] == pytest.approx(weights[mask].mean().item(), rel=1e-4)
+    assert row["loss/policy"] == pytest.approx(-(weights * seen[0])[mask].mean().item(), rel=1e-4)
+    assert row["sampling/logp_difference"] == pytest.approx((logps - what.logps)[mask].abs().mean().item(), rel=1e-4)
+    plain = next(fit(policy, Critic(llama(3)), lambda _: what, optimizers=optimizers, **look))
+    assert plain["policy/approxkl"] > 0.01, "the sampler's log-probabilities are the old ones"
+    assert name not in plain

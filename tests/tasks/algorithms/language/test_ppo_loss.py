@@ -67,10 +67,12 @@ def prepared(sampled=SAMPLED, known=KNOWN, coefficient=0.1, values=VALUES, **cha
         "epochs": 1,
         "minibatches": 1,
         "temperature": 1.0,
+        "old_from_sampler": True,
+        "importance_cap": None,
         "micro_batch": 100,
         "seed": 0,
     }
-    return prepare(sampled, known, values, PpoSettings(**{**plain, **unused, **changes}), coefficient)
+    return prepare(sampled, sampled.logps, known, values, PpoSettings(**{**plain, **unused, **changes}), coefficient)
 
 
 @pytest.mark.parametrize("whitened", [True, False])

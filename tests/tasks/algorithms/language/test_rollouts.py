@@ -1,5 +1,8 @@
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import TopPLogitsWarper
 
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.completions import make_completions, token_logps
@@ -137,6 +140,50 @@ def test_sampled_frequencies_are_the_model_s_probabilities():
     joint = (probabilities[:, None] * (after / 0.7).softmax(-1)).flatten()
     assert chi_square(pairs, joint) < 103.4  # 63 degrees
     assert chi_square(pairs, (probabilities[:, None] * probabilities).flatten()) > 200, "the second reads the first"
+
+
+def test_a_nucleus_by_hand():
+    distribution = torch.tensor([[0.1, 0.5, 0.3, 0.1], [0.25, 0.25, 0.25, 0.25]]).log()
+    expected = [[0, 0.625, 0.375, 0], [0.5, 0.5, 0, 0]]  # of equals the first are kept
+    torch.testing.assert_close(rollouts.nucleus(distribution, 0.5001).exp()[0], torch.tensor(expected[0]))
+    torch.testing.assert_close(rollouts.nucleus(distribution, 0.49).exp()[1], torch.tensor(expected[1]))
+    torch.testing.assert_close(rollouts.nucleus(distribution, 1e-9).exp()[0], torch.tensor([0.0, 1, 0, 0]))
+
+
+@given(
+    st.lists(st.integers(-400, 400), min_size=5, max_size=5, unique=True), st.floats(0.01, 0.99), st.integers(0, 2**20)
+)
+def test_a_nucleus_is_transformers_own(logits, top_p, seed):
+    """Logits that differ, and no share near an edge, where rounding decides."""
+    row = (torch.tensor([logits]) / 100.0).log_softmax(-1)
+    edges = row.exp().sort(descending=True).values.cumsum(-1)
+    if (edges - top_p).abs().min() < 1e-4:
+        return
+    expected = TopPLogitsWarper(top_p)(None, row.clone()).log_softmax(-1)
+    torch.testing.assert_close(rollouts.nucleus(row, top_p), expected)
+
+
+def test_frequencies_of_top_p_are_those_of_the_nucleus():
+    """0.999 quantile of chi-square with 7 degrees: 24.3; the nucleus has fewer tokens, so that the bound is generous."""
+    model = llama(vocab_size=8, initializer_range=0.15)
+    settings = {"samples": 20_000, "max_new_tokens": 1, "temperature": 0.7, "end_tokens": [], "seed": 5}
+    [drawn] = draw(model, [[3, 1]], top_p=0.7, **settings)
+    counts = torch.bincount(drawn.tokens[:, 0], minlength=8)
+    with torch.no_grad():
+        inside = rollouts.nucleus((model(torch.tensor([[3, 1]])).logits[:, -1] / 0.7).log_softmax(-1), 0.7)[0]
+    held = inside.isfinite()
+    assert 1 < held.sum() < 8
+    assert not counts[~held].any()
+    assert chi_square(counts[held], inside[held].exp()) < 24.3
+    torch.testing.assert_close(drawn.logps[:, 0], inside[drawn.tokens[:, 0]])
+    [whole] = draw(model, [[3, 1]], **settings)
+    assert torch.bincount(whole.tokens[:, 0], minlength=8)[~held].any(), "without top-p the others occur"
+
+
+def test_greedy_answers_do_not_depend_on_top_p():
+    found = [draw(llama(1), temperature=0.0, top_p=top_p)[0] for top_p in (1.0, 0.1)]
+    assert found[0].responses() == found[1].responses()
+    assert torch.equal(found[0].logps, found[1].logps)
 
 
 def test_a_prompt_s_samples_are_adjacent_and_differ():

@@ -142,6 +142,43 @@ def test_the_pay_for_length_is_a_correlation_within_problems_and_within_right_an
     assert watch_outs.length_pay(generations(lambda length: (length - 20) ** 2), 1.0) == pytest.approx(0.0)
 
 
+def rising(**ends):
+    """A curve of 20 steps in which each metric goes from its first value to its last."""
+    return pd.DataFrame({name.replace("__", "/"): np.linspace(*pair, 20) for name, pair in ends.items()})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "told"),
+    [
+        ((20.0, 30.0), (20.0, 21.0), "wrong answers became 47 % longer, its right ones 5 % longer"),
+        ((20.0, 30.0), (20.0, 18.0), "its right ones 9 % shorter"),
+        ((20.0, 30.0), (20.0, 26.0), None),  # all answers grow
+        ((20.0, 21.5), (20.0, 20.0), None),  # by 7 %
+        ((20.0, 30.0), (0.0, 20.0), None),  # nothing was right at first
+    ],
+)
+def test_wrong_answers_that_grow(wrong, right, told):
+    """Of 20 steps the first two and the last two count: 20.26 and 29.74 of 20 to 30."""
+    frame = rising(completions__mean_length_wrong=wrong, completions__mean_length_right=right)
+    found = [*watch_outs.wrong_answers_grow({"grpo": frame, "dpo": curve(loss=1.0)})]
+    assert [told in said for said in found] == ([True] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("form", "right", "told"),
+    [
+        ((0.5, 1.0), (0.3, 0.3), "went from 51 to 99 %, samples that are right from 30 to 30 %"),
+        ((0.5, 1.0), (0.3, 0.1), "samples that are right from 29 to 11 %"),
+        ((0.5, 1.0), (0.3, 0.5), None),  # right answers came too
+        ((0.95, 1.0), (0.3, 0.3), None),  # the form was there
+    ],
+)
+def test_a_policy_that_learned_the_form_alone(form, right, told):
+    frame = rising(rewards__format=form, rewards__verifiable=right)
+    found = [*watch_outs.form_alone({"grpo": frame, "dpo": curve(loss=1.0)})]
+    assert [told in said for said in found] == ([True] if told else [])
+
+
 def test_groups_without_spread():
     [told] = watch_outs.groups_alike({"grpo": curve(frac_reward_zero_std=0.6)})
     assert "grpo: in 58 % of the groups" in told  # the mean of the last two of 20 steps

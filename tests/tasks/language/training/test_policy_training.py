@@ -13,6 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import rollouts
+from tasks.algorithms.language.completions import Completions
+from tasks.algorithms.language.experience import Experience
 from tasks.check import problems
 from tasks.common import models, tables, tracking
 from tasks.common.errors import StageError
@@ -23,7 +25,7 @@ from tasks.language.tables.rollouts import Rollouts
 from tasks.language.training import trained_model
 from tasks.language.training.environment import Environment
 from tasks.language.training.judge import Judge, judging
-from tasks.language.training.policy_training import Trainee
+from tasks.language.training.policy_training import Trainee, lengths
 from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, marked, train
 
 POLICIES = ("reinforce", "ppo", "grpo")
@@ -38,6 +40,19 @@ def weights(out):
 
 def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_lengths_of_right_and_of_wrong_answers():
+    def told(right):
+        mask = torch.arange(4) < torch.tensor([[2], [4], [3]])
+        parts = {"verifiable": torch.tensor(right)}
+        nothing = torch.zeros(3)
+        responses = Completions(mask, mask, torch.arange(3), mask.long(), mask)
+        return [*lengths(Experience(responses, nothing, nothing, nothing, {}, parts)).values()]
+
+    assert told([1.0, 0.0, 0.0]) == [2.0, 3.5]
+    assert told([1.0, 1.0, 1.0]) == [3.0, 0.0]
+    assert told([float("nan"), 0.0, 1.0]) == [3.0, 3.0]  # what cannot be judged is not right
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""The faults of docs/faults.md, each made by a preset and set beside its cure."""

@@ -1,0 +1,61 @@
+"""Each fault has a preset, a picture and a paragraph; its arms are valid, and what they gave is drawn."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.training_faults import pictures, workspace
+from benchmarks.training_faults.__main__ import FAULTS
+from flows.params import editing
+from tests.conftest import SECTIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+MEASURED = [name for name in FAULTS if (workspace.RESULTS / f"{name}.json").is_file()]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_has_a_preset_and_a_paragraph(name):
+    """And a picture where it was measured."""
+    page = (ROOT / "docs/faults.md").read_text()
+    assert f"Preset `fault-{name}`" in page
+    assert (f"(faults/{name}.png)" in page) == (name in MEASURED)
+    comment = (ROOT / f"presets/fault-{name}.yaml").read_text().partition("\n\n")[0]
+    assert "arXiv:" in comment
+    assert "posttrain run --set" in comment, "it says what helps"
+
+
+@pytest.mark.parametrize(("name", "arm"), [(fault.name, arm) for fault in FAULTS.values() for arm in fault.arms])
+def test_what_an_arm_sets_is_accepted(tmp_path, name, arm):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    editing.edit(tmp_path, SECTIONS, workspace.edits(tmp_path, SECTIONS, name, FAULTS[name].arms[arm]))
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_picture_shows_the_arms_that_were_kept(tmp_path, name):
+    """All that was kept is of arms that there are, and the picture is as wide as a page wants it."""
+    path = workspace.RESULTS / f"{name}.json"
+    results = json.loads(path.read_text())
+    assert {*results} <= {*FAULTS[name].arms}
+    pictures.write(FAULTS[name], results, tmp_path / "faults/picture.png")
+    width, _ = struct.unpack(">II", (tmp_path / "faults/picture.png").read_bytes()[16:24])
+    assert width == 800
+
+
+def test_results_are_added_by_arm_and_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(workspace, "RESULTS", tmp_path / "results")
+    workspace.keep("x", "with", 0, {"a": 1})
+    workspace.keep("x", "without", 0, {"a": 2})
+    workspace.keep("x", "with", 1, {"a": 3})
+    assert workspace.results_of("x") == {"with": {"0": {"a": 1}, "1": {"a": 3}}, "without": {"0": {"a": 2}}}
+
+
+def test_a_running_mean_begins_with_what_there_is():
+    assert pictures.smoothed(np.array([4.0, 0.0, 2.0, 7.0]), 3).tolist() == [4.0, 2.0, 2.0, 3.0]
+    assert pictures.smoothed(np.array([4.0, 0.0]), 1).tolist() == [4.0, 0.0]
