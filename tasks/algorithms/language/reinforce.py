@@ -5,6 +5,8 @@ of earlier returns, or a critic's V(s_t). None of them biases the gradient; they
 
 G_t counts the rewards from token t on; token t did not cause the earlier ones. So it differs from the response's total only
 where rewards are paid before the last token (`Experience.paid`). The variance with the total in place of G_t is measured too.
+
+With a reference, each token is also paid -beta k1 to it, as in PPO (arXiv:2203.02155); beta is the KL coefficient.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,6 +38,7 @@ from tasks.algorithms.language.experience import (
     shares,
     summary,
 )
+from tasks.algorithms.language.kl import k1
 from tasks.algorithms.language.policy_gradient import gradient_variance, policy_gradient_loss
 
 Baseline = Literal["none", "running_mean", "critic"]
@@ -50,6 +53,7 @@ METRICS = {
     "grad_variance/running_mean": f"{VARIANCE} with the running mean as baseline, on the same samples.",
     "grad_variance/critic": f"{VARIANCE} with the critic as baseline, on the same samples.",
     "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighted by the whole response's return.",
+    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the reference, in nats; only where kl_coefficient is above 0.",
     "loss/value": "Half the critic's mean squared error over tokens, before its first update on the batch.",
     **CRITIC_METRICS,
     **OPTIMIZER_METRICS,
@@ -62,6 +66,7 @@ class ReinforceSettings:
 
     baseline: Baseline
     gamma: float
+    kl_coefficient: float  # weight of k1 in each token's reward; counts only where there is a reference
     mean_rate: float  # of the running mean: mean += rate * (batch's mean return - mean)
     critic_updates: int  # steps of the critic towards each batch's returns, after the batch has been used
     variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
@@ -100,14 +105,17 @@ def fit(
     *,
     start: int,
     steps: int,
+    reference: CausalLM | None = None,
     look: Look | None = None,
 ) -> Iterator[dict[str, float]]:
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well. `look` sees each step's samples with their advantages.
 
+    With a `reference` the KL to it is subtracted from the rewards.
+
     Yields a step's metrics (METRICS), and what the samples have logged. The gradient's variance is among them at the first
     step and at each `variance_every`-th step only.
     """
-    for model in (policy, critic):
+    for model in (policy, critic, reference):
         if model is not None:
             model.eval()
     for step in range(start + 1, steps + 1):
@@ -115,6 +123,10 @@ def fit(
         check_rewards(experience)
         batch = experience.completions
         paid = at_last_token(experience.rewards, batch.mask) if experience.paid is None else experience.paid
+        divergence = None
+        if reference is not None:
+            divergence = k1(experience.logps, _reference_logps(reference, batch, settings)) * batch.mask
+            paid = paid - settings.kl_coefficient * divergence
         returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
         if critic is not None:
@@ -130,6 +142,8 @@ def fit(
             with sharding.whole(policy):
                 variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
+        if divergence is not None:
+            row["objective/kl"] = divergence.sum(1).mean().item()
         row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings)
         if critic is not None and optimizers[1] is not None:
             row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)
@@ -159,6 +173,16 @@ def _update(
     found, norm = _step(optimizer, loss)
     tokens = max(1, int(batch.mask.sum()))
     return {"loss": found, "grad_norm": norm, SAMPLER: distributed.total({SAMPLER: apart})[SAMPLER] / tokens}
+
+
+@torch.no_grad()
+def _reference_logps(reference: CausalLM, batch: Completions, settings: ReinforceSettings) -> Tensor:
+    """The reference's log-probabilities of the tokens (N, L), on the CPU, `micro_batch` responses at a time."""
+    found = torch.zeros(batch.mask.shape)
+    for rows in torch.arange(len(batch)).split(settings.micro_batch):
+        logps = token_logps(reference, batch.rows(rows).on(reference), settings.temperature).cpu()
+        found[rows, : logps.shape[1]] = logps
+    return found
 
 
 def _values(critic: Critic, batch: Completions) -> Tensor:
