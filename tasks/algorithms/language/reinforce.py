@@ -11,6 +11,7 @@ With a reference, each token is also paid -beta k1 to it, as in PPO (arXiv:2203.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -32,6 +33,7 @@ from tasks.algorithms.language.experience import (
     Experience,
     Look,
     check_rewards,
+    in_parts,
     micro_batches,
     moved,
     share,
@@ -125,7 +127,8 @@ def fit(
         paid = at_last_token(experience.rewards, batch.mask) if experience.paid is None else experience.paid
         divergence = None
         if reference is not None:
-            divergence = k1(experience.logps, _reference_logps(reference, batch, settings)) * batch.mask
+            scored = partial(token_logps, reference, temperature=settings.temperature)
+            divergence = k1(experience.logps, in_parts(scored, batch, settings.micro_batch)) * batch.mask
             paid = paid - settings.kl_coefficient * divergence
         returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
@@ -173,16 +176,6 @@ def _update(
     found, norm = _step(optimizer, loss)
     tokens = max(1, int(batch.mask.sum()))
     return {"loss": found, "grad_norm": norm, SAMPLER: distributed.total({SAMPLER: apart})[SAMPLER] / tokens}
-
-
-@torch.no_grad()
-def _reference_logps(reference: CausalLM, batch: Completions, settings: ReinforceSettings) -> Tensor:
-    """The reference's log-probabilities of the tokens (N, L), on the CPU, `micro_batch` responses at a time."""
-    found = torch.zeros(batch.mask.shape)
-    for rows in torch.arange(len(batch)).split(settings.micro_batch):
-        logps = token_logps(reference, batch.rows(rows).on(reference), settings.temperature).cpu()
-        found[rows, : logps.shape[1]] = logps
-    return found
 
 
 def _values(critic: Critic, batch: Completions) -> Tensor:
