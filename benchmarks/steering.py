@@ -2,7 +2,7 @@
 
 The settings are those of presets/reviews.yaml. Each seed has a language model of reviews, two
 classifiers and a policy for each method, with and without the KL. A cell that is in benchmarks/results/steering.json is not measured
-again. From that file benchmarks/steering.md is written, and docs/reviews.png by `--picture`.
+again. From that file benchmarks/steering.md is written, and docs/reviews.png by benchmarks/steering_picture.py.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +64,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> the stage, and wha
 }
 KL_KEYS = {"reinforce": "kl_coefficient", "ppo": "kl_coefficient", "grpo": "beta"}
 WITH, WITHOUT = "KL in the reward", "no KL"
+CELLS = {
+    f"{method}, {WITH if with_kl else WITHOUT}": (method, with_kl) for with_kl in (True, False) for method in METHODS
+}
 COLUMNS = {
     "positive/first": ("positive, by the reward", 100, "{:.1f} %"),
     "positive/second": ("positive, by the second", 100, "{:.1f} %"),
@@ -147,8 +150,8 @@ class Measurement:
         return measures.by_opening(found, self.praise), measures.commonest(found["continuation"].tolist())
 
 
-def run_seed(seed: int, data: Path) -> None:
-    """All cells of a seed that are not measured yet."""
+def run_seed(seed: int, data: Path, only: Collection[str]) -> None:
+    """The cells of a seed that are asked for and not measured yet."""
     data.mkdir(parents=True, exist_ok=True)
     os.chdir(data)  # where trainings keep their checkpoints
     upstream(seed, data)
@@ -156,17 +159,15 @@ def run_seed(seed: int, data: Path) -> None:
     measured = measures.measured(own.config, own.sft, own.sft)
     keep("classifiers", seed, {name: [one.mean, one.low, one.high] for name, one in own.classifiers.items()})
     keep("SFT", seed, row(measured))
-    for with_kl in (True, False):
-        for method in METHODS:
-            name = f"{method}, {WITH if with_kl else WITHOUT}"
-            if str(seed) in read().get(name, {}):
-                continue
-            before = time.process_time()
-            policy = train(seed, data, method, with_kl)
-            seconds = time.process_time() - before
-            values, top = own.values(policy)
-            more = {"commonest_sentence": top, "cpu_seconds": round(seconds, 1)}
-            keep(name, seed, {**row(measures.measured(own.config, values, own.sft)), **more})
+    for name, (method, with_kl) in CELLS.items():
+        if name not in only or str(seed) in read().get(name, {}):
+            continue
+        before = time.process_time()
+        policy = train(seed, data, method, with_kl)
+        seconds = time.process_time() - before
+        values, top = own.values(policy)
+        more = {"commonest_sentence": top, "cpu_seconds": round(seconds, 1)}
+        keep(name, seed, {**row(measures.measured(own.config, values, own.sft)), **more})
 
 
 def row(measured: Mapping[str, Estimate]) -> dict[str, Any]:
@@ -176,13 +177,13 @@ def row(measured: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def read() -> Results:
     """All that is measured."""
-    found: Results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    found: Results = json.loads(RESULTS.read_text() or "{}") if RESULTS.exists() else {}
     return found
 
 
 def keep(name: str, seed: int, found: dict[str, Any]) -> None:
     """Add a cell, and write the page anew; seeds that run side by side take turns."""
-    with RESULTS.with_suffix(".lock").open("w") as lock:
+    with RESULTS.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         results = read()
         results.setdefault(name, {})[str(seed)] = found
@@ -201,7 +202,7 @@ def over_seeds(values: list[float]) -> Estimate:
 
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Markdown: means over seeds with their intervals, then every cell."""
-    names = ["SFT", *(f"{method}, {kl}" for kl in (WITH, WITHOUT) for method in METHODS)]
+    names = ["SFT", *CELLS]
     heads = [head for head, _, _ in COLUMNS.values()]
     lines = [
         "# Positive-review steering",
@@ -258,11 +259,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.steering", description=__doc__)
     parser.add_argument("seeds", nargs="*", type=int, default=[0, 1, 2], metavar="SEED")
     parser.add_argument("--scratch", type=Path, required=True, help="a folder for data, which is kept")
+    parser.add_argument(
+        "--only", nargs="+", choices=CELLS, default=[*CELLS], metavar="CELL", help="such as 'PPO, no KL'"
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)
     scratch = given.scratch.absolute()
     for seed in given.seeds:
-        run_seed(seed, scratch / f"seed-{seed}")
+        run_seed(seed, scratch / f"seed-{seed}", given.only)
 
 
 if __name__ == "__main__":

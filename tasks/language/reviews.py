@@ -6,7 +6,7 @@ The other stages read the parts as other people's data: `corpus`, `problems` and
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def divided(config: ReviewsConfig, rows: list[Record]) -> list[Record]:
 
 def write_forms(rows: list[Record], out: Path) -> None:
     """The parts as files of JSON lines in the forms that stages read."""
-    files = {
+    files: dict[str, tuple[str, Callable[[Record], Record]]] = {
         "corpus": ("corpus/train", lambda row: {"text": f"{row['opening']} {row['continuation']}"}),
         "train": ("prompts/train", answered),
         "test": ("prompts/test", answered),

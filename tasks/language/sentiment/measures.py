@@ -74,7 +74,7 @@ def by_opening(own: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
     )
     found = rows.groupby("opening_id", sort=True).mean()
     for size in (1, 2):
-        found[f"distinct_{size}"] = texts.groupby(own["opening_id"]).agg(lambda some, n=size: distinct([*some], n))
+        found[f"distinct_{size}"] = [distinct([*some], size) for _, some in texts.groupby(own["opening_id"], sort=True)]
     return found
 
 
