@@ -77,6 +77,7 @@ COLUMNS = {
     "commonest": ("commonest sentence", 100, "{:.1f} %"),
     "tokens": ("tokens", 1, "{:.1f}"),
 }
+LONGEST = 60  # characters shown of a sentence
 C = TypeVar("C", bound=Config)
 Results = dict[str, dict[str, Any]]
 
@@ -224,7 +225,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
             lines.append(f"| {name} | {len(cells)} | {' | '.join(shown)} |")
     lines += ["", "## Every seed", "", "Means over openings with 95 % intervals.", ""]
     lines += [
-        f"| policy | seed | {' | '.join(heads)} | commonest sentence | CPU |",
+        f"| policy | seed | {' | '.join(heads)} | which sentence | CPU |",
         "|---|---|" + "---|" * (len(heads) + 2),
     ]
     for name in names:
@@ -232,7 +233,7 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
             shown = [interval(Estimate(*cell[key]), key) for key in COLUMNS]
             seconds = f"{cell['cpu_seconds']:.0f}" if "cpu_seconds" in cell else ""
             lines.append(
-                f"| {name} | {seed} | {' | '.join(shown)} | {cell.get('commonest_sentence', '')} | {seconds} |"
+                f"| {name} | {seed} | {' | '.join(shown)} | {cell.get('commonest_sentence', '')[:LONGEST]} | {seconds} |"
             )
     lines += ["", "## The classifiers", "", "| seed | in the reward | second |", "|---|---|---|"]
     for seed, cell in sorted(results.get("classifiers", {}).items()):
@@ -250,8 +251,8 @@ PLAIN = (
 def interval(value: Estimate, key: str) -> str:
     """A mean with its bounds, in the column's unit."""
     _, scale, form = COLUMNS[key]
-    low, high = (form.format(scale * one + 0.0).removesuffix(" %") for one in (value.low, value.high))
-    return f"{form.format(scale * value.mean + 0.0)} [{low}, {high}]"
+    low, high = (form.format(round(scale * one, 2) + 0.0).removesuffix(" %") for one in (value.low, value.high))
+    return f"{form.format(round(scale * value.mean, 2) + 0.0)} [{low}, {high}]"
 
 
 def main() -> None:

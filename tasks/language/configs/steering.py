@@ -26,11 +26,9 @@ class SteeringConfig(Config):
     samples: int = Field(ge=2, le=10**5)  # continuations of each
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of a continuation; a longer one is cut off
     batch_size: int = Field(ge=1, le=10**6)  # openings in one batch
-    minimum_count: int = Field(
-        ge=1, le=10**6
-    )  # texts that a word or a pair of words is in, to count for the second classifier
-    l2: float = Field(
-        gt=0
-    )  # weight of half the squared norm of the second classifier's weights, beside the sum of the losses
+    # texts that a word or a pair of words is in, to count for the second classifier
+    minimum_count: int = Field(ge=1, le=10**6)
+    # weight of half the squared norm of the second classifier's weights, beside the sum of the losses
+    l2: float = Field(gt=0)
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for an interval
     shown: int = Field(ge=1, le=1000)  # openings whose continuations stand side by side on the page

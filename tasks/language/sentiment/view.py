@@ -96,7 +96,7 @@ def headline(measured: Measured, top: Mapping[str, str]) -> Iterator[str]:
 def cell(own: Mapping[str, Estimate], name: str) -> Record:
     """A mean with the bounds of its interval as text."""
     scale, form = (100, "{:.1f}") if name in SHARES else (1, "{:.2f}")
-    return {key: form.format(scale * getattr(own[name], key) + 0.0) for key in ("mean", "low", "high")}
+    return {key: form.format(round(scale * getattr(own[name], key), 2) + 0.0) for key in ("mean", "low", "high")}
 
 
 def beside(config: SteeringConfig, found: Mapping[str, pd.DataFrame]) -> Iterator[Record]:
