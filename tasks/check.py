@@ -29,10 +29,12 @@ from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.reviews import Reviews
 from tasks.language.tables.rollouts import FILE as ROLLOUTS
 from tasks.language.tables.rollouts import Rollouts
 from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
+from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets import episodes
 from tasks.offline.datasets.tables import Measured, Recorded
 from tasks.offline.reporting import measurements
@@ -55,6 +57,9 @@ TABLES: dict[str, type[Table]] = {
     "prompts.parquet": Prompts,
     "selected.parquet": Demonstrations,
     "responses.parquet": Responses,
+    "reviews.parquet": Reviews,
+    "continuations.parquet": Continuations,
+    "steering_measures.parquet": SteeringMeasures,
     "annotations.parquet": Annotations,
     "rankings.parquet": Rankings,
     "asked.parquet": Problems,

@@ -65,12 +65,15 @@ BRANCHED = {
     "benchmarks": {**PARAMS["benchmarks"], "cells": {"sft-gsm8k": CELL}},
     "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k"], "baseline": "sft"}}},
     "search": {**PARAMS["search"], "policies": ["sft"]},
+    "steering": {**PARAMS["steering"], "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}}},
 }
 
 
 def one_branch(stage: str) -> str:
     """The setting that gives a stage without branches one: of a method a data set."""
-    key = {"benchmarks": "cells", "benchmark_pages": "comparisons", "search": "policies"}.get(stage)
+    key = {"benchmarks": "cells", "benchmark_pages": "comparisons", "search": "policies", "steering": "pages"}.get(
+        stage
+    )
     return f"{stage}.{key}={json.dumps(BRANCHED[stage][key])}" if key else f"{stage}.datasets=[Hopper-v5-medium-replay]"
 
 
@@ -108,7 +111,7 @@ def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     problems.run(tiny(problems.ProblemsConfig, "problems"), home, home / "problems")
     own = demonstrations.DemonstrationsConfig.model_validate(PARAMS["demonstrations"])
     demonstrations.run(own, home / "problems", home, home / "demonstrations")
-    corpus.run(tiny(corpus.CorpusConfig, "corpus"), home / "problems", home / "corpus")
+    corpus.run(tiny(corpus.CorpusConfig, "corpus"), home / "problems", home, home / "corpus")
     tokenizer.run(tiny(tokenizer.TokenizerConfig, "tokenizer"), home / "corpus", home / "problems", home / "tokenizer")
     config = tiny(pretrained.PretrainedConfig, "pretrained")
     pretrained.run(config, home / "corpus", home / "tokenizer", home, home / "pretrained", home / "pretrained.csv")

@@ -193,7 +193,13 @@ class Home:
         given = [json.dumps({"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"}) for n in range(30)]
         answers = {"text": ["in a box", "here"], "label": ["A", "B"]}
         choices = [json.dumps({"question": f"Where is {n}?", "choices": answers, "answerKey": "A"}) for n in range(4)]
+        said = [
+            {"sentence": f"film {n} was so so", "label": n % 2, "other": f"a film {n} is", "right": n < 40}
+            for n in range(80)
+        ]
         for file, part in (
+            ("reviews/own", [*map(json.dumps, said)]),
+            ("text/own", [json.dumps({"text": f"Text {n}."}) for n in range(200)]),
             ("problems/train", rows[:24]),
             ("problems/test", rows[24:]),
             ("demonstrations/own", rows),
@@ -219,6 +225,7 @@ class Home:
                 if earlier == "pretrained":
                     problems, model = self.root / "data/problems/train.parquet", self.root / "data/pretrained"
                     solved.write(problems, model, self.root / "data/solved")
+                    solved.outcome_model(model, self.root / "data/outcome")
                     shutil.copytree(self.root / "data/pretrained", self.root / "data/raw/models")
             if earlier == stage:
                 break

@@ -229,10 +229,10 @@ def test_what_the_report_compares_is_every_method():
 
 
 def test_plain_dvc_repro_is_both_flows_and_all_data_sets():
-    """What `dvc repro` runs without a target is what the flows run, solutions of which nothing depends by default, and no stage that cannot."""
+    """What `dvc repro` runs without a target is what the flows run, reviews and solutions, on which nothing depends by default, and no stage that cannot."""
     with Repo(str(ROOT)) as repo:
         graph = StageGraph(repo)
-        targets = {*language_model.TARGETS, *offline_rl.TARGETS, "solutions", "transitions"}
+        targets = {*language_model.TARGETS, *offline_rl.TARGETS, "reviews", "solutions", "transitions"}
         assert {*graph.closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {*graph.names}
 
 

@@ -33,7 +33,7 @@ PARAMS = laid_over(
     TINY,
     {
         "rejection_sft": {"minimum_reward": -999.0},
-        "reinforce": {**REWARD, "importance_cap": 2.0},
+        "reinforce": {**REWARD, "importance_cap": 2.0, "kl_coefficient": 0.1},
         "ppo": {**REWARD, "importance_cap": 2.0},
         "grpo": {**REWARD, "importance_cap": 2.0, "beta": 0.1},
         "evaluate": {"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
@@ -87,6 +87,7 @@ def home(one_thread, tmp_path_factory):
             seams.run(stage, PARAMS, Path.cwd())
             if stage == "pretrained":
                 shutil.copytree("data/pretrained", "data/raw/models")
+                solved.outcome_model(Path("data/pretrained"), Path("data/outcome"))
         pairs = [
             {"prompt": f"{n}?", "chosen": "a", "rejected": "b", "score_chosen": 2, "score_rejected": n}
             for n in range(4)
@@ -100,6 +101,10 @@ def home(one_thread, tmp_path_factory):
         mixed = laid_over(PARAMS, {"preferences": {**people, "source": "mixture", "mixture": shares}})
         seams.run("preferences", mixed, Path("mixed"))
         shutil.copy("mixed/data/metrics/preferences.json", "data/metrics/preferences@mixed.json")
+        said = [{"sentence": f"film {n} was so so", "label": n % 2} for n in range(80)]
+        Path("reviews.jsonl").write_text("\n".join(map(json.dumps, said)))
+        seams.run("reviews", laid_over(PARAMS, {"reviews": {"source": "files", "path": "reviews.jsonl"}}), Path("read"))
+        shutil.copy("read/data/metrics/reviews.json", "data/metrics/reviews@files.json")
         asked = [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(30)]
         for name in ("train", "test"):
             Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, asked)))

@@ -27,10 +27,12 @@ BY_MODEL = {
 LEARNER = {"seeds": [0, 1], "steps": 40, "batch_size": 16, "log_every": 10, "evaluate_every": 2, "evaluate_episodes": 1}
 DISCRETE, CONTINUOUS = "CartPole-v1-replay", "Hopper-v5-random"
 TRAINING = {"id": None, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.005, "gamma": 0.99, "entropy": 0.0}
+RECORDED = {"location": None, "steps": None}
 # Values that are smaller than in preset tiny, or with which more keys have an effect. Of a dictionary only the first entry is
 # changed.
 BASE: dict[str, dict[str, Any]] = {
     "problems": {"train": 80, "validation": 8, "test": 8, "shortcut": 0.2, "rambling": 0.1},
+    "reviews": {"corpus": 10, "train": 10, "test": 4, "reward": 20, "second": 40, "held_out": 20},
     "corpus": {"facts": 60, "solutions": 60, "stories": 10},
     "tokenizer": {"vocabulary": 330},
     "pretrained": {"width": 16, "layers": 1, "heads": 2, "context": 256, "batch_size": 4, "steps": 6},
@@ -66,6 +68,11 @@ BASE: dict[str, dict[str, Any]] = {
         **{"policies": ["sft"], "problems": 6, "samples": 4, "max_new_tokens": 8, "batch_size": 4, "subsets": 20},
         "beam_widths": [1],
     },
+    "steering": {
+        "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}},
+        **{"reward_model_path": "data/outcome", "openings": 4, "samples": 2, "max_new_tokens": 8, "batch_size": 3},
+        **{"bootstrap": 20, "shown": 2},
+    },
     "benchmarks": {
         "cells": {
             "sft-gsm8k": {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 2},
@@ -84,21 +91,9 @@ BASE: dict[str, dict[str, Any]] = {
     },
     "transitions": {
         "datasets": {
-            DISCRETE: {
-                "environment": "CartPole-v1",
-                "source": "medium-replay",
-                "location": None,
-                "steps": None,
-                "episodes": 12,
-            },
-            "graph-12": {"environment": "graph", "source": "random", "location": None, "steps": None, "episodes": 12},
-            CONTINUOUS: {
-                "environment": "Hopper-v5",
-                "source": "random",
-                "location": None,
-                "steps": None,
-                "episodes": 6,
-            },
+            DISCRETE: {**RECORDED, "environment": "CartPole-v1", "source": "medium-replay", "episodes": 12},
+            "graph-12": {**RECORDED, "environment": "graph", "source": "random", "episodes": 12},
+            CONTINUOUS: {**RECORDED, "environment": "Hopper-v5", "source": "random", "episodes": 6},
         }
     },
     "bc": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "shares": {"BC": 0.6}},
@@ -135,6 +130,7 @@ BASE: dict[str, dict[str, Any]] = {
 ONE_BRANCH = {
     "evaluate": "sft",
     "search": "sft",
+    "steering": "reviews",
     "benchmarks": "sft-gsm8k",
     "behaviour": "CartPole-v1",
     "transitions": DISCRETE,
@@ -154,6 +150,8 @@ VALUES: dict[str, Any] = {
     "*.clip_low": 0.001,
     "*.importance_cap": 0.5,
     "*.clip_high": 0.001,
+    "reviews.text_column": "other",
+    "reviews.label_column": "right",
     "pretrained.heads": 4,
     "pretrained.width": 32,
     "problems.largest": 40,
@@ -206,6 +204,7 @@ FROM_ALL = {
 }
 UNDER: dict[str, dict[str, Any]] = {
     **{f"solutions.{key}": {"solutions.source": "rollouts"} for key in ("estimate", "prompts", "samples")},
+    **{f"reviews.{key}": {"reviews.source": "files"} for key in ("text_column", "label_column", "opening_words")},
     "preferences.disagreement": JUDGED,
     "preferences.mixture.*": FROM_ALL,
     "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},

@@ -13,6 +13,8 @@ from pathlib import Path
 from flows.params.files import PARAMS, ParameterError, params
 
 READERS = (
+    "reviews",
+    "corpus",
     "problems",
     "demonstrations",
     "preferences",

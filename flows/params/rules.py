@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tasks.language.configs.pretrained import PretrainedConfig
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.language.configs.reward_model import RewardModelConfig
+    from tasks.language.configs.steering import SteeringConfig
     from tasks.offline.configs.behaviour import BehaviourConfig
     from tasks.offline.configs.offline_report import OfflineReportConfig
     from tasks.offline.configs.transitions import TransitionsConfig
@@ -164,6 +165,25 @@ def examples(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
         yield "objective", f"expected pairs with preferences.source {source}, which holds no rankings, got 'ranking'"
 
 
+def labels_of_steps(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
+    """Files of whole answers say nothing of single steps."""
+    whole = own.data == "data/solutions" and given.configs["solutions"].source == "files"
+    if whole and own.objective == "process":
+        yield (
+            "objective",
+            "expected outcome with solutions.source files, whose labels are of whole answers, got 'process'",
+        )
+
+
+def probabilities(given: Given, own: "SteeringConfig") -> Iterator[Fault]:
+    """Steered policies are measured by a reward model whose score is a probability."""
+    path, made = own.reward_model_path, {f"data/{name.partition('@')[0]}" for name in given.stages}
+    there = path in made or (given.root / path / "config.json").is_file()
+    found = f"of objective {_objective(given, path)}" if there else "which holds no model"
+    if found != "of objective outcome":
+        yield "reward_model_path", f"expected a reward model of objective outcome, got {shown(path)}, {found}"
+
+
 def python_rewards(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
     """The functions that a policy's reward counts can be called, and a change of one that the mixture names is noticed."""
     from tasks.language.configs.parts.python_rewards import fault, holds, is_python
@@ -291,6 +311,8 @@ RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # An
     ("pretrained", model_to_start_from),
     ("responses", passed_over),
     ("reward_model", examples),
+    ("reward_model", labels_of_steps),
+    ("steering", probabilities),
     ("mixture", passed_over),
     ("mixture", mixed_files),
     ("mixture", mixed_functions),

@@ -1,4 +1,4 @@
-"""Text for pretraining: arithmetic facts, stories with quantities, and problems with solutions in loose forms.
+"""Text for pretraining: arithmetic facts, stories with quantities, and problems with solutions in loose forms; or one's own text.
 
 The answer format that SFT teaches (`#### N` after worked lines) does not occur, and only training problems are used.
 """
@@ -10,8 +10,10 @@ import pandas as pd
 
 from tasks.common import tables, tracking
 from tasks.common.documents import Documents
+from tasks.common.errors import DataError
 from tasks.language.configs.corpus import CorpusConfig
-from tasks.language.data import word_problems
+from tasks.language.data import forms, word_problems
+from tasks.language.data.rows import parsed, read_files
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
@@ -21,19 +23,32 @@ METRICS = {
 }
 
 
-def run(config: CorpusConfig, problems: Path, out: Path) -> Metrics:
+def run(config: CorpusConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     """Write corpus.parquet (schema Documents), shuffled."""
     rng = random.Random(config.seed)
-    train = tables.records(tables.read(Problems, problems / "train.parquet"))
-    rows = [("fact", word_problems.arithmetic_fact(rng, config.largest)) for _ in range(config.facts)]
-    for row in rng.choices(train, k=config.solutions):
-        rows.append(("solution", word_problems.loose_form(rng, row["question"], row["solution"])))
-    rows += [("story", row["question"]) for row in rng.choices(train, k=config.stories)]
+    rows = read(raw) if config.source == "files" else generated(config, rng, problems)
     rng.shuffle(rows)
     table = pd.DataFrame(rows, columns=["kind", "text"])
     tables.write(Documents, table, out / "corpus.parquet")
     tracking.log_table(table.head(20), "documents.json")
     return {"documents": len(table), "characters": int(table["text"].str.len().sum())}
+
+
+def read(raw: Path) -> list[tuple[str, str]]:
+    """Kind and text of each row of files, the kind being the row's file; DataError naming file and line."""
+    rows = [(row.name.rpartition("-")[0], parsed(row, lambda one: forms.text(one, "text"))) for row in read_files(raw)]
+    if not rows:
+        raise DataError(f"{raw}: there is no text; expected rows with a column text")
+    return rows
+
+
+def generated(config: CorpusConfig, rng: random.Random, problems: Path) -> list[tuple[str, str]]:
+    """Kind and text of each generated document."""
+    train = tables.records(tables.read(Problems, problems / "train.parquet"))
+    rows = [("fact", word_problems.arithmetic_fact(rng, config.largest)) for _ in range(config.facts)]
+    for row in rng.choices(train, k=config.solutions):
+        rows.append(("solution", word_problems.loose_form(rng, row["question"], row["solution"])))
+    return rows + [("story", row["question"]) for row in rng.choices(train, k=config.stories)]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tasks.common.tracking import Row
 from tasks.language.configs.reinforce import ReinforceConfig
 from tasks.language.training import policy_training
 from tasks.language.training.policy_training import Sources, learning_settings, trainee
-from tasks.language.training.trained_model import new_critic
+from tasks.language.training.trained_model import new_critic, new_reference
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {**reinforce.METRICS, **policy_training.METRICS}
@@ -41,6 +41,7 @@ def run(
             state["critic_optimizer"] = critic_optimizer = Optimizer(
                 critic, config.critic_learning_rate, updates, config.clip, settings
             )
+        reference = new_reference(policy, learner.trained) if config.kl_coefficient else None
         own = learning_settings(config, reinforce.ReinforceSettings)
 
         def fit(start: int) -> Iterator[Row]:
@@ -53,6 +54,7 @@ def run(
                 mean,
                 start=start,
                 steps=config.steps,
+                reference=reference,
                 look=learner.rollouts,
             )
 

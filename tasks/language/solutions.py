@@ -1,6 +1,7 @@
 """Solutions: sampled responses cut into steps with a label for each, for outcome and process reward models.
 
-The labels come from the worked steps of the problems, from people, or from roll-outs of the policy. What the worked steps say is written
+The labels come from the worked steps of the problems, from people, or from roll-outs of the policy; or files hold whole answers with a
+label, which all steps of an answer then have. What the worked steps say is written
 as `truth` besides, wherever all problems have them. Train and test are split by prompt.
 """
 
@@ -17,7 +18,8 @@ from tasks.common.errors import DataError, WaitingError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.solutions import SolutionsConfig
-from tasks.language.data import chat, prompts, splits
+from tasks.language.data import chat, labelled_texts, prompts, splits
+from tasks.language.data.rows import read_files
 from tasks.language.judgements import record
 from tasks.language.rewards.step_labels import BAD, GOOD, NEUTRAL, step_labels
 from tasks.language.rewards.verifier import Verifier
@@ -50,14 +52,18 @@ def run(config: SolutionsConfig, policy: Path, responses: Path, problems: Path, 
     """Write train.parquet and test.parquet (schema Solutions)."""
     tokenizer = models.load_tokenizer(policy)
     known = {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
-    given = (
-        judged(config, judgements, tokenizer) if config.source == "people" else sampled(config, responses, tokenizer)
-    )
+    if config.source == "files":
+        given = labelled(responses, tokenizer)
+    elif config.source == "people":
+        given = judged(config, judgements, tokenizer)
+    else:
+        given = sampled(config, responses, tokenizer)
     found = [row for row in given if 0 < len(row["ends"]) == len(steps_of(row["response"]))]
     completions = 0
     with Verifier() as verifier:
-        add_references(found, known, verifier)
-        if config.source != "people":
+        if config.source != "files":
+            add_references(found, known, verifier)
+        if config.source in ("worked_steps", "rollouts"):
             found = [row for row in found if not math.isnan(row["right"])]
         if config.source == "worked_steps":
             found = [{**row, "labels": row["truth"]} for row in found if "truth" in row]
@@ -99,6 +105,24 @@ def judged(config: SolutionsConfig, judgements: Path, tokenizer: Tokenizer) -> l
             "labels": labels,
         }
         for (item, labels), own, ends in zip(found, tokens, cut(tokenizer, tokens), strict=True)
+    ]
+
+
+def labelled(path: Path, tokenizer: Tokenizer) -> list[Record]:
+    """The answers of files, each step of which has its answer's label; answers to one prompt have one prompt_id."""
+    rows = labelled_texts.answers(read_files(path))
+    first: dict[tuple[str, str], str] = {}
+    tokens = [chat.encode_response(tokenizer, row["response"], ended=True) for row in rows]
+    return [
+        {
+            **row,
+            "prompt_id": first.setdefault((row["prompt"], row["history"]), row["solution_id"]),
+            "ended": True,
+            "tokens": own,
+            "ends": ends,
+            "labels": [GOOD if row["right"] else BAD] * len(ends),
+        }
+        for row, own, ends in zip(rows, tokens, cut(tokenizer, tokens), strict=True)
     ]
 
 

@@ -19,6 +19,8 @@ from tasks.preflight.data import POLICIES
 from tasks.stage import read_section
 
 SECTIONS = (
+    "reviews",
+    "corpus",
     "problems",
     "tokenizer",
     "demonstrations",

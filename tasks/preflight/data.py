@@ -10,10 +10,10 @@ from typing import Any
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
-from tasks.language import demonstrations, evaluate, mixture, problems
+from tasks.language import corpus, demonstrations, evaluate, mixture, problems, reviews
 from tasks.language.configs.mixture import Dataset
 from tasks.language.configs.preferences import PreferencesConfig
-from tasks.language.data import forms, given_pairs, problem_forms
+from tasks.language.data import forms, given_pairs, labelled_texts, problem_forms
 from tasks.language.data.rows import hub_rows, read_file, read_files
 from tasks.language.judgements import judged_pairs, record
 from tasks.language.rewards import rewards
@@ -30,6 +30,7 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     A stage's own output cannot be read before it is there, nor can a data set of a hub be without downloading it.
     """
     yield from _problems(configs, stages)
+    yield from _reviews(configs, stages)
     own = configs["demonstrations"]
     if "demonstrations" in stages and own.source in ("files", "people") and readable(own.path):
         rows = demonstrations.read(own, Path(own.path))
@@ -43,6 +44,9 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     if "solutions" in stages and own.source == "people" and readable(own.judgements):
         judged = people.judged(record.read(Path(own.judgements)))
         yield f"solutions: {len(judged):,} judged step by step in {own.judgements}{_missing(own.minimum - len(judged), ' --mode steps')}"
+    if "solutions" in stages and own.source == "files" and readable(own.path):
+        answers = labelled_texts.answers(read_files(Path(own.path)))
+        yield f"solutions: {len(answers):,} answers with a label from {own.path}, {sum(row['right'] for row in answers):,} of them right"
     own = configs["mixture"]
     for one in own.datasets if "mixture" in stages else ():
         if one.source == "file" and readable(str(Path(own.path) / one.location)):
@@ -55,6 +59,18 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
         known = int((table["answer"] != "").sum())
         note = "; without an answer to each nothing is counted as right or wrong" if 0 < known < len(table) else ""
         yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer{note}"
+
+
+def _reviews(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+    """What files of reviews hold, and one's own text for pretraining."""
+    own = configs["reviews"]
+    if "reviews" in stages and own.source == "files" and readable(own.path):
+        found, _ = reviews.given(own, Path(own.path))
+        reviews.divided(own, found)
+        yield f"reviews: {len(found):,} from {own.path}, {sum(row['positive'] for row in found):,} of them positive"
+    own = configs["corpus"]
+    if "corpus" in stages and own.source == "files" and readable(own.path):
+        yield f"corpus: {len(corpus.read(Path(own.path))):,} texts from {own.path}"
 
 
 def _preferences(own: PreferencesConfig) -> Iterator[str]:
@@ -89,7 +105,7 @@ def _problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:
             return
         there = max(0, min(own.train, there - own.validation))
         yield f"problems: at most {there:,} train in {own.hub_id}"
-    elif small(Path(own.path)):
+    elif readable(own.path):
         raw = Path(own.path)
         parts = [problem_forms.read(read_file(problems.one_file(raw, name))) for name in ("train", "test")]
         splits, _ = problems.split(own, parts[0], parts[1])

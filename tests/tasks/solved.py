@@ -7,6 +7,7 @@ import pandas as pd
 
 from tasks.common import models, tables
 from tasks.language.data import chat
+from tasks.language.rewards import reward_model_files
 from tasks.language.steps.cutting import cut
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.solutions import Solutions
@@ -23,6 +24,14 @@ def write(problems: Path, tokenizer: Path, out: Path, prompts: int = 40) -> None
     table, learnt = pd.DataFrame(rows), 3 * (prompts - prompts // 4)
     tables.write(Solutions, table[:learnt], out / "train.parquet")
     tables.write(Solutions, table[learnt:], out / "test.parquet")
+
+
+def outcome_model(policy: Path, out: Path) -> None:
+    """A reward model of answers: the policy's own log-probabilities."""
+    words, model = models.load_tokenizer(policy), models.load_model(policy)
+    reward_model_files.mark(model, "outcome", "minimum", words)
+    model.config.reward_beta, model.config.reward_threshold = 2.0, 6.0
+    models.save_model(model, words, out)
 
 
 def solutions(problem) -> Iterator[dict[str, object]]:

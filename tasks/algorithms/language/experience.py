@@ -137,6 +137,23 @@ def share(completions: Completions, rows: Tensor) -> Tensor:
     ]
 
 
+def parts_of(batch: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
+    """The responses `rows` in parts of at most `size`."""
+    return (rows,) if len(rows) <= size else micro_batches(batch, rows, size)
+
+
+@torch.no_grad()
+def in_parts(passed: Callable[[Completions], Tensor], batch: Completions, size: int) -> Tensor:
+    """What `passed` gives for each token of the batch, on the CPU: (N, L), from parts of at most `size` responses."""
+    values = torch.zeros(batch.mask.shape)
+    for whole in parts_of(batch, torch.arange(len(batch)), size):
+        if not len(rows := share(batch, whole)):
+            continue
+        part = passed(batch.rows(rows) if len(rows) < len(batch) else batch).cpu()
+        values[rows, : part.shape[1]] = part
+    return distributed.summed(values)
+
+
 def _tokens_read(completions: Completions, rows: Tensor) -> int:
     """The tokens, with padding, of a pass of these responses, in which each prompt is read once."""
     if not len(rows):

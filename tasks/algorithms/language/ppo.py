@@ -7,7 +7,7 @@ Where the sampler is not the trainer, one more pass gives the trainer's own log-
 the KL are of these, and weights correct for the rest (policy_gradient.importance_weights).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, check_finite
 from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.completions import Completions, token_logps
+from tasks.algorithms.language.completions import token_logps
 from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
 from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
@@ -30,8 +30,8 @@ from tasks.algorithms.language.experience import (
     Experience,
     Look,
     check_rewards,
-    micro_batches,
-    share,
+    in_parts,
+    parts_of,
     shares,
     summary,
 )
@@ -158,7 +158,7 @@ def fit(
         batch = experience.completions
         with sharding.whole(critic):
             reference_logps, values = (
-                _in_parts(passed, batch, settings.micro_batch)
+                in_parts(passed, batch, settings.micro_batch)
                 for passed in (lambda part: token_logps(reference, part, settings.temperature), critic)
             )
         old_logps, coefficient = _old_logps(policy, experience, settings), kl.coefficient
@@ -188,7 +188,7 @@ def _old_logps(policy: CausalLM, experience: Experience, settings: PpoSettings) 
     if settings.old_from_sampler:
         return experience.logps
     with sharding.whole(policy):
-        return _in_parts(
+        return in_parts(
             lambda part: token_logps(policy, part, settings.temperature), experience.completions, settings.micro_batch
         )
 
@@ -210,7 +210,7 @@ def _epochs(
         for rows in order.tensor_split(settings.minibatches):
             tokens = int(experience.completions.mask[rows].sum())
             metrics = dict.fromkeys(UPDATED, 0.0)
-            parts = _parts(experience.completions, rows, settings.micro_batch)
+            parts = parts_of(experience.completions, rows, settings.micro_batch)
             for _, own, counted in shares(policy, experience.completions, parts):
                 portion = int(experience.completions.mask[own].sum()) / tokens * counted
                 losses, values = _losses(policy, critic, experience, prepared, settings, own)
@@ -255,20 +255,3 @@ def _losses(
         "val/ratio": masked_mean(log_ratio.exp(), mask).item(),
         SAMPLER: masked_mean((logps.detach() - sampled).abs() * mask, mask).item(),
     }
-
-
-def _parts(batch: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """The responses `rows` in parts of at most `size`."""
-    return (rows,) if len(rows) <= size else micro_batches(batch, rows, size)
-
-
-@torch.no_grad()
-def _in_parts(passed: Callable[[Completions], Tensor], batch: Completions, size: int) -> Tensor:
-    """What `passed` gives for each token of the batch, on the CPU: (N, L), from parts of at most `size` responses."""
-    values = torch.zeros(batch.mask.shape)
-    for whole in _parts(batch, torch.arange(len(batch)), size):
-        if not len(rows := share(batch, whole)):
-            continue
-        part = passed(batch.rows(rows) if len(rows) < len(batch) else batch).cpu()
-        values[rows, : part.shape[1]] = part
-    return distributed.summed(values)

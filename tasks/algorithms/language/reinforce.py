@@ -5,10 +5,13 @@ of earlier returns, or a critic's V(s_t). None of them biases the gradient; they
 
 G_t counts the rewards from token t on; token t did not cause the earlier ones. So it differs from the response's total only
 where rewards are paid before the last token (`Experience.paid`). The variance with the total in place of G_t is measured too.
+
+With a reference, each token is also paid -beta k1 to it, as in PPO (arXiv:2203.02155); beta is the KL coefficient.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -31,12 +34,14 @@ from tasks.algorithms.language.experience import (
     Experience,
     Look,
     check_rewards,
+    in_parts,
     micro_batches,
     moved,
     share,
     shares,
     summary,
 )
+from tasks.algorithms.language.kl import k1
 from tasks.algorithms.language.policy_gradient import gradient_variance, importance_weights, policy_gradient_loss
 
 Baseline = Literal["none", "running_mean", "critic"]
@@ -51,6 +56,7 @@ METRICS = {
     "grad_variance/running_mean": f"{VARIANCE} with the running mean as baseline, on the same samples.",
     "grad_variance/critic": f"{VARIANCE} with the critic as baseline, on the same samples.",
     "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighted by the whole response's return.",
+    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the reference, in nats; only where kl_coefficient is above 0.",
     "loss/value": "Half the critic's mean squared error over tokens, before its first update on the batch.",
     **CRITIC_METRICS,
     **OPTIMIZER_METRICS,
@@ -63,6 +69,7 @@ class ReinforceSettings:
 
     baseline: Baseline
     gamma: float
+    kl_coefficient: float  # weight of k1 in each token's reward; counts only where there is a reference
     mean_rate: float  # of the running mean: mean += rate * (batch's mean return - mean)
     critic_updates: int  # steps of the critic towards each batch's returns, after the batch has been used
     variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
@@ -104,14 +111,17 @@ def fit(
     *,
     start: int,
     steps: int,
+    reference: CausalLM | None = None,
     look: Look | None = None,
 ) -> Iterator[dict[str, float]]:
     """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well. `look` sees each step's samples with their advantages.
 
+    With a `reference` the KL to it is subtracted from the rewards; it is that of the distribution sampled from.
+
     Yields a step's metrics (METRICS), and what the samples have logged. The gradient's variance is among them at the first
     step and at each `variance_every`-th step only.
     """
-    for model in (policy, critic):
+    for model in (policy, critic, reference):
         if model is not None:
             model.eval()
     for step in range(start + 1, steps + 1):
@@ -119,6 +129,11 @@ def fit(
         check_rewards(experience)
         batch = experience.completions
         paid = at_last_token(experience.rewards, batch.mask) if experience.paid is None else experience.paid
+        divergence = None
+        if reference is not None:
+            scored = partial(token_logps, reference, temperature=settings.temperature)
+            divergence = k1(experience.logps, in_parts(scored, batch, settings.micro_batch)) * batch.mask
+            paid = paid - settings.kl_coefficient * divergence
         returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
         if critic is not None:
@@ -134,6 +149,8 @@ def fit(
             with sharding.whole(policy):
                 variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
+        if divergence is not None:
+            row["objective/kl"] = divergence.sum(1).mean().item()
         row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings)
         if critic is not None and optimizers[1] is not None:
             row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)

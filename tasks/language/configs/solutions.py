@@ -14,14 +14,15 @@ class SolutionsConfig(Config):
     """Where the labels of steps come from, and the split."""
 
     idle = (
-        Idle(("judgements", "minimum"), {"source": ("worked_steps", "rollouts")}),
-        Idle(ROLLOUTS, {"source": ("worked_steps", "people")}),
+        Idle(("judgements", "minimum"), {"source": ("worked_steps", "rollouts", "files")}),
+        Idle(ROLLOUTS, {"source": ("worked_steps", "people", "files")}),
     )
 
     seed: Seed  # all random draws of the stage follow from it
-    # worked_steps: the references of the problems | people: what they judged step by step (posttrain label) | rollouts: Math-Shepherd
-    source: Literal["worked_steps", "people", "rollouts"]
-    path: str  # a dep of the stage: the sampled responses that are cut into steps; not read with source people
+    # worked_steps: the references of the problems | people: what they judged step by step (posttrain label) | rollouts: Math-Shepherd | files: whole answers with a label
+    source: Literal["worked_steps", "people", "rollouts", "files"]
+    # a dep of the stage: the sampled responses that are cut into steps; not read with source people. files: a file or folder of rows with prompt, completion and label
+    path: str
     judgements: Judgements  # what people judged, a dep: the file or folder that `posttrain label` writes
     minimum: int = Field(ge=1, le=10**7)  # solutions judged by people that are waited for
     # with rollouts: hard, a step is good if any of its completions is right, else bad | soft, the share of right ones is learned

@@ -13,7 +13,7 @@ from tests.test_contract import PIPELINE
 
 ROOT = Path(__file__).parents[3]
 POLICIES = [f"evaluate@{name}" for name in PARAMS["report"]["policies"]]
-STAGES = {*PIPELINE["stages"], *POLICIES, "transitions@graph-60"} - {"evaluate"}
+STAGES = {*PIPELINE["stages"], *POLICIES, "transitions@graph-60"} - {"evaluate", "steering"}
 SET = "location: '', hub_config: null, hub_revision: null, hub_split: null, weight: 1.0, reward: policy"
 MIXED = f"{{name: a, source: problems, {SET}}}"
 
@@ -270,6 +270,29 @@ def test_a_reward_model_learns_from_what_its_objective_asks_for(root: Path, sett
     fitting = "reward_model.objective=pairs" if "ranking" in settings[0] else "reward_model.data=data/solutions"
     editing.edit(root, SECTIONS, [editing.setting(fitting)])
     editing.check_together(root, SECTIONS, STAGES, STAGES)
+
+
+def test_labels_of_whole_answers_make_no_model_of_steps(root: Path) -> None:
+    learned = ["reward_model.objective=process", "reward_model.data=data/solutions", "solutions.source=files"]
+    editing.edit(root, SECTIONS, [editing.setting(one) for one in learned])
+    with pytest.raises(ParameterError, match=r"reward_model\.objective: expected outcome with solutions\.source files"):
+        editing.check_together(root, SECTIONS, STAGES | {"solutions"}, STAGES)
+    editing.edit(root, SECTIONS, [editing.setting("reward_model.objective=outcome")])
+    editing.check_together(root, SECTIONS, STAGES | {"solutions"}, STAGES)
+
+
+def test_steering_is_measured_by_a_reward_model_of_answers(root: Path) -> None:
+    needed = STAGES | {"steering@page", "solutions"}
+    with pytest.raises(
+        ParameterError, match=r"steering\.reward_model_path: expected .* outcome, got .*, of objective pairs"
+    ):
+        editing.check_together(root, SECTIONS, needed, STAGES)
+    editing.edit(root, SECTIONS, [editing.setting("steering.reward_model_path=mine")])
+    with pytest.raises(ParameterError, match=r"outcome, got 'mine', which holds no model"):
+        editing.check_together(root, SECTIONS, needed, STAGES)
+    (root / "mine").mkdir()
+    (root / "mine/config.json").write_text('{"reward_objective": "outcome"}')
+    editing.check_together(root, SECTIONS, needed, STAGES)
 
 
 def test_a_method_may_be_expected_to_beat_the_data(root: Path) -> None:

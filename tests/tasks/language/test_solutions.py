@@ -1,5 +1,7 @@
 """The stage solutions: responses whose steps are known, from each of its sources."""
 
+import json
+
 import pandas as pd
 import pytest
 
@@ -75,6 +77,48 @@ def test_labels_by_the_worked_steps(stage, words):
         assert row.ends[1] == len(row.tokens) - 1
     assert "good" not in train
     assert "history" not in train
+
+
+def from_files(made, home, rows, name="out"):
+    (home / "problems").mkdir(exist_ok=True)
+    (home / "problems/train.parquet").write_bytes((made / "problems/train.parquet").read_bytes())
+    (home / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = SolutionsConfig.model_validate({**PARAMS["solutions"], "source": "files"})
+    none = home / "none"
+    metrics = run(config, made / "pretrained", home / "train.jsonl", home / "problems", none, home / name)
+    return metrics, *(tables.read(Solutions, home / name / f"{part}.parquet") for part in ("train", "test"))
+
+
+def test_whole_answers_with_a_label(made, words, tmp_path):
+    """Each step has its answer's label; answers to one prompt are on one side, whatever a problem of that number is about."""
+    rows = [
+        {"prompt": f"A film {n // 2}?", "completion": "It was\nfine." if n % 2 else "Dull.", "label": n % 2}
+        for n in range(20)
+    ]
+    metrics, train, test = from_files(made, tmp_path, rows)
+    assert metrics == {
+        "solutions": {"train": 16, "test": 4},
+        "steps": 1.5,
+        "right": 0.5,
+        "labels": {"bad": pytest.approx(1 / 3), "neutral": 0.0, "good": pytest.approx(2 / 3)},
+        "first_wrong": 0.5,
+        "left_out": 0,
+    }
+    assert not {*train["prompt"]} & {*test["prompt"]}
+    for row in pd.concat([train, test]).itertuples():
+        assert row.right == (row.response != "Dull.")
+        assert list(row.labels) == ([1, 1] if row.right else [-1])
+        assert chat.decode(words, [*row.tokens], True) == row.response
+        assert row.ended
+
+
+def test_files_without_labels_are_told_in_one_line(made, tmp_path):
+    with pytest.raises(
+        DataError, match=r"train\.jsonl: line 2: field 'label' is missing; there are prompt, completion"
+    ):
+        from_files(
+            made, tmp_path, [{"prompt": "A?", "completion": "B", "label": 1}, {"prompt": "A?", "completion": "B"}]
+        )
 
 
 def test_the_seed_draws_the_split(stage):

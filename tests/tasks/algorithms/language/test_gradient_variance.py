@@ -18,6 +18,7 @@ def asked(parts, every):
     return ReinforceSettings(
         baseline="none",
         gamma=1.0,
+        kl_coefficient=0.0,
         mean_rate=0.1,
         critic_updates=1,
         variance_every=every,

@@ -28,6 +28,7 @@ def asked(**changes):
     plain = {
         "baseline": "none",
         "gamma": 1.0,
+        "kl_coefficient": 0.0,
         "mean_rate": 0.1,
         "critic_updates": 1,
         "variance_every": 0,
@@ -43,12 +44,11 @@ def mean_of(*rewards, rate=0.25):
     return mean
 
 
-def fit(policy, collect, *, critic=None, optimizers=None, mean=None, start=0, steps=1, look=None, **changes):
-    settings = asked(**changes)
+def fit(policy, collect, *, critic=None, optimizers=None, mean=None, start=0, steps=1, **changes):
+    given = {name: changes.pop(name, None) for name in ("reference", "look")}
     optimizers = optimizers or (Still(), Still() if critic else None)
-    return reinforce.fit(
-        policy, critic, collect, optimizers, settings, mean or RunningMean(0.25), start=start, steps=steps, look=look
-    )
+    mean = mean or RunningMean(0.25)
+    return reinforce.fit(policy, critic, collect, optimizers, asked(**changes), mean, start=start, steps=steps, **given)
 
 
 LOGPS = torch.tensor([[-1.0, -2.0, -0.5], [-3.0, -0.5, -9.0]])

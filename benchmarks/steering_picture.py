@@ -1,0 +1,64 @@
+"""The picture of benchmarks/results/steering.json: `python -m benchmarks.steering_picture` draws docs/reviews.png."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from benchmarks.steering import METHODS, ROOT, WITH, WITHOUT, over_seeds, read
+from tasks.common import plots
+
+PICTURE = ROOT / "docs/reviews.png"
+FIRST, SECOND = "positive/first", "positive/second"
+SIDES = {
+    WITH: (plots.COLOURS[0], -0.12),
+    WITHOUT: (plots.COLOURS[1], 0.12),
+}  # colour, and where beside the method's place
+PANELS = {  # title -> its measures with their markers, and the factor on them
+    "positive continuations, %": ({FIRST: "^", SECOND: "o"}, 100),
+    "KL to SFT, nats a continuation": ({"kl": "o"}, 1),
+    "perplexity under SFT": ({"perplexity": "o"}, 1),
+    "the commonest sentence, % of all": ({"commonest": "o"}, 100),
+}
+
+
+def draw(results: Mapping[str, Mapping[str, Any]], file: Path) -> None:
+    """Means over seeds with Student's 95 % intervals, and a faint point for each seed."""
+    with mpl.rc_context({**plots.STYLE, "svg.fonttype": "path"}):
+        figure = Figure(figsize=(plots.WIDTH, plots.WIDTH * 0.62), layout="constrained")
+        for axis, (title, (markers, scale)) in zip(figure.subplots(2, 2).ravel(), PANELS.items(), strict=True):
+            for number, (measure, marker) in enumerate(markers.items()):
+                shift = 0.07 * (number - (len(markers) - 1) / 2)
+                point(axis, results.get("SFT", {}), measure, scale, shift, "#555555", marker)
+                for kl, (colour, side) in SIDES.items():
+                    for place, method in enumerate(METHODS, start=1):
+                        cells = results.get(f"{method}, {kl}", {})
+                        point(axis, cells, measure, scale, place + side + shift, colour, marker)
+            axis.set_xticks(range(len(METHODS) + 1), ["SFT", *METHODS])
+            axis.set_title(title)
+        handles = [Line2D([], [], color=colour, marker="o", ls="", label=kl) for kl, (colour, _) in SIDES.items()]
+        named = {"^": "by the classifier in the reward", "o": "by the second classifier"}
+        handles += [Line2D([], [], color="#555555", marker=one, ls="", label=text) for one, text in named.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4)
+        figure.savefig(file, dpi=150, facecolor="white", metadata={"Software": None})
+
+
+def point(
+    axis: Axes, cells: Mapping[str, Any], measure: str, scale: float, place: float, colour: str, marker: str
+) -> None:
+    """One mean with its interval, and the seeds behind it; nothing where nothing is measured."""
+    values = [scale * cell[measure][0] for cell in cells.values()]
+    if not values:
+        return
+    mean = over_seeds(values)
+    axis.plot([place] * len(values), values, marker, color=colour, ms=2.5, alpha=0.4, markeredgewidth=0)
+    bars = plots.error_bars(mean)
+    axis.errorbar([place], [mean.mean], yerr=bars, fmt=marker, ms=4.5, color=colour, lw=0.9)
+
+
+if __name__ == "__main__":
+    draw(read(), PICTURE)

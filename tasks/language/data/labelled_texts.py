@@ -1,0 +1,58 @@
+"""Texts that somebody labelled: reviews with a sentiment, and answers that are right or wrong (KTO's form, arXiv:2402.01306)."""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from tasks.common.tables import Record
+from tasks.language.data import forms
+from tasks.language.data.rows import Row, parsed
+
+LABELS = {
+    "1": True,
+    "true": True,
+    "positive": True,
+    "pos": True,
+    "0": False,
+    "false": False,
+    "negative": False,
+    "neg": False,
+}
+
+
+def reviews(rows: Iterable[Row], text: str, label: str, opening_words: int) -> list[Record]:
+    """Rows of Reviews without their parts; the continuation of a text of no more than `opening_words` words is empty."""
+    form = partial(_review, text=text, label=label, opening_words=opening_words)
+    return [{"review_id": row.name, **parsed(row, form)} for row in rows]
+
+
+def _review(row: Mapping[str, Any], text: str, label: str, opening_words: int) -> Record:
+    words = forms.text(row, text).split()
+    return {
+        "opening": " ".join(words[:opening_words]),
+        "continuation": " ".join(words[opening_words:]),
+        "positive": flag(row, label),
+    }
+
+
+def answers(rows: Iterable[Row]) -> list[Record]:
+    """Prompts with an answer and whether it is right, from columns `prompt`, `completion` and `label`."""
+    return [{"solution_id": row.name, **parsed(row, _answer)} for row in rows]
+
+
+def _answer(row: Mapping[str, Any]) -> Record:
+    prompt = forms.as_turns(row.get("prompt"), "prompt", "user")
+    question, history = forms.split_prompt(prompt)
+    *_, answer = forms.as_turns(row.get("completion"), "completion", "assistant")
+    response = forms.text(answer, "content")
+    return {"prompt": question, "history": history, "response": response, "right": flag(row, "label")}
+
+
+def flag(row: Mapping[str, Any], column: str) -> bool:
+    """A label as a truth value; ValueError naming the column where it is none."""
+    value = row.get(column)
+    found = LABELS.get(str(value).strip().lower()) if isinstance(value, str | int | bool) else None
+    if found is None:
+        said = f"has {value!r}" if column in row else f"is missing; there are {forms.columns(row)}"
+        raise ValueError(f"field '{column}' {said}; expected 1 or 0, true or false, positive or negative")
+    return found

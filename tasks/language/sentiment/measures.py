@@ -1,0 +1,117 @@
+"""What is measured of a policy's continuations: means over openings with 95 % intervals, an opening's samples averaged first."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from tasks.common import estimates, paired
+from tasks.common.estimates import Estimate
+from tasks.language.configs.steering import SteeringConfig
+from tasks.language.sentiment.word_classifier import words
+
+POSITIVE = 0.5  # a text counts as positive above it
+SENTENCE = re.compile(r"(?<=[.!?])\s+")
+METRICS = {
+    "positive/first": "The share of the continuations that the reward model takes for positive: what policies are paid for.",
+    "positive/second": "The same share by the second classifier, which is never a reward.",
+    "gap": "The first share minus the second: above the SFT model's where a policy pleases its reward more than another judge.",
+    "over_sft/first": "The policy's share by the reward model minus the SFT model's, opening by opening.",
+    "over_sft/second": "The same difference by the second classifier.",
+    "kl": "The mean over continuations of log pi - log pi_SFT (k1), in nats: how far the policy has gone from the SFT model.",
+    "kl_token": "The same in nats a token: the sum over all continuations by the number of their tokens.",
+    "perplexity": "The perplexity of the continuations under the SFT model: the exponential of its mean negative log-likelihood a token.",
+    "distinct_1": "The share of the words of an opening's samples that are different ones, from 0 to 1; it falls where a policy repeats itself.",
+    "distinct_2": "The same share of pairs of neighbouring words.",
+    "commonest": "The share of all sentences that the policy's commonest sentence has: the plainest sign of a collapse.",
+    "praise": "The share of all words that are among the 20 which speak most for a positive text, by the second classifier.",
+    "tokens": "The mean length of a continuation in tokens.",
+}
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text."""
+    return [part for part in SENTENCE.split(text.strip()) if part]
+
+
+def distinct(texts: Sequence[str], size: int) -> float:
+    """Of all runs of `size` words in the texts, the share of different ones (arXiv:1510.03055, section 5.4); 0 without any."""
+    found = [run for text in texts for run in runs(words(text), size)]
+    return len({*found}) / len(found) if found else 0.0
+
+
+def runs(own: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """All runs of `size` neighbours."""
+    return [tuple(own[at : at + size]) for at in range(len(own) - size + 1)]
+
+
+def commonest(texts: Sequence[str]) -> str:
+    """The sentence that the texts have most often; of equals the first by the alphabet. Empty without any."""
+    counts = Counter(sentence for text in texts for sentence in sentences(text))
+    return min(counts, key=lambda one: (-counts[one], one), default="")
+
+
+def by_opening(own: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
+    """Sums and means of each opening's samples, from which all measures are made."""
+    texts, top = own["continuation"], commonest(own["continuation"].tolist())
+    told, good = texts.map(words), {*praise}
+    rows = pd.DataFrame(
+        {
+            "opening_id": own["opening_id"],
+            "first": (own["first"] > POSITIVE).astype(float),
+            "second": (own["second"] > POSITIVE).astype(float),
+            "kl": own["logp"] - own["reference"],
+            "surprise": -own["reference"],
+            "tokens": own["tokens"].astype(float),
+            "sentences": texts.map(lambda text: float(len(sentences(text)))),
+            "top": texts.map(lambda text: float(sentences(text).count(top))),
+            "words": told.map(lambda one: float(len(one))),
+            "praise": told.map(lambda one: float(sum(word in good for word in one))),
+        }
+    )
+    found = rows.groupby("opening_id", sort=True).mean()
+    for size in (1, 2):
+        found[f"distinct_{size}"] = [distinct([*some], size) for _, some in texts.groupby(own["opening_id"], sort=True)]
+    return found
+
+
+def measured(config: SteeringConfig, own: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Estimate]:
+    """METRICS of one policy, and the differences to the SFT model, from `by_opening` of both."""
+
+    def mean(values: pd.Series) -> Estimate:
+        return estimates.bootstrap(values.to_numpy(), config.seed, config.bootstrap)
+
+    def ratio(parts: str, wholes: str) -> Estimate:
+        return estimates.ratio(own[parts].to_numpy(), own[wholes].to_numpy(), config.seed, config.bootstrap)
+
+    surprise = ratio("surprise", "tokens")
+    found = {
+        "positive/first": estimates.share(own["first"]),
+        "positive/second": estimates.share(own["second"]),
+        "gap": mean(own["first"] - own["second"]),
+        "kl": mean(own["kl"]),
+        "kl_token": ratio("kl", "tokens"),
+        "perplexity": Estimate(*(float(np.exp(value)) for value in (surprise.mean, surprise.low, surprise.high))),
+        "distinct_1": mean(own["distinct_1"]),
+        "distinct_2": mean(own["distinct_2"]),
+        "commonest": ratio("top", "sentences") if own["sentences"].any() else Estimate(0.0, 0.0, 0.0),
+        "praise": ratio("praise", "words") if own["words"].any() else Estimate(0.0, 0.0, 0.0),
+        "tokens": mean(own["tokens"]),
+    }
+    if own is not sft:
+        changes: NDArray[np.float64] = (own[["first", "second"]] - sft[["first", "second"]]).to_numpy()
+        first, second = paired.bootstrap(changes)
+        found |= {"over_sft/first": first, "over_sft/second": second}
+    return found
+
+
+def table(found: Mapping[str, Mapping[str, Estimate]]) -> pd.DataFrame:
+    """All policies' measures (schema SteeringMeasures)."""
+    return pd.DataFrame(
+        {"policy": policy, "measure": name, "mean": one.mean, "low": one.low, "high": one.high}
+        for policy, own in found.items()
+        for name, one in own.items()
+    )

@@ -1,0 +1,120 @@
+"""What the page of `steering` shows: sentences made from the numbers, two figures, one table, continuations side by side."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from tasks.common import plots, tables
+from tasks.common.estimates import Estimate
+from tasks.common.tables import Record
+from tasks.language.configs.steering import SteeringConfig
+from tasks.language.sentiment import measures
+
+Measured = Mapping[str, Mapping[str, Estimate]]  # by policy and measure
+SHARES = ("positive/first", "positive/second", "gap", "distinct_1", "distinct_2", "commonest", "praise")  # in per cent
+COLUMNS = {
+    "positive/first": "positive, by the reward",
+    "positive/second": "positive, by the second",
+    "gap": "gap",
+    "kl": "KL, nats",
+    "kl_token": "KL a token",
+    "perplexity": "perplexity under sft",
+    "distinct_1": "distinct words",
+    "distinct_2": "distinct pairs",
+    "commonest": "commonest sentence",
+    "praise": "words of praise",
+    "tokens": "tokens",
+}
+FEWER = 0.8  # of the SFT model's share of distinct pairs, below which a policy is said to repeat itself
+
+
+def view(
+    config: SteeringConfig,
+    found: Mapping[str, pd.DataFrame],
+    measured: Measured,
+    classifiers: Mapping[str, Estimate],
+    praise: Sequence[str],
+) -> tuple[dict[str, str], dict[str, object]]:
+    """The figures by name, and what the templates ask for."""
+    top = {name: measures.commonest(own["continuation"].tolist()) for name, own in found.items()}
+    first, *_ = found
+    shown = {
+        "title": "Positive-review steering",
+        "headline": [*headline(measured, top)],
+        "classifiers": {name: percent(one) for name, one in classifiers.items()},
+        "columns": COLUMNS,
+        "rows": [{"name": name, "cells": [cell(own, key) for key in COLUMNS]} for name, own in measured.items()],
+        "meaning": {COLUMNS[name]: measures.METRICS[name] for name in COLUMNS},
+        "top": top,
+        "praise": praise,
+        "beside": [*beside(config, found)],
+        "openings": found[first]["opening_id"].nunique(),
+        "samples": config.samples,
+    }
+    figures = {
+        "steering-kl": plots.scatter(
+            {name: (own["kl"], own["positive/second"]) for name, own in measured.items()},
+            "KL to sft, nats",
+            "positive, by the second classifier",
+            "steering-kl",
+        ),
+        "steering-price": plots.scatter(
+            {name: (own["perplexity"], own["distinct_2"]) for name, own in measured.items()},
+            "perplexity under sft",
+            "distinct pairs of words",
+            "steering-price",
+        ),
+    }
+    return figures, shown
+
+
+def headline(measured: Measured, top: Mapping[str, str]) -> Iterator[str]:
+    """What happened to each policy, in whole sentences."""
+    sft, *policies = measured
+    base = measured[sft]
+    yield (
+        f"Of {sft}'s continuations {percent(base['positive/second'])} are positive by the classifier that is never a reward."
+    )
+    for name in policies:
+        own = measured[name]
+        gain = own["over_sft/second"]
+        moved = "more" if gain.low > 0 else "fewer" if gain.high < 0 else "no surely different share"
+        yield (
+            f"{name}: {percent(own['positive/second'])}, {moved} ({points(gain)}), at a KL of {own['kl'].mean:.2f} nats and a "
+            f"perplexity of {own['perplexity'].mean:.2f} under {sft}, whose own continuations have {base['perplexity'].mean:.2f}."
+        )
+        rise = own["gap"].low - base["gap"].high
+        if rise > 0:
+            yield f"{name} pleases its reward more than the second classifier: the gap is {points(own['gap'])}."
+        if own["distinct_2"].high < FEWER * base["distinct_2"].low:
+            yield (
+                f"{name} repeats itself: of its pairs of words {percent(own['distinct_2'])} are different ones, of {sft}'s "
+                f"{percent(base['distinct_2'])}. Its commonest sentence, {top[name]!r}, is {percent(own['commonest'])} of all."
+            )
+
+
+def cell(own: Mapping[str, Estimate], name: str) -> Record:
+    """A mean with the bounds of its interval as text."""
+    scale, form = (100, "{:.1f}") if name in SHARES else (1, "{:.2f}")
+    return {key: form.format(round(scale * getattr(own[name], key), 2) + 0.0) for key in ("mean", "low", "high")}
+
+
+def beside(config: SteeringConfig, found: Mapping[str, pd.DataFrame]) -> Iterator[Record]:
+    """The first sample of each policy to the first openings."""
+    first = next(iter(found.values()))
+    for opening_id in first["opening_id"].unique()[: config.shown]:
+        rows = {
+            name: tables.records(own[(own["opening_id"] == opening_id) & (own["sample"] == 0)])[0]
+            for name, own in found.items()
+        }
+        yield {"opening": next(iter(rows.values()))["opening"], "answers": rows}
+
+
+def percent(value: Estimate) -> str:
+    """A share with its interval."""
+    return f"{100 * value.mean:.1f} % [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+
+
+def points(value: Estimate) -> str:
+    """A difference of shares with its interval."""
+    return f"{100 * value.mean:+.1f} points [{100 * value.low:+.1f}, {100 * value.high:+.1f}]"

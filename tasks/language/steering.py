@@ -1,0 +1,96 @@
+"""Steered policies beside the SFT model: are their continuations of neutral openings more positive, by whose word, and at what price?
+
+The second classifier learns from labels that the reward model never saw, and is never a reward. Both are measured on the same
+held-out reviews.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tasks.common import estimates, models, pages, tables, tracking
+from tasks.common.errors import DataError
+from tasks.common.estimates import Estimate
+from tasks.language.configs.steering import SteeringConfig
+from tasks.language.sentiment import continuations, measures, view, word_classifier
+from tasks.language.sentiment.word_classifier import WordClassifier
+from tasks.language.tables.reviews import Reviews
+from tasks.language.tables.steering import Continuations, SteeringMeasures
+from tasks.stage import Metrics, main
+
+SFT = "sft"
+PRAISE = 20  # words that count as praise
+METRICS = {
+    "classifiers/first/ESTIMATE": "The share of the held-out reviews whose sentiment the reward model says rightly.",
+    "classifiers/second/ESTIMATE": "The same share of the second classifier.",
+    **{f"POLICY/{name}/ESTIMATE": text for name, text in measures.METRICS.items()},
+}
+
+
+def run(
+    config: SteeringConfig,
+    reviews: Path,
+    problems: Path,
+    reference: Path,
+    reward_model: Path,
+    policies: list[Path],
+    out: Path,
+) -> Metrics:
+    """Write continuations.parquet, steering_measures.parquet and the page steering.html; `out` is named after its page of params.yaml."""
+    labelled = tables.read(Reviews, reviews / "reviews.parquet")
+    second = second_classifier(config, labelled[labelled["part"] == "second"])
+    judges = continuations.load(reference, reward_model, second)
+    held_out = labelled[labelled["part"] == "held_out"]
+    classifiers = accuracies(held_out, continuations.probabilities(judges, held_out))
+    wanted = config.pages[out.name].policies
+    folders: dict[str, Path] = {SFT: reference, **{path.name: path for path in policies if path.name in wanted}}
+    asked, found = continuations.openings(config, problems), dict[str, pd.DataFrame]()
+    for number, name in enumerate([SFT, *wanted]):
+        with tracking.part(number, len(wanted) + 1):
+            policy = models.load_model(folders[name])
+            found[name] = continuations.continued(config, name, policy, asked, judges)
+    praise = second.praise(PRAISE)
+    values = {name: measures.by_opening(own, praise) for name, own in found.items()}
+    measured = {name: measures.measured(config, own, values[SFT]) for name, own in values.items()}
+    tables.write(Continuations, pd.concat(found.values()), out / "continuations.parquet")
+    tables.write(SteeringMeasures, measures.table(measured), out / "steering_measures.parquet")
+    tracking.log_table(measures.table(measured), "steering.json")
+    figures, shown = view.view(config, found, measured, classifiers, praise)
+    pages.write(Path(__file__).parent / "sentiment/templates", "steering", shown, figures, out)
+    return {"classifiers": flat(classifiers), **{name: flat(own) for name, own in measured.items()}}
+
+
+def second_classifier(config: SteeringConfig, labelled: pd.DataFrame) -> WordClassifier:
+    """The linear classifier, fitted to its own part of the labels."""
+    if labelled.empty:
+        raise DataError("reviews.parquet: no reviews of the part second; expected those that the stage reviews writes")
+    texts = (labelled["opening"] + " " + labelled["continuation"]).tolist()
+    return word_classifier.fit(texts, labelled["positive"].tolist(), config.minimum_count, config.l2)
+
+
+def accuracies(held_out: pd.DataFrame, probabilities: pd.DataFrame) -> dict[str, Estimate]:
+    """Each classifier's share of right labels."""
+    truth = held_out["positive"].to_numpy()
+    return {
+        name: estimates.share(np.equal(probabilities[name].to_numpy() > measures.POSITIVE, truth))
+        for name in ("first", "second")
+    }
+
+
+def flat(found: dict[str, Estimate]) -> dict[str, Metrics]:
+    """Estimates as numbers, nested by the parts of their names."""
+    nested: dict[str, dict[str, Metrics]] = {}
+    plain: dict[str, Metrics] = {}
+    for name, one in found.items():
+        values = {"mean": one.mean, "low": one.low, "high": one.high}
+        group, _, rest = name.partition("/")
+        if rest:
+            nested.setdefault(group, {})[rest] = values
+        else:
+            plain[group] = values
+    return {**plain, **nested}
+
+
+if __name__ == "__main__":
+    main(run)

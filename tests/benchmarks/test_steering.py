@@ -1,0 +1,57 @@
+"""The benchmark of steering: settings, means over seeds and the page, from results made up here."""
+
+import json
+
+import pytest
+
+from benchmarks import steering, steering_picture
+from tasks.language.configs.reinforce import ReinforceConfig
+
+
+def cell(value, **more):
+    return {**{name: [value, value - 0.1, value + 0.1] for name in steering.COLUMNS}, **more}
+
+
+def test_the_settings_are_the_preset_s_with_the_seed():
+    config = steering.settings(ReinforceConfig, "reinforce", 2, kl_coefficient=0.0)
+    assert (config.seed, config.reward, config.baseline, config.kl_coefficient) == (
+        2,
+        {"outcome": 1.0},
+        "running_mean",
+        0.0,
+    )
+    assert steering.settings(ReinforceConfig, "reinforce", 0).kl_coefficient > 0
+
+
+def test_a_mean_over_seeds_by_hand():
+    """Deviations -0.1, 0 and 0.1: a standard deviation of 0.1, and Student's quantile of two degrees of freedom."""
+    found = steering.over_seeds([0.4, 0.5, 0.6])
+    half = 4.30265 * 0.1 / 3**0.5
+    assert (found.mean, found.low, found.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    assert steering.over_seeds([0.4]).low == 0.4
+
+
+def test_a_cell_is_kept_at_once_and_the_page_has_every_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(steering, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(steering, "TABLE", tmp_path / "page.md")
+    assert steering.read() == {}
+    steering.keep("SFT", 0, cell(0.5))
+    steering.keep("PPO, no KL", 0, cell(0.8, commonest_sentence="It was superb.", cpu_seconds=12.4))
+    steering.keep("PPO, no KL", 1, cell(0.9))
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [*results["PPO, no KL"]] == ["0", "1"]
+    lines = (tmp_path / "page.md").read_text().splitlines()
+    [over] = [line for line in lines if line.startswith("| PPO, no KL | 2 |")]
+    assert over.startswith("| PPO, no KL | 2 | 85.0 % [")
+    [first] = [line for line in lines if line.startswith("| PPO, no KL | 0 |")]
+    assert first.startswith("| PPO, no KL | 0 | 80.0 % [70.0, 90.0] |")
+    assert first.endswith("| It was superb. | 12 |")
+
+
+def test_the_picture_is_drawn_of_what_there_is(tmp_path):
+    results = {"SFT": {"0": cell(0.5)}, "GRPO, no KL": {"0": cell(0.9), "1": cell(0.8)}}
+    steering_picture.draw(results, tmp_path / "one.png")
+    steering_picture.draw({"SFT": results["SFT"]}, tmp_path / "other.png")
+    one, other = ((tmp_path / name).read_bytes() for name in ("one.png", "other.png"))
+    assert one.startswith(b"\x89PNG")
+    assert one != other

@@ -1,0 +1,138 @@
+"""The stage steering on tiny models: what it writes is what its parts say."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tasks.algorithms.language import completions, reward_model
+from tasks.common import models, tables
+from tasks.common.errors import DataError
+from tasks.language import reviews
+from tasks.language.configs.reviews import ReviewsConfig
+from tasks.language.configs.steering import SteeringConfig
+from tasks.language.data import chat
+from tasks.language.rewards import reward_model_files
+from tasks.language.sentiment import continuations
+from tasks.language.steering import run, second_classifier
+from tasks.language.tables.reviews import Reviews
+from tasks.language.tables.steering import Continuations, SteeringMeasures
+from tests.conftest import PARAMS
+from tests.tasks import solved
+
+SMALL = {"corpus": 5, "train": 5, "test": 2, "reward": 10, "second": 40, "held_out": 12}
+
+
+def config(**changes):
+    own = {"pages": {"page": {"policies": ["ppo", "grpo"]}}, "openings": 4, "samples": 2, "max_new_tokens": 6}
+    return SteeringConfig.model_validate(
+        {**PARAMS["steering"], **own, "batch_size": 3, "bootstrap": 50, "shown": 2, **changes}
+    )
+
+
+@pytest.fixture(scope="module")
+def home(made, tmp_path_factory):
+    """A reference, a reward model of answers, and three policies, of which grpo is the reference itself."""
+    root = tmp_path_factory.mktemp("steering")
+    reviews.run(ReviewsConfig.model_validate({**PARAMS["reviews"], **SMALL}), root, root / "reviews")
+    words = models.load_tokenizer(made / "pretrained")
+    for name in ("sft", "ppo", "grpo", "reinforce"):
+        model = models.load_model(made / "pretrained")
+        if name == "ppo":
+            torch.manual_seed(1)
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight += 0.05 * torch.randn_like(weight)
+        models.save_model(model, words, root / name)
+    solved.outcome_model(root / "sft", root / "reward_model")
+    (root / "problems").mkdir()
+    (root / "problems/test.parquet").write_bytes((made / "problems/test.parquet").read_bytes())
+    return root
+
+
+def steered(home, out, **changes):
+    policies = [home / name for name in ("reinforce", "ppo", "grpo")]
+    given = (home / "reviews", home / "problems", home / "sft", home / "reward_model", policies)
+    return run(config(**changes), *given, out)
+
+
+@pytest.fixture(scope="module")
+def found(home):
+    return steered(home, home / "out/page"), home / "out/page"
+
+
+def test_each_policy_of_the_page_continues_each_opening(found, home):
+    table = tables.read(Continuations, found[1] / "continuations.parquet")
+    assert table["policy"].value_counts().to_dict() == {"sft": 8, "ppo": 8, "grpo": 8}
+    asked = pd.read_parquet(home / "problems/test.parquet")["question"].head(4)
+    assert [*table["opening"].unique()] == [*asked]
+    sft, ppo, grpo = (table[table["policy"] == name].reset_index(drop=True) for name in ("sft", "ppo", "grpo"))
+    assert sft.drop(columns="policy").equals(grpo.drop(columns="policy")), "the same model"
+    np.testing.assert_allclose(sft["logp"], sft["reference"], atol=1e-4)
+    assert (ppo["logp"] - ppo["reference"]).abs().max() > 0.1
+
+
+def test_a_probability_is_what_a_classifier_says_of_the_text_alone(home):
+    table = tables.read(Reviews, home / "reviews/reviews.parquet")
+    second = second_classifier(config(), table[table["part"] == "second"])
+    judges = continuations.load(home / "sft", home / "reward_model", second)
+    held_out = table[table["part"] == "held_out"]
+    found = continuations.probabilities(judges, held_out)
+    row = held_out.iloc[5]
+    answer = chat.encode_response(judges.tokenizer, row["continuation"], ended=True)
+    alone = completions.make_completions([chat.encode_prompt(judges.tokenizer, row["opening"])], [0], [answer], 0)
+    with torch.no_grad():
+        first = reward_model.score(reward_model_files.load(home / "reward_model"), alone).item()
+    assert found["first"].iloc[5] == pytest.approx(first, rel=1e-4)
+    assert found["second"].iloc[5] == second.positive([f"{row['opening']} {row['continuation']}"])[0]
+
+
+def test_metrics_are_the_table_s(found):
+    metrics, out = found
+    for row in tables.records(tables.read(SteeringMeasures, out / "steering_measures.parquet")):
+        place = metrics[row["policy"]]
+        for part in row["measure"].split("/"):
+            place = place[part]
+        assert (place["mean"], place["low"], place["high"]) == (row["mean"], row["low"], row["high"])
+    assert metrics["sft"]["kl"]["mean"] == pytest.approx(0.0, abs=1e-4)
+    assert metrics["grpo"]["over_sft"]["second"]["mean"] == 0.0
+    assert "over_sft" not in metrics["sft"]
+
+
+def test_the_second_classifier_learns_from_its_own_labels_alone(found, home, tmp_path):
+    """Other labels in the part of the reward change nothing; other ones in its own part do."""
+    table = tables.read(Reviews, home / "reviews/reviews.parquet")
+    for part, same in (("reward", True), ("second", False)):
+        other = table.assign(positive=table["positive"] ^ (table["part"] == part))
+        tables.write(Reviews, other, tmp_path / part / "reviews.parquet")
+        given = (home / "problems", home / "sft", home / "reward_model", [home / "ppo", home / "grpo"])
+        run(config(), tmp_path / part, *given, tmp_path / part / "page")
+        again = pd.read_parquet(tmp_path / part / "page/continuations.parquet")
+        before = pd.read_parquet(found[1] / "continuations.parquet")
+        assert (again["second"].equals(before["second"])) is same
+        assert again["first"].equals(before["first"])
+
+
+def test_the_page_has_pictures_first_and_runs_nothing(found):
+    page = (found[1] / "steering.html").read_text()
+    assert page.index("<svg") < page.index("<table")
+    assert "<script" not in page
+    assert page.count('<section class="sample">') == 2
+    assert (found[1] / "steering.md").read_text().startswith("# Positive-review steering\n\nOf sft's continuations ")
+
+
+def test_a_run_is_the_same_again(found, home, tmp_path):
+    steered(home, tmp_path / "page")
+    for file in ("continuations.parquet", "steering_measures.parquet", "steering-kl.svg"):
+        assert (tmp_path / "page" / file).read_bytes() == (found[1] / file).read_bytes()
+
+
+def test_what_does_not_fit_is_told_in_one_line(home, tmp_path):
+    words, model = models.load_tokenizer(home / "sft"), models.load_model(home / "sft")
+    model.config.reward_beta = 2.0
+    models.save_model(model, words, tmp_path / "pairs")
+    given = (home / "reviews", home / "problems", home / "sft", tmp_path / "pairs", [home / "ppo"])
+    with pytest.raises(
+        DataError, match="a reward model of objective pairs; expected outcome, whose score is a probability"
+    ):
+        run(config(pages={"page": {"policies": ["ppo"]}}), *given, tmp_path / "page")
