@@ -44,7 +44,7 @@ def run(
     held_out = labelled[labelled["part"] == "held_out"]
     classifiers = accuracies(held_out, continuations.probabilities(judges, held_out))
     wanted = config.pages[out.name].policies
-    folders = {SFT: reference, **{path.name: path for path in policies if path.name in wanted}}
+    folders: dict[str, Path] = {SFT: reference, **{path.name: path for path in policies if path.name in wanted}}
     asked, found = continuations.openings(config, problems), dict[str, pd.DataFrame]()
     for number, name in enumerate([SFT, *wanted]):
         with tracking.part(number, len(wanted) + 1):
