@@ -18,19 +18,23 @@ SIDES = {
     WITH: (plots.COLOURS[0], -0.12),
     WITHOUT: (plots.COLOURS[1], 0.12),
 }  # colour, and where beside the method's place
-PANELS = {  # title -> its measures with their markers, and the factor on them
-    "positive continuations, %": ({FIRST: "^", SECOND: "o"}, 100),
-    "KL to SFT, nats a continuation": ({"kl": "o"}, 1),
-    "perplexity under SFT": ({"perplexity": "o"}, 1),
-    "the commonest sentence, % of all": ({"commonest": "o"}, 100),
+PANELS: dict[
+    str, tuple[dict[str, str], float, str, float | None]
+] = {  # title -> measures with markers, factor, scale, top
+    "positive continuations, %": ({FIRST: "^", SECOND: "o"}, 100, "linear", 103),
+    "KL to SFT, nats a continuation": ({"kl": "o"}, 1, "symlog", None),
+    "perplexity under SFT": ({"perplexity": "o"}, 1, "symlog", None),
+    "the commonest sentence, % of all": ({"commonest": "o"}, 100, "linear", 103),
 }
 
 
 def draw(results: Mapping[str, Mapping[str, Any]], file: Path) -> None:
-    """Means over seeds with Student's 95 % intervals, and a faint point for each seed."""
+    """Means over seeds with Student's 95 % intervals, cut off where no value can be, and a faint point for each seed."""
     with mpl.rc_context({**plots.STYLE, "svg.fonttype": "path"}):
         figure = Figure(figsize=(plots.WIDTH, plots.WIDTH * 0.62), layout="constrained")
-        for axis, (title, (markers, scale)) in zip(figure.subplots(2, 2).ravel(), PANELS.items(), strict=True):
+        for axis, (title, (markers, scale, kind, top)) in zip(
+            figure.subplots(2, 2).ravel(), PANELS.items(), strict=True
+        ):
             for number, (measure, marker) in enumerate(markers.items()):
                 shift = 0.07 * (number - (len(markers) - 1) / 2)
                 point(axis, results.get("SFT", {}), measure, scale, shift, "#555555", marker)
@@ -39,6 +43,8 @@ def draw(results: Mapping[str, Mapping[str, Any]], file: Path) -> None:
                         cells = results.get(f"{method}, {kl}", {})
                         point(axis, cells, measure, scale, place + side + shift, colour, marker)
             axis.set_xticks(range(len(METHODS) + 1), ["SFT", *METHODS])
+            axis.set_yscale(kind)
+            axis.set_ylim(0, top)
             axis.set_title(title)
         handles = [Line2D([], [], color=colour, marker="o", ls="", label=kl) for kl, (colour, _) in SIDES.items()]
         named = {"^": "by the classifier in the reward", "o": "by the second classifier"}
