@@ -27,8 +27,7 @@ from tests.tasks.tiny import gpt2, llama
 def asked(**changes):
     plain = {"gamma": 1.0, "lam": 1.0, "clip_ratio": 0.2, "clip_value": 0.0, "epochs": 2, "minibatches": 2}
     plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "micro_batch": 100, "seed": 0}
-    plain |= {"old_from_sampler": True, "importance_cap": None}
-    return PpoSettings(**{**plain, **changes})
+    return PpoSettings(**{**plain, "old_from_sampler": True, "importance_cap": None, **changes})
 
 
 def sampled(policy, earned, seed=None, temperature=1.0):
