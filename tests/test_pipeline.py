@@ -18,7 +18,14 @@ pytestmark = pytest.mark.slow
 SHARED = ROOT.parent / "shared"
 TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 POLICIES = ("pretrained", "sft", *TUNED)
-PRESETS = ("solutions", "search", "benchmarks", "benchmark_pages", "reviews", "steering")  # stages that a default run does without
+PRESETS = (
+    "solutions",
+    "search",
+    "benchmarks",
+    "benchmark_pages",
+    "reviews",
+    "steering",
+)  # stages that a default run does without
 STAGES = {  # this flow's other stages in dvc.yaml
     f"{name}@{policy}" if policy else name
     for name, stage in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"].items()

@@ -27,8 +27,7 @@ from tests.tasks.tiny import gpt2, llama
 def asked(**changes):
     plain = {"gamma": 1.0, "lam": 1.0, "clip_ratio": 0.2, "clip_value": 0.0, "epochs": 2, "minibatches": 2}
     plain |= {"missing_end_penalty": 0.0, "whiten": False, "temperature": 1.0, "micro_batch": 100, "seed": 0}
-    plain |= {"old_from_sampler": True, "importance_cap": None}
-    return PpoSettings(**{**plain, **changes})
+    return PpoSettings(**{**plain, "old_from_sampler": True, "importance_cap": None, **changes})
 
 
 def sampled(policy, earned, seed=None, temperature=1.0):
@@ -349,30 +348,3 @@ def test_micro_batches_have_the_gradients_of_the_whole_minibatch(size):
     for one, other in zip(whole, parts, strict=True):
         assert (other - one).norm() < 1e-5 * one.norm()
     assert cut == pytest.approx(row, rel=1e-4, abs=1e-6)
-
-
-def test_where_the_sampler_is_not_the_trainer_ratio_and_kl_are_the_trainer_s_and_weights_correct():
-    policy, reference = llama(1), llama(2)
-    what, name = sampled(policy, (1.0, -0.5, 2.0, 0.0), seed=5), "sampling/importance_sampling_ratio/mean"
-    look = {"reference": reference, "minibatches": 1, "epochs": 1}
-    with torch.no_grad():
-        logps, known = (token_logps(model, what.completions) for model in (policy, reference))
-        weights = (logps - what.logps).exp().clamp(max=1.1)
-    mask, seen = what.completions.mask, []
-    optimizers = [make_optimizer(model, 1e-9, 9, clip=1.0) for model in (llama(1), Critic(llama(3)))]
-    corrected = {"old_from_sampler": False, "importance_cap": 1.1}
-    row = next(
-        fit(
-            policy, Critic(llama(3)), lambda _: what, optimizers=optimizers, look=lambda *of: seen.append(of[2]),
-            **look, **corrected,
-        )
-    )  # fmt: skip
-    assert row["policy/approxkl"] == pytest.approx(0, abs=1e-9)
-    assert row["policy/clipfrac"] == 0
-    assert row["objective/kl"] == pytest.approx(((logps - known) * mask).sum(1).mean().item(), rel=1e-4)
-    assert row[name] == pytest.approx(weights[mask].mean().item(), rel=1e-4)
-    assert row["loss/policy"] == pytest.approx(-(weights * seen[0])[mask].mean().item(), rel=1e-4)
-    assert row["sampling/logp_difference"] == pytest.approx((logps - what.logps)[mask].abs().mean().item(), rel=1e-4)
-    plain = next(fit(policy, Critic(llama(3)), lambda _: what, optimizers=optimizers, **look))
-    assert plain["policy/approxkl"] > 0.01, "the sampler's log-probabilities are the old ones"
-    assert name not in plain

@@ -348,21 +348,3 @@ def test_a_sampler_that_is_not_the_trainer_shows_before_the_update():
     row = next(fit(policy, lambda _: hot, look=lambda *of: seen.append(of)))
     assert row[name] == pytest.approx(wanted, rel=1e-4) != 0
     assert (*seen[0][:2], seen[0][2][:, 0].tolist()) == (1, hot, [1.0, -0.5, 2.0, 0.25])  # the running mean is still 0
-
-
-def test_importance_weights_scale_each_token_s_part_of_the_gradient():
-    """Samples of another distribution than the policy's, with a cap that acts; the loss is a sum over single tokens."""
-    policy = llama(1)
-    batch = make_completions([[3, 4], [5]], [0, 1], [[7, 2], [8, 9, 2]], pad=2)
-    with torch.no_grad():
-        logps = token_logps(policy, batch)
-    sampled = (logps - torch.tensor([[0.1, -0.5, 0.0], [0.3, 2.0, -1.0]])) * batch.mask
-    what = Experience(batch, sampled, torch.tensor([1.0, -0.5]), torch.ones(2, dtype=torch.bool))
-    [row] = fit(policy, lambda _: what, importance_cap=1.2)
-    weights = torch.tensor([[0.1, -0.5, 0.0], [0.3, 2.0, -1.0]]).exp().clamp(max=1.2)
-    paid = torch.tensor([[1.0], [-0.5]])
-    assert row["loss"] == pytest.approx(-(weights * paid * logps * batch.mask).sum().item() / 2, rel=1e-4)
-    assert row["sampling/importance_sampling_ratio/mean"] == pytest.approx(weights[batch.mask].mean().item(), rel=1e-4)
-    [plain] = fit(policy, lambda _: what)
-    assert plain["loss"] == pytest.approx(-(paid * logps * batch.mask).sum().item() / 2, rel=1e-4)
-    assert "sampling/importance_sampling_ratio/mean" not in plain
