@@ -11,9 +11,11 @@ from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
+from tasks.language.tables.reviews import Reviews
 from tasks.language.tables.rollouts import Rollouts
 from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
+from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets.tables import Measured, Recorded
 from tests.tasks.language.table_rows import GOOD
 from tests.tasks.test_check import leaves
@@ -110,6 +112,14 @@ BAD = [
     (Rollouts, {"logps": [-0.5, 0.1]}, "at most 0"),
     (Generations, {"length": 0}, "length"),
     (Generations, {"reward": float("nan")}, "reward"),
+    (Reviews, {"part": "validation"}, "part"),
+    (Reviews, {"continuation": ""}, "continuation"),
+    (Reviews, {"part": "reward"}, "both sentiments"),
+    (Continuations, {"tokens": 0}, "tokens"),
+    (Continuations, {"logp": 0.5}, "logp"),
+    (Continuations, {"second": 1.5}, "second"),
+    (SteeringMeasures, {"low": 0.6}, "within its interval"),
+    (SteeringMeasures, {"high": float("nan")}, "high"),
     (Measures, {"value": float("nan")}, "value"),
     (Measures, {"metric": ""}, "metric"),
     (Measured, {"policy": "best"}, "policy"),
@@ -131,6 +141,9 @@ UNIQUE = [
     Answers,
     Rollouts,
     Generations,
+    Reviews,
+    Continuations,
+    SteeringMeasures,
     Measures,
     Measured,
     Recorded,
