@@ -91,9 +91,8 @@ class PreferencesConfig(Config):
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
     hub_split: str  # split of the data set
     temperature: float = Field(ge=0)  # scale of the Bradley-Terry noise in rubric points; 0 is a perfect annotator
-    length_bonus: float = Field(
-        ge=0
-    )  # rubric points that the annotator adds for each token of an answer: a taste for long ones
+    # rubric points that the annotator adds for each token of an answer: a taste for long ones
+    length_bonus: float = Field(ge=0)
     tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
     strengths: Strengths  # differences of noisy scores from which one response is slightly better, better, significantly better
     test_share: float = Field(gt=0, lt=1)  # share of the prompts that is held out
