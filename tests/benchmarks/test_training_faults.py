@@ -1,6 +1,7 @@
 """Each fault has a preset, a picture and a paragraph; its arms are valid, and what they gave is drawn."""
 
 import json
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_a_fault_has_a_preset_and_a_paragraph(name):
     assert f"Preset `fault-{name}`" in page
     assert (f"(faults/{name}.png)" in page) == (name in MEASURED)
     comment = (ROOT / f"presets/fault-{name}.yaml").read_text().partition("\n\n")[0]
-    assert "arXiv:" in comment
+    assert re.search(r"arXiv:|et al\.", comment), "the paper"
     assert "posttrain run --set" in comment, "it says what helps"
 
 

@@ -151,7 +151,7 @@ def test_a_taste_for_length_counts_each_token(stage, tmp_path):
         one = tables.read(Annotations, out / "annotations.parquet")
         ranked[bonus] = one[one["prompt_id"] == "train-5"].sort_values("sample")
         assert ranked[bonus]["total"].tolist() == [2, 10, 7, 9], "points are the rubric's all the same"
-    assert [ranked[bonus]["rank"].tolist() for bonus in ranked] == [[2, 1, 4, 3], [1, 1, 4, 3], [1, 2, 4, 3]]
+    assert [ranked[bonus]["rank"].tolist() for bonus in ranked] == [[2, 1, 4, 3], [1, 1, 3, 2], [1, 2, 4, 3]]
 
 
 def test_flipped_counts_what_the_scores_tell_apart():

@@ -45,6 +45,7 @@ def config(**changes):
         "reward_files": "rewards/none",
         "reward_seconds": 10.0,
         "strip_thinking": False,
+        "top_p": 1.0,
         "training": PARAMS["grpo"]["training"],
     }
     return SamplingConfig.model_validate({**values, **changes})
