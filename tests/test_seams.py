@@ -147,6 +147,7 @@ VALUES: dict[str, Any] = {
     "*.training.betas": [0.5, 0.6],
     **{f"*.clip_{key}": 0.001 for key in ("ratio", "value", "low", "high")},
     "*.importance_cap": 0.5,
+    "*.trained_temperature": 0.5,
     "reviews.text_column": "other",
     "reviews.label_column": "right",
     "pretrained.heads": 4,

@@ -5,7 +5,9 @@ stay. The file is written, atomically, only if all of it is valid afterwards.
 """
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +100,11 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     known = {key for keys, _ in idle(data, types) for key in keys}
     for change in edits:
         old = _get(data, change.key)
-        text, data = _replace(text, data, change)
+        text, data = _replace_in_section(text, data, change)
         if _json(old) != _json(change.value):
             changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
+    if params(text) != wanted:  # each section was read by itself
+        raise ParameterError(f"{PARAMS}: cannot be changed from here; edit the file")
     if changes and text != before:
         write(path, text.encode())
     return [*changes.values(), *_newly_idle(data, known, changes, types)]
@@ -166,6 +170,17 @@ def _get(data: object, key: Iterable[str]) -> object:
     return data
 
 
+def _replace_in_section(text: str, data: Any, change: Edit) -> tuple[str, Any]:
+    """The same as `_replace`, on the text of the section alone where that can be read by itself: a whole file takes a tenth of a second."""
+    name = change.key[0]
+    found = re.search(rf"^{re.escape(name)}:.*\n(?:(?:[ #].*)?\n)*", text, re.MULTILINE)
+    with suppress(ParameterError):
+        if found and (own := parse(found[0], PARAMS)) == {name: data[name]}:
+            section, changed = _replace(found[0], own, change)
+            return text[: found.start()] + section + text[found.end() :], {**data, **changed}
+    return _replace(text, data, change)
+
+
 def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     """Put the new value in place of the old one, and check by reading the text back that nothing else has changed."""
     wanted = deepcopy(data)
@@ -184,7 +199,8 @@ def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
 
 def _spellings(text: str, change: Edit) -> Iterator[tuple[int, int, str]]:
     """Candidate edits of the text (start, end, new text), likeliest first: in place of the old value, or as a new entry."""
-    span, above = _locate(text, change.key), _locate(text, change.key[:-1])
+    span = _locate(text, change.key)
+    above = None if span else _locate(text, change.key[:-1])
     for spelt in (change.text, _json(change.value)):
         if span:
             colon = text.rindex(":", 0, span[0]) + 1
