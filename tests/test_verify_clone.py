@@ -46,7 +46,7 @@ def test_another_seed_on_record_gives_the_first_tensor_and_step(clone: Clone, mo
         clone.root,
         dataclasses.replace(of, entry=entry),
         lambda line: None,
-        lambda step, total, seconds: steps.append(step),
+        lambda step, total, seconds, measure: steps.append(step),
     )
     assert found.verdict == "differs"
     by_path = {difference.path: difference.facts for difference in found.differences}

@@ -58,7 +58,7 @@ def conversations(draw):
 def ours(tokenizer, row):
     """Tokens and mask of a row, as SFT reads it."""
     found = forms.demonstration(row)
-    return sft.encode(tokenizer, forms.as_json(found.messages) if found.messages else "", found.text)
+    return sft.encode(tokenizer, forms.as_json(found.messages) if found.messages else "", found.text, True)
 
 
 def theirs(tokenizer, messages):
