@@ -144,7 +144,7 @@ class Lines:
 def steps(row: Row, now: float, measured: bool = True) -> str:
     """`120/400, loss 1.2, 35 s left`, the loss or reward only if `measured`; from one minute on in whole minutes, since it is an estimate."""
     left = row.left(now)
-    rough = "" if left is None else f"{duration(left) if left < 60 or left >= 3600 else f'{round(left / 60)} min'} left"
+    rough = "" if left is None else f"{time_left.roughly(left)} left"
     return ", ".join(filter(None, (f"{row.last.step}/{row.last.total}", row.last.measure if measured else "", rough)))
 
 

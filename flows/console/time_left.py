@@ -40,8 +40,12 @@ def told(seconds: float, unknown: int) -> str:
     """`about 12 min left`; with stages that never ran `at least 12 min left`, and nothing where that says nothing."""
     if seconds < 1:
         return ""
-    rough = duration(seconds) if seconds < 60 or seconds >= 3600 else f"{round(seconds / 60)} min"
-    return f"{'at least' if unknown else 'about'} {rough} left"
+    return f"{'at least' if unknown else 'about'} {roughly(seconds)} left"
+
+
+def roughly(seconds: float) -> str:
+    """An estimate as people read it: from one minute on in whole minutes."""
+    return duration(seconds) if seconds < 60 or seconds >= 3600 else f"{round(seconds / 60)} min"
 
 
 def expected(known: Mapping[str, float], name: str, elapsed: float, own: float | None) -> float | None:

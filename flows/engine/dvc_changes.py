@@ -60,9 +60,16 @@ _OUT = {"new": "is new", "modified": "changed since", "deleted": "missing", "not
 
 def changed_params(dep: "ParamsDependency") -> Iterator[tuple[str, object, object]]:
     """Key, recorded and current value of each leaf of the listed params at which they differ; None where there is none."""
-    status = dep.status()
-    states: Any = next(iter(status.values())) if status else {}
-    if isinstance(states, str):
+    return _changed(dep, _states(dep))
+
+
+def _states(dep: "ParamsDependency") -> Any:
+    """What DVC says of the file as a whole, a text, or of each key that changed."""
+    return next(iter(dep.status().values()), {})
+
+
+def _changed(dep: "ParamsDependency", states: Any) -> Iterator[tuple[str, object, object]]:
+    if not states or isinstance(states, str):
         return
     recorded: Any = dep.hash_info.value if dep.hash_info else {}
     current = dep.read_params()
@@ -71,10 +78,10 @@ def changed_params(dep: "ParamsDependency") -> Iterator[tuple[str, object, objec
 
 
 def _param_reasons(dep: "ParamsDependency") -> Iterator[str]:
-    for states in dep.status().values():
-        if isinstance(states, str):
-            yield f"params file {dep.def_path} {_DEP[states]}"
-    for key, old, new in changed_params(dep):
+    states = _states(dep)
+    if isinstance(states, str):
+        yield f"params file {dep.def_path} {_DEP[states]}"
+    for key, old, new in _changed(dep, states):
         if old is None:
             yield f"param {key} is new"
         elif new is None:
