@@ -7,6 +7,7 @@ and pandas are imported by the functions that need them.
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tasks.algorithms.language.causal_lm import PretrainedModel
     from tasks.common.tokenizers import Tokenizer
 
-FUNCTIONS = ("compare", "evaluate", "lineage", "metrics", "model", "run", "status", "table")
+FUNCTIONS = ("compare", "evaluate", "lineage", "metrics", "model", "run", "status", "sweep", "table")
 __all__ = ["DataError", "ParameterError", "StageFailed", "WrongUseError", *FUNCTIONS]
 SHOWN = 5  # tables that are named where one was expected
 
@@ -59,6 +60,47 @@ def run(
             log = f"; log: {relative(result.log, root)}" if result.log else ""
             raise StageFailed(f"{result.stage} failed: {result.reason}{log}")
     return results
+
+
+def sweep(
+    values: Mapping[str, Sequence[object]],
+    *targets: str,
+    seeds: Sequence[int] = (),
+    random: int | None = None,
+    metric: str = "",
+    jobs: int | None = None,
+    pool: str = "",
+    quiet: bool = False,
+) -> "pd.DataFrame":
+    """Run the pipeline at every combination of these values of SECTION.KEY, as `posttrain sweep` does, and as far as the stages or flows named.
+
+    One row for each point, by its number, in the order of the grid with the seeds last: the values, `run` (its run in MLflow), and for each metric its mean
+    and, where it is known, its 95 % interval as METRIC/low and METRIC/high. Without targets the evaluations are run, and their main metrics are shown, or the one
+    that `metric` names. `random` draws that many points. StageFailed where a point did not get to its end; the others are kept.
+    """
+    import pandas as pd
+
+    from flows import sweeping
+    from flows.sweeps import axes
+
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
+    varied = [axes.Axis(key, axes.distinct(key, of)) for key, of in values.items()]
+    points = axes.points(varied, axes.seeds(",".join(map(str, seeds))), random)
+    options = sweeping.Options(jobs, metric=metric, evaluations=not targets, pool=pool, began=time.monotonic())
+    outcome = sweeping.run_points(root, console, points, targets or sweeping.flows_of(root, varied), options)
+    rows = {point["number"]: _point(point) for point in outcome.points}
+    if not outcome.good:
+        raise StageFailed("sweep: some points did not get to their end; what had finished is kept")
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("point")
+
+
+def _point(facts: Mapping[str, Any]) -> dict[str, object]:
+    row: dict[str, object] = {**facts["settings"], "run": facts["run"]}
+    for name, value in facts["metrics"].items():
+        row[name] = value["mean"]
+        row |= {f"{name}/{end}": value[end] for end in ("low", "high") if value[end] is not None}
+    return row
 
 
 def status(*targets: str) -> dict[str, str | None]:

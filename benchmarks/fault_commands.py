@@ -99,14 +99,15 @@ def below(pid: int) -> list[int]:
 
 
 def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str]:
-    """Processes that still work in the repository after the command has ended."""
+    """Processes that still work in the repository after the command has ended; not the one that writes its records."""
     deadline = time.monotonic() + patience
     while True:
         alive = []
         for pid in tree[1:]:
             with contextlib.suppress(OSError):
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                if state != "Z" and Path(f"/proc/{pid}/cwd").readlink() == root:
+                recorder = b"flows.recorder" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                if state != "Z" and not recorder and Path(f"/proc/{pid}/cwd").readlink() == root:
                     alive.append(pid)
         if not alive or time.monotonic() > deadline:
             return [f"still at work: {len(alive)} processes"] if alive else []

@@ -36,7 +36,7 @@ LIMIT = 900.0  # seconds, for a whole run
 
 @dataclass
 class Flows:
-    """A copy of this repository, and the outs of an undisturbed run of each flow."""
+    """A copy of this repository, and the outs of an undisturbed run of each flow that has been stopped."""
 
     root: Path
     hashes: dict[str, dict[str, str]]  # flow -> path -> md5
@@ -44,7 +44,7 @@ class Flows:
 
     @classmethod
     def prepared(cls, folder: Path) -> "Flows":
-        """A copy in which both flows have run once and their results have been deleted."""
+        """A copy in which nothing has run."""
         root = folder / "posttrain"
         listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         for name in filter(lambda name: (ROOT / name).is_file(), listed.splitlines()):
@@ -57,11 +57,15 @@ class Flows:
         )  # on two threads, stages this small take longer
         flows = cls(root, {})
         assert flows.start("preset", "tiny").wait(LIMIT) == 0
-        for flow in FLOWS:
-            assert flows.start("run", flow).wait(LIMIT) == 0, (folder / "command.log").read_text()[-2000:]
-            flows.hashes[flow] = flows.outs()
-            flows.clean()
         return flows
+
+    def undisturbed(self, flow: str) -> dict[str, str]:
+        """The outs of a run that nothing disturbs, which is made when first asked for, before the flow's first trial; its results are deleted."""
+        if flow not in self.hashes:
+            assert self.start("run", flow).wait(LIMIT) == 0, self.said()[-2000:]
+            self.hashes[flow] = self.outs()
+            self.clean()
+        return self.hashes[flow]
 
     def start(self, *words: str) -> "subprocess.Popen[bytes]":
         """A command of posttrain, in a session of its own."""
@@ -104,6 +108,7 @@ class Flows:
 
         With `last` the round ends with it.
         """
+        self.undisturbed(flow)
         run = self.start("run", flow)
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(seconds)

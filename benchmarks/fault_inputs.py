@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from flows.params import checking, editing
-from flows.params.files import ParameterError
+from flows.params.files import SEED, ParameterError
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
@@ -28,6 +28,9 @@ OTHERS: dict[str, list[Any]] = {  # type -> values that are not of that type
 def bad_values() -> Iterator[tuple[str, Any]]:
     """A dotted key and a value that it cannot have."""
     for section, values in PARAMS.items():
+        if section == SEED:  # no section
+            yield from ((SEED, value) for value in (*OTHERS["integer"], -1, 2**32))
+            continue
         yield from _of(_resolved(SCHEMA["properties"][section]), values, section)
 
 

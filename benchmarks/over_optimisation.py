@@ -4,7 +4,7 @@ DATA is the data folder of a run of the default pipeline up to `reward_model`; S
 data (docs/search.md has the commands). Heads of both sizes are trained on 60, 500 and all pairs of presets/fault-over-optimised.yaml, by about
 as many updates. Then the proxy is optimised in two ways, as in arXiv:2210.10760: the best of n of SFT's answers by the head, whose KL to SFT is
 log n - (n - 1) / n, and PPO by the preset. The gold is the rubric, of whose points the pairs' labels were made.
-Results go to benchmarks/results/over_optimisation.json, the picture to docs/faults/over-optimised.png.
+Results go to benchmarks/results/training_faults/over-optimised.json, the picture to docs/faults/over-optimised.png.
 """
 
 import argparse
@@ -32,7 +32,10 @@ from tasks.language.rewards.verifier import Verifier
 from tasks.language.test_time import sampling, scoring, subsets
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PICTURE = ROOT / "benchmarks/results/over_optimisation.json", ROOT / "docs/faults/over-optimised.png"
+RESULTS, PICTURE = (
+    ROOT / "benchmarks/results/training_faults/over-optimised.json",
+    ROOT / "docs/faults/over-optimised.png",
+)
 PRESET = "fault-over-optimised"
 PAIRS: dict[str, int | None] = {"60 pairs": 60, "500 pairs": 500, "all pairs": None}
 ASKED = {"problems": 200, "samples": 128, "temperature": 1.0}  # of the section search

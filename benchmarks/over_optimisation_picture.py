@@ -24,10 +24,12 @@ def write(results: Mapping[str, Mapping[str, Any]], target: Path) -> None:
         _best_of_n(gold, results["best of n"], "rubric", "best of n: rubric, of 1")
         for name, row in results.get("PPO", {}).items():
             order = np.argsort(row["kl"])
-            for column, shown in (("proxy", "reward"), ("rubric", "rubric, of 1"), ("right", "right")):
+            for column, shown in (("proxy", "reward"), ("rubric", "rubric"), ("right", "right")):
                 path.plot(np.array(row["kl"])[order], np.array(row[column])[order], label=shown, marker=".")
             path.set(title=f"PPO ({name})", xlabel="KL to SFT, nats")
-        path.legend(loc="best")
+        if results.get("PPO"):
+            path.set_ylim(0, 1)
+            path.legend(loc="upper right")
         figure.legend(*proxy.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         target.parent.mkdir(exist_ok=True)
         figure.savefig(target, metadata={"Software": None})

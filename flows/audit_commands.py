@@ -17,18 +17,22 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 def runs(
     last: Annotated[int, typer.Option("--last", min=1, metavar="N", help="How many, the newest first.")] = 10,
+    points: Annotated[bool, typer.Option("--points", help="The points of sweeps too, each a run.")] = False,
     json_: Json = False,
 ) -> None:
     """List the pipeline runs: what changed since the one before, what ran, was restored or was up to date, the headline."""
     from flows.console.runs_list import show
-    from flows.lineage.history import pipelines
+    from flows.lineage.cleaning import kept
+    from flows.lineage.history import newest_runs
 
     with one_line():
-        found = pipelines(find_root(), last)
+        found = newest_runs(find_root(), last, points)
+        left = kept.of_pipelines(find_root(), found)
     if json_:
-        print(json.dumps([vars(run) for run in found], indent=1, default=str))
+        outs = {run_id: vars(one) for run_id, one in left.items()}
+        print(json.dumps([{**vars(run), "outs": outs.get(run.id)} for run in found], indent=1, default=str))
     else:
-        show(Screen(soft_wrap=False), found)
+        show(Screen(soft_wrap=False), found, left)
 
 
 def lineage(

@@ -1,4 +1,4 @@
-"""`posttrain`: run, status, lineage, audit, compare, verify, chat, label, export, ui and more. Thin: parse, call, print.
+"""`posttrain`: run, status, lineage, audit, compare, verify, clean, chat, label, export, ui and more. Thin: parse, call, print.
 
 Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Every fault of use is one line
 on standard error. Nothing heavy is imported until there is work to do.
@@ -16,7 +16,17 @@ from typing import Annotated
 import typer
 from typer.exceptions import Abort, TyperException
 
-from flows import audit_commands, label_command, model_commands, running, scaling_commands, worker_commands
+from flows import (
+    accept_command,
+    audit_commands,
+    clean_command,
+    label_command,
+    model_commands,
+    running,
+    scaling_commands,
+    sweep_commands,
+    worker_commands,
+)
 from flows.console import completion as tab
 from flows.console.summary import Screen, show_plan
 from flows.engine.state import StageResult
@@ -105,12 +115,26 @@ def run(
     wait: Annotated[
         bool, typer.Option("--wait", help="Stay until people have judged enough, and go on by itself.")
     ] = False,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Start each stage as a new process that imports everything itself.")
+    ] = False,
+    seeds: Annotated[
+        str, typer.Option(metavar="0,1,2", help="Run with each of these seeds; what does not depend on it runs once.")
+    ] = "",
     json_: Annotated[
         bool, typer.Option("--json", help="End with one JSON object; progress goes to standard error.")
     ] = False,
 ) -> int:
     """Run what is out of date, and nothing else."""
     console = Screen(sys.stderr if json_ else sys.stdout)
+    if seeds and (force or wait):
+        raise WrongUseError("--seeds: cannot be used together with --force or --wait")
+    if seeds:
+        from flows import sweeping
+
+        options = sweeping.Options(jobs, dry_run, cold, pool=pool, with_patch=with_patch, began=STARTED)
+        results = sweeping.run_seeds(find_root(), console, targets or [], seeds, set_ or [], options)
+        return int(any(result.state in ("failed", "skipped") for result in results.values()))
     results = running.run(
         find_root(),
         console,
@@ -124,6 +148,7 @@ def run(
         pool=pool,
         with_patch=with_patch,
         wait=wait,
+        cold=cold,
     )
     if json_:
         print(json.dumps({name: _facts(result) for name, result in results.items()}))
@@ -141,6 +166,7 @@ def status(
     ] = "",
 ) -> int:
     """Show for each stage whether it is up to date, or why not, and the parameters that have no effect as set."""
+    from flows.console import accepted
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
@@ -149,6 +175,8 @@ def status(
     read: list[str] = []
     for _, planned in running.with_headings(console, running.plan(root, targets, [], say=read.append)):
         show_plan(console, planned)
+        for line in accepted.lines(planned, recorded=False):
+            console.print(line, markup=False)
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections):
             console.print(line, markup=False)
@@ -159,12 +187,15 @@ def status(
 
 def _why(console: Screen, root: Path, stage: str) -> int:
     """Print what changed in a stage and above it; a matrix stage stands for all its branches."""
+    from flows.console import accepted
     from flows.console.causes import show
 
     [(_, planned)] = running.plan(root, [stage], [])
     late = [one for one in planned if one.reason]
     if not late:
         console.print(f"{stage} is up to date", markup=False)
+    for line in accepted.lines(planned, recorded=False):
+        console.print(line, markup=False)
     with running.one_line():
         show(console, root, late)
     return 0
@@ -210,12 +241,16 @@ def ui(
 
 
 for asked in (
+    sweep_commands.sweep,
+    sweep_commands.apply,
+    accept_command.accept,
     audit_commands.runs,
     audit_commands.lineage,
     audit_commands.compare,
     audit_commands.audit,
     audit_commands.verify,
     audit_commands.merge_runs,
+    clean_command.clean,
     model_commands.check,
     model_commands.chat,
     model_commands.export,

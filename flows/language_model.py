@@ -21,6 +21,18 @@ def run(
     watch: Watcher,
     workers: Elsewhere | None = None,
     wait: bool = False,
+    cold: bool = False,
+    settled: bool = True,
 ) -> list[StageResult]:
-    """Execute a plan; returns every stage's result, in the plan's order."""
-    return run_flow(root, planned, flow_name="language", jobs=jobs, watch=watch, workers=workers, wait=wait)
+    """Execute a plan; returns every stage's result, in the plan's order, without `settled` while its records are still being written."""
+    return run_flow(
+        root,
+        planned,
+        flow_name="language",
+        jobs=jobs,
+        watch=watch,
+        workers=workers,
+        wait=wait,
+        cold=cold,
+        settled=settled,
+    )

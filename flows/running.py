@@ -5,8 +5,9 @@ The command `posttrain` and the Python interface call the same functions. Nothin
 
 import importlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows import device_memory
+from flows import device_memory, effectless_edits, unchanged
 from flows.console.display import watcher
 from flows.console.summary import GOOD, headlines, relative, show_plan, show_results, waiting_for_people
+from flows.engine.recording import settling
 from flows.engine.state import PlannedStage, StageResult
 from flows.params import approval
 from flows.params.files import ParameterError, read_text, write
@@ -29,6 +31,18 @@ if TYPE_CHECKING:
 # Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
 FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
 Part = tuple[str, list[PlannedStage]]  # a flow, and the stages to bring up to date
+
+
+@dataclass(frozen=True)
+class How:
+    """The ways in which `run` may bring flows up to date, under its own names for them."""
+
+    jobs: int | None
+    dry_run: bool
+    with_runs: bool
+    with_patch: bool
+    wait: bool
+    cold: bool
 
 
 class WrongUseError(Exception):
@@ -49,28 +63,43 @@ def run(
     pool: str = "",
     with_patch: bool = False,
     wait: bool = False,
+    cold: bool = False,
 ) -> dict[str, StageResult]:
     """Bring flows or stages up to date; the result of each stage by its name, none for a flow in which nothing has changed.
 
     `settings` change params.yaml first, as `--set` does. With `dry_run` nothing is changed or run. `with_runs` asks for every
     stage's result, with the run that made it. Stages of a work pool run on its workers, those with a GPU on `pool`'s unless
     dvc.yaml names another; `with_patch` sends workers that have a clone what is not committed. Where a stage needs more judgements of people than there
-    are, what does not depend on it is done and the run ends, or with `wait` goes on when they have come. WrongUseError or ParameterError where it cannot be done as asked.
+    are, what does not depend on it is done and the run ends, or with `wait` goes on when they have come. With `cold` each stage
+    is a new process that imports what it needs itself. WrongUseError or ParameterError where it cannot be done as asked.
     """
     began = time.monotonic() if began is None else began
+    how = How(jobs, dry_run, with_runs, with_patch, wait, cold)
+    _tell(console, () if console.quiet else settling.missing(root))  # of the runs before
     results: dict[str, StageResult] = {}
-    with _settings(root, settings, keep=not dry_run) as changes:
+    with laid(root, settings, keep=not dry_run) as changes:
         parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
         if not _has_server(root, console, parts, pool):
             parts = plan(root, targets, force)
-        for change in changes:
-            console.print(f"params.yaml{' would change' if dry_run else ''}: {change}", markup=False)
+        _tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in changes))
         for flow, planned in with_headings(console, parts):
-            ended = _bring_up_to_date(root, console, flow, planned, jobs, dry_run, with_runs, began, with_patch, wait)
+            ended = _bring_up_to_date(root, console, flow, planned, how, began)
             results = {**{result.stage: result for result in ended}, **results}
-    for line in waiting_for_people([*results.values()]):
-        console.print(line, markup=False)
+    _tell(console, waiting_for_people([*results.values()]))
+    if not (settings or force or dry_run or with_runs or pool or with_patch):
+        unchanged.note(root, targets or (), parts)
     return results
+
+
+def _tell(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False)
+
+
+def targets(flow: str) -> tuple[str, ...]:
+    """The stages at which a flow ends."""
+    found: tuple[str, ...] = _module(flow).TARGETS
+    return found
 
 
 def _module(flow: str) -> ModuleType:
@@ -139,12 +168,13 @@ def plan(
         approval.remember(root)
     named = targets or ["language"]
     parts: list[Part] = []
+    judge = effectless_edits.judge(root)
     with one_line():
         for flow in dict.fromkeys(name for name in named if name in FLOWS):
-            parts.append((flow, planning.plan(root, _module(flow).TARGETS, force, pools, pool)))
+            parts.append((flow, planning.plan(root, _module(flow).TARGETS, force, pools, pool, judge)))
         stages = [name for name in named if name not in FLOWS]
         if stages:
-            planned = planning.plan(root, stages, force, pools, pool)
+            planned = planning.plan(root, stages, force, pools, pool, judge)
             belongs = (flow for flow in FLOWS if f" tasks.{flow}." in planned[-1].cmd)
             parts.append((next(belongs, "language"), planned))
     names = {stage.name for _, planned in parts for stage in planned}
@@ -170,7 +200,7 @@ def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
 
 
 @contextmanager
-def _settings(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
+def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
     """Edit params.yaml; put it back at the end after wrong use, or if `keep` is False."""
     changes: list[str] = []
     if settings:
@@ -193,14 +223,12 @@ def _bring_up_to_date(
     console: Console,
     flow: str,
     planned: Sequence[PlannedStage],
-    jobs: int | None,
-    dry_run: bool,
-    with_runs: bool,
+    how: How,
     began: float,
-    with_patch: bool,
-    wait: bool,
 ) -> list[StageResult]:
     """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
+    with one_line():
+        effectless_edits.record(root, console, flow, planned, how.dry_run)
     unchanged = all(stage.reason is None for stage in planned)
     shown = unchanged and not run_page.is_old(root, planned)
     results: list[StageResult] = []
@@ -208,38 +236,37 @@ def _bring_up_to_date(
         seconds = time.monotonic() - began
         console.print(f"nothing has changed: {len(planned)} stages are up to date ({seconds:.1f} s)")
         with one_line():
-            if not dry_run:
+            if not how.dry_run:
                 _settle(root, flow)
-            results = _unchanged(root, planned) if with_runs or not shown else []
-    elif dry_run:
+            results = _unchanged(root, planned) if how.with_runs or not shown else []
+    elif how.dry_run:
         show_plan(console, planned)
         results = [_foreseen(stage) for stage in planned]
     else:
         params = read_text(root / "params.yaml")  # as the run begins
-        for line in device_memory.remarks(root, planned):
-            console.print(line, markup=False)
+        _tell(console, device_memory.remarks(root, planned))
         known = _before(root, planned)
-        display = watcher(console, planned, root, _durations(root, planned), jobs)
-        workers = _workers(root, planned, with_patch)
+        display = watcher(console, planned, root, _durations(root, planned), how.jobs)
+        workers = _workers(root, planned, how.with_patch)
         with ExitStack() as stack:
             if workers is not None:
                 stack.callback(workers.close)
             stack.enter_context(display)
             stack.enter_context(one_line())
-            results = _module(flow).run(root, planned, jobs=jobs, watch=display, workers=workers, wait=wait)
+            ways = {"jobs": how.jobs, "wait": how.wait, "cold": how.cold, "settled": how.with_runs}
+            results = _module(flow).run(root, planned, watch=display, workers=workers, **ways)
         show_results(console, results, root, time.monotonic() - began)
         if known is not None:
             _show_new_judgements(root, console, known, planned, results)
-    if not dry_run and not shown:
+    if not how.dry_run and not shown:
         pages = run_page.write_pages(root, planned, results)
-        for page in pages:
-            console.print(f"{page.stem.removeprefix('offline_')}: {relative(page, root)}", markup=False)
+        _tell(console, () if console.quiet else settling.missing(root))
+        _tell(console, (f"{page.stem.removeprefix('offline_')}: {relative(page, root)}" for page in pages))
         if not unchanged:
             _record(root, console, flow, params, planned, results, pages)
-    if unchanged or not dry_run:
+    if unchanged or not how.dry_run:
         good = {result.stage for result in results if result.state in GOOD}
-        for line in headlines(root, {stage.name for stage in planned} if unchanged else good):
-            console.print(line, markup=False)
+        _tell(console, headlines(root, {stage.name for stage in planned} if unchanged else good))
     return results
 
 
@@ -288,7 +315,7 @@ def _record(
 
     try:
         with one_line():
-            pipeline_record.complete(root, flow, params, planned, results, pages)
+            pipeline_record.hand_over(root, flow, params, planned, results, pages)
     except WrongUseError as error:
         console.print(f"what MLflow has of this run is incomplete: {error}", markup=False)
 
@@ -297,7 +324,7 @@ def _settle(root: Path, flow: str) -> None:
     """End the MLflow runs that a kill after the last stage left as running; no other run would."""
     from flows.engine import mlflow_runs
 
-    if mlflow_runs.left_running(root):
+    if not settling.go_on(root) and mlflow_runs.left_running(root):
         from flows.engine.mlflow_recording import settle
 
         settle(root, flow)

@@ -24,6 +24,7 @@ WITHOUT_INFLUENCE = {
     "tasks.algorithms.common.errors",  # exceptions; where one is raised, nothing is written
     "tasks.algorithms.language.causal_lm",  # Protocols, for the type checker alone
     "tasks.common.config_faults",  # messages about bad values
+    "tasks.common.environment",  # versions and the machine, for the records
     "tasks.common.errors",  # exceptions too
     "tasks.common.mlflow_address",  # where MLflow's records are
     "tasks.common.mlflow_database",  # the same, opened
@@ -106,11 +107,17 @@ def config_types(pipeline: Pipeline) -> dict[str, type[Config]]:
 
 
 def schema(pipeline: Pipeline) -> Schema:
-    """JSON schema of the whole params.yaml, for editors: one required section a stage, nothing else."""
+    """JSON schema of the whole params.yaml, for editors: one required section a stage, and the seed that sections may share."""
     types = config_types(pipeline)
     sections = {
         name: parameters.describe(schema_of(config_type, f"#/$defs/{name}.{{model}}"), parameters.parts(config_type))
         for name, config_type in types.items()
+    }
+    seed = {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": 2**32 - 1,
+        "description": "The seed of every section that says `*seed`; `posttrain run --seeds 0,1,2` runs several.",
     }
     parts: Schema = {}  # of sections; a reference to one starts at the root, and two sections may have parts of one name
     for name, content in sections.items():
@@ -120,7 +127,7 @@ def schema(pipeline: Pipeline) -> Schema:
         "type": "object",
         "additionalProperties": False,
         "required": list(sections),
-        "properties": sections,
+        "properties": {"seed": seed, **sections},
         "$defs": parts,
     }
 

@@ -72,6 +72,9 @@ def page(schema: Schema, values: Mapping[str, object]) -> str:
         "Made by `make contract` from the stages' Configs (tasks/\\*/configs) and params.yaml. `posttrain run --set KEY=VALUE` changes one.",
     ]
     for section, part in schema["properties"].items():
+        if "properties" not in part:
+            lines += ["", f"`{section}`, by default {_shown(values[section])}: {part['description']}"]
+            continue
         lines += ["", f"## {section}", "", part["description"].split("\n")[0], ""]
         lines += ["| key | default | may be | meaning |", "|---|---|---|---|"]
         lines += [f"| {' | '.join(row)} |" for row in _rows(part, schema, values[section], "")]

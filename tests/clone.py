@@ -11,6 +11,8 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from flows.engine.recording import settling
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -74,7 +76,7 @@ class Clone:
         return {**environ, **here, **self.variables}
 
     def call(self, *command: str) -> str:
-        """Run a command here; its standard output."""
+        """Run a command here, and wait until what it did is on record; its standard output."""
         done = subprocess.run(
             command,
             cwd=self.root,
@@ -84,6 +86,7 @@ class Clone:
             check=False,
         )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        settling.settle(self.root, wholly=True)
         return done.stdout
 
     def posttrain(self, *arguments: str) -> dict[str, Any]:

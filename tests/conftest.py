@@ -23,6 +23,7 @@ settings.register_profile("here", deadline=None, derandomize="SEED_OF_TESTS" in 
 settings.load_profile("here")
 
 PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
+SEED = PARAMS.pop("seed")  # the one key that is no section
 SECTIONS = checking.sections(Path(__file__).parent.parent)
 BY_MODEL = {"reward_model": 1.0}
 POLICY = {

@@ -26,7 +26,7 @@ from tasks.common import tracking
 from tasks.common.errors import ConfigError
 from tasks.language import sft
 from tasks.stage import Names, path, read_section
-from tests.conftest import BRANCHED, PARAMS, SECTIONS, one_branch, tiny
+from tests.conftest import BRANCHED, PARAMS, SECTIONS, SEED, one_branch, tiny
 from tests.test_types import TYPES
 
 ROOT = Path(__file__).parent.parent
@@ -285,11 +285,11 @@ def test_a_new_import_is_noticed(tmp_path):
 
 def test_every_parameter_is_described():
     made = contract.schema(PIPELINE)
-    parts = [*made["properties"].values(), *made["$defs"].values()]
-    assert not [
-        name for part in parts for name, one in part["properties"].items() if len(one.get("description", "")) < 4
-    ]
-    assert (ROOT / "docs/parameters.md").read_text() == parameters.page(made, PARAMS), "`make contract`"
+    for part in (*made["properties"].values(), *made["$defs"].values()):
+        assert all(len(key.get("description", "")) > 3 for key in part.get("properties", {"seed": part}).values())
+    assert (ROOT / "docs/parameters.md").read_text() == parameters.page(made, {"seed": SEED, **PARAMS}), (
+        "`make contract`"
+    )
 
 
 def test_the_schema_is_the_configs():
@@ -311,7 +311,7 @@ def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
 
     The other ones matter only in a failure, when nothing is written.
     """
-    names = ("tracking", "source_code", "mlflow_address", "mlflow_database", "mlflow_shared")
+    names = ("tracking", "environment", "source_code", "mlflow_address", "mlflow_database", "mlflow_shared")
     others = {f"tasks.common.{name}" for name in names}
     failing = {"tasks.algorithms.common.errors", "tasks.common.config_faults", "tasks.common.errors"}
     assert others | failing | TYPES == contract.WITHOUT_INFLUENCE, "TYPES: tests/test_types.py"

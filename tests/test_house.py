@@ -59,7 +59,7 @@ def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its
     known = {
         file.name: {
             module.split(".")[0]
-            for statement in ast.parse(re.sub(r"if TYPE_CHECKING:\n( .*\n)+", "", file.read_text())).body
+            for statement in ast.parse(re.sub(r"if TYPE_CHECKING:\n( .*\n|\n(?= ))+", "", file.read_text())).body
             for node in ast.walk(statement)
             if isinstance(node, ast.Import | ast.ImportFrom)
             for module in ([node.module] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names])

@@ -1,11 +1,13 @@
 """The offline flow over the real dvc.yaml, with preset tiny, in a copy of this repository; all tests take minutes and are slow."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from ruamel.yaml import YAML
 
 from tasks import check
@@ -21,6 +23,18 @@ STAGES = {
     *(f"returns@{method}-{data}" for method, data in POLICIES),
     "offline_report",
 }
+
+
+def environment(run: Run) -> dict[str, str]:
+    """What a run says of who made it with what."""
+    found = {key: value for key, value in run.data.tags.items() if key.startswith("posttrain.env.")}
+    assert {"posttrain.env.torch", "posttrain.env.cpu", "posttrain.env.threads"} <= found.keys()
+    return {**found, "user": run.data.tags["mlflow.user"]}
+
+
+def datasets(run: Run) -> dict[str, str]:
+    """Name and digest of each data set that a run read."""
+    return {one.dataset.name: one.dataset.digest for one in run.inputs.dataset_inputs}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +120,44 @@ def test_plain_dvc_gives_the_same_hashes_and_logs_to_the_flow_s_experiment(
     adopted = twin.posttrain("run", "returns@bc-graph-12")
     assert states(adopted) == {"up-to-date": names}
     assert {facts["mlflow_run_id"] for facts in adopted.values()} == {run.info.run_id for run in runs}
+    by_name = {run.info.run_name: client.get_run(run.info.run_id) for run in runs}
+    flow = MlflowClient(f"sqlite:///{clone.root}/mlruns/mlflow.db")
+    for name in names:
+        own, theirs = by_name[name], flow.get_run(first[name]["mlflow_run_id"])
+        assert environment(own) == environment(theirs)
+        assert datasets(own) == datasets(theirs)
+    assert '"clean": true' in twin.call(sys.executable, "-m", "flows.cli", "audit", "returns@bc-graph-12", "--json")
     params = next(run.data.params for run in runs if run.info.run_name == "transitions@graph-12")
     assert params["transitions.datasets.graph-12.episodes"] == "12"
     assert not [name for name in params if "CartPole" in name], "what decided this branch, and no other"
     assert json.loads((twin.root / "data/metrics/returns@bc-graph-12.json").read_text())
+
+
+def test_dvc_s_experiments_work_and_have_their_lineage(clone: Clone, first: dict[str, Any], tmp_path: Path) -> None:
+    """`dvc exp run`, `show`, `diff` and `apply`; the run of an experiment knows its commit and its inputs."""
+    twin = clone.twin(tmp_path / "twin")
+    stages = {"behaviour@graph", "transitions@graph-12", "bc@graph-12"}
+    ours = twin.posttrain("run", "bc@graph-12")
+    assert states(ours) == {"ran": stages}
+    twin.call("git", "add", "dvc.lock")
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    twin.call("git", *who, "commit", "--quiet", "--message", "results")
+    twin.dvc("exp", "run", "--name", "longer", "--set-param", "bc.steps=30", "bc@graph-12")
+    assert "longer" in twin.dvc("exp", "show", "--csv")
+    changed = json.loads(twin.dvc("exp", "diff", "--json"))
+    assert changed["params"]["params.yaml"]["bc.steps"] == {"old": 20, "new": 30, "diff": 10}
+    twin.call("git", "checkout", "--quiet", ".")
+    twin.dvc("checkout", "bc@graph-12")
+    twin.call("sh", "-c", "python -m dvc exp apply longer; true")  # DVC misses the outs of stages that never ran
+    applied = twin.posttrain("run", "bc@graph-12")
+    assert states(applied) == {"up-to-date": stages}, "an experiment's results are the workspace's, and nothing runs"
+    client = MlflowClient(f"sqlite:///{twin.root}/mlruns/mlflow.db")
+    run = client.get_run(applied["bc@graph-12"]["mlflow_run_id"])
+    assert run.data.params["bc.steps"] == "30"
+    assert run.data.tags["posttrain.git_commit"] == twin.call("git", "rev-parse", "HEAD").strip()
+    flow_run = client.get_run(ours["bc@graph-12"]["mlflow_run_id"])
+    assert datasets(run) == datasets(flow_run)
+    assert environment(run) == environment(flow_run)
+    twin.call("git", "checkout", "--quiet", ".")
+    twin.dvc("checkout", "bc@graph-12")
+    assert states(twin.posttrain("run", "bc@graph-12")) == {"up-to-date": stages}

@@ -62,7 +62,9 @@ def root(make_toy, made, monkeypatch):  # noqa: F811
         shutil.copytree(made / "pretrained", prepared / name)
         rows = [{"problem_id": f"{n}", "metric": "strict_greedy", "value": value} for n, value in enumerate(right)]
         tables.write(Measures, pd.DataFrame(rows), prepared / f"evaluate/{name}/measures.parquet")
-        (prepared / f"metrics/evaluate@{name}.json").write_text(json.dumps({"strict_greedy": {"mean": sum(right) / 4}}))
+        (prepared / f"metrics/evaluate@{name}.json").write_text(
+            json.dumps({"strict_greedy": {"mean": sum(right) / 4, "low": 0.0, "high": 1.0}})
+        )
     toy.write("give.py", GIVE)
     outs = {
         "sft": ["data/sft", "data/curves/sft.csv", "data/metrics/sft.json"],
@@ -104,6 +106,12 @@ def test_the_page_shows_each_function_and_runs_as_it_stands(root, capsys):
     assert "grpo is up to date" in out, "sft was made anew to the same bytes"
     assert "difference    0.5" in out
     assert "--set sft.epohcs: unknown parameter; did you mean sft.epochs?" in out
+    points = shown["points"]
+    assert list(points.index) == [1, 2]
+    assert list(points["evaluate.bootstrap"]) == [100, 200]
+    assert list(points["grpo/strict_greedy"]) == [0.75, 0.75]
+    assert list(points["sft/strict_greedy/high"]) == [1.0, 1.0]
+    assert points["run"].nunique() == 2
     assert list(shown["curve"]["loss"]) == [2.5]
     assert list(shown["responses"]["response"]) == ["x"]
     assert shown["model"].num_parameters() > 1000
@@ -125,9 +133,33 @@ def test_a_run_returns_every_stage_and_a_failure_is_raised_and_keeps_the_rest(ro
     assert posttrain.metrics("sft") == {"eval_loss": 1.5}, "of the last good run"
 
 
+@pytest.mark.slow
+def test_a_sweep_of_which_a_point_fails_raises_that_and_keeps_the_others(root):
+    with pytest.raises(posttrain.StageFailed, match=r"^sweep: some points did not get to their end"):
+        posttrain.sweep({"sft.epochs": [2, 99]}, "evaluate", quiet=True)
+    assert '"epochs": 1' in (root / "params.yaml").read_text(), "the workspace stays as it was"
+    points = posttrain.sweep({"sft.epochs": [2]}, "evaluate", quiet=True)
+    assert points.loc[1, "sft/strict_greedy"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds", "said"),
+    [
+        ({"sft.epochs": [2, 2]}, [], "^sft.epochs: 2 stands there twice$"),
+        ({"sft.epochs": []}, [], r"^sft.epochs: expected a list of values, got \[\]$"),
+        ({"sft.epochs": "23"}, [], "^sft.epochs: expected a list of values, got '23'$"),
+        ({"sft.epochs": [2]}, [0, 0], "^--seeds: 0 stands there twice$"),
+        ({"sft.epochs": [2]}, [-1], "^--seeds -1: expected whole numbers from 0 on"),
+    ],
+)
+def test_a_sweep_refuses_what_the_command_refuses(root, values, seeds, said):
+    with pytest.raises(posttrain.ParameterError, match=said):
+        posttrain.sweep(values, "evaluate", seeds=seeds)
+
+
 def test_a_comparison_is_paired_by_problem(root):
     """grpo gains problems 0 and 3 and loses none, so McNemar's p is 2 / 2^2."""
-    assert posttrain.evaluate("grpo", quiet=True) == {"strict_greedy": {"mean": 0.75}}
+    assert posttrain.evaluate("grpo", quiet=True) == {"strict_greedy": {"mean": 0.75, "low": 0.0, "high": 1.0}}
     with pytest.raises(posttrain.WrongUseError, match=r"^evaluate@sft: neither a path nor a stage that has run$"):
         posttrain.compare("grpo", "sft")
     posttrain.run("evaluate", quiet=True)

@@ -24,7 +24,7 @@ SFT = "tasks.language.sft"
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """With SFT done by one process."""
     clone = Clone.of_this(tmp_path_factory.mktemp("clone") / "posttrain", TINY)
-    clone.dvc("repro", "--quiet", "sft")
+    clone.posttrain("run", "sft")
     return clone
 
 

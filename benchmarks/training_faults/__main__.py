@@ -13,6 +13,7 @@ from benchmarks.training_faults import (
     end_token,
     format_reward,
     kl_estimators,
+    length,
     no_spread,
     pictures,
     sampler,
@@ -26,6 +27,7 @@ FAULTS = {
         end_token.FAULT,
         format_reward.FAULT,
         kl_estimators.FAULT,
+        length.FAULT,
         no_spread.FAULT,
         sampler.FAULT,
     )

@@ -12,7 +12,7 @@ from benchmarks.training_faults.fault import Arm, Fault, Row
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.kl import ESTIMATORS
-from tasks.common import models, tables
+from tasks.common import models, plots, tables
 from tasks.language.data import chat, prompts
 from tasks.language.tables.problems import Problems
 
@@ -86,15 +86,15 @@ def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
     bias, spread = axes[:2]
     points = rows[MEASURED][0]["estimates"]
     exact = [point["exact"] for point in points]
-    for name in ESTIMATORS:
+    for colour, name in zip(plots.cycle(len(ESTIMATORS)), ESTIMATORS, strict=True):
         values = [[point[name][kind] / point["exact"] for point in points] for kind in ("bias", "error", "spread")]
-        bias.errorbar(exact, values[0], [1.96 * error for error in values[1]], marker=".", label=name)
-        spread.plot(exact, values[2], marker=".", label=name)
-    for axis, title in ((bias, "bias, as a share of the KL"), (spread, "standard deviation over the KL")):
+        bias.errorbar(exact, values[0], [1.96 * error for error in values[1]], marker=".", color=colour, label=name)
+        spread.plot(exact, values[2], marker=".", color=colour, label=name)
+    for axis, title in ((bias, "bias over the KL"), (spread, "standard deviation over the KL")):
         axis.set(title=title, xscale="log", xlabel="exact KL, nats a token")
     spread.set_yscale("log")
     if trained:
-        pictures.lines(axes[2], trained, "kl", "KL to SFT by what is the loss", smooth=5)
+        pictures.lines(axes[2], trained, "kl", "kl, by what is the loss", smooth=5)
     pictures.legend(figure, bias)
 
 

@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,6 +14,11 @@ from benchmarks.training_faults.fault import Fault, Row
 from tasks.common import plots
 
 SIZE, DPI = (8.0, 3.6), 100  # inches
+INSIDE: Any = {
+    "ha": "center",
+    "fontsize": 9,
+    "bbox": {"boxstyle": "round,pad=0.15", "facecolor": "white", "linewidth": 0},
+}
 STYLE = {**plots.STYLE, "font.size": 10, "axes.titlesize": 10.5, "legend.fontsize": 9, "lines.linewidth": 1.8}
 
 
@@ -40,8 +46,10 @@ def lines(
     axis.set(title=title, xlabel="step")
 
 
-def bars(axis: Axes, rows: Mapping[str, Sequence[Row]], metric: str, title: str, scale: float) -> None:
-    """A bar for each arm with its mean above: the estimate's mean over seeds, and of one seed its 95 % interval over problems."""
+def bars(
+    axis: Axes, rows: Mapping[str, Sequence[Row]], metric: str, title: str, scale: float, decimals: int = 1
+) -> None:
+    """A bar for each arm with its mean at its foot: the estimate's mean over seeds, and of one seed its 95 % interval over problems."""
     for place, (colour, seeds) in enumerate(zip(plots.cycle(len(rows)), rows.values(), strict=True)):
         found = [row["evaluated"][metric] for row in seeds]
         mean = scale * float(np.mean([one["mean"] for one in found]))
@@ -49,7 +57,7 @@ def bars(axis: Axes, rows: Mapping[str, Sequence[Row]], metric: str, title: str,
         if len(found) == 1:
             low, high = (scale * found[0][end] for end in ("low", "high"))
             axis.errorbar(place, mean, yerr=[[mean - low], [high - mean]], color="black", linewidth=1)
-        axis.annotate(f"{mean:.1f}", (place, mean), xytext=(14, 2), textcoords="offset points", fontsize=9)
+        axis.annotate(f"{mean:.{decimals}f}", (place, 0), xytext=(0, 5), textcoords="offset points", **INSIDE)
     axis.set_xticks(range(len(rows)), ["\n".join(textwrap.wrap(name, 13)) for name in rows])
     axis.set_title(title)
     axis.margins(x=0.2, y=0.15)
@@ -64,6 +72,6 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     return means
 
 
-def legend(figure: Figure, axis: Axes) -> None:
+def legend(figure: Figure, axis: Axes, columns: int = 4) -> None:
     """One legend for all panels, below them."""
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)

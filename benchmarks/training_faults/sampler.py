@@ -3,13 +3,19 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
 from matplotlib.figure import Figure
 
 from benchmarks.training_faults import pictures, workspace
 from benchmarks.training_faults.fault import Arm, Fault, Row
 from flows.params import files
+from tasks.algorithms.language import rollouts
+from tasks.algorithms.language.completions import token_logps
+from tasks.algorithms.language.experience import in_parts
+from tasks.algorithms.language.kl import k3
 from tasks.common import estimates, models
 from tasks.language.configs.search import SearchConfig
+from tasks.language.data import chat
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.test_time import sampling
 
@@ -17,11 +23,13 @@ COLUMNS = ("reward", "entropy", "sampling/logp_difference")
 ASKED = {"problems": 200, "samples": 4, "temperature": 1.0}  # of the section search
 CAP = "reinforce.importance_cap=5.0"
 TOP_P = ("reinforce.temperature=1.0", "reinforce.top_p=0.7")
+ROUNDED = ("reinforce.temperature=1.0", "reinforce.sampler_precision=bf16")
 
 
 def read(folder: Path) -> Row:
     """REINFORCE's curve, and what the trained distribution is: answers sampled from all of it at temperature 1."""
-    config = SearchConfig.from_yaml({**files.params((folder / "params.yaml").read_text())["search"], **ASKED})
+    params = files.params((folder / "params.yaml").read_text())
+    config = SearchConfig.from_yaml({**params["search"], **ASKED})
     assert isinstance(config, SearchConfig)
     policy = folder / "data/reinforce"
     tokenizer = models.load_tokenizer(policy)
@@ -36,18 +44,53 @@ def read(folder: Path) -> Row:
     }
     found = {name: estimates.bootstrap(values, 0, 1000) for name, values in measured.items()}
     evaluated = {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in found.items()}
-    return {"curve": workspace.curve(folder, "reinforce", *COLUMNS), "evaluated": evaluated}
+    row = {"curve": workspace.curve(folder, "reinforce", *COLUMNS), "evaluated": evaluated}
+    if params["reinforce"]["top_p"] == 1 == params["reinforce"]["temperature"]:  # else precision is the least of it
+        row["mismatch"] = mismatch(policy, params["reinforce"]["sampler_precision"], config, given.prompts)
+    return row
+
+
+@torch.no_grad()
+def mismatch(policy: Path, precision: str, config: SearchConfig, prompts: Sequence[Sequence[int]]) -> dict[str, float]:
+    """How far the run's sampler is from the policy it trained, over the tokens of the sampler's own answers at temperature 1.
+
+    The KL divergence from sampler to policy is estimated by k3 (kl.py), which varies least where the two are near.
+    """
+    trained, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    [drawn] = rollouts.sample(
+        models.load_model(policy, "bfloat16") if precision == "bf16" else trained,
+        prompts,
+        samples=config.samples,
+        max_new_tokens=config.max_new_tokens,
+        temperature=1.0,
+        end_tokens=chat.end_tokens(trained, tokenizer),
+        seed=0,
+        batch_size=len(prompts),
+    )
+    batch = drawn.completions(prompts, tokenizer.pad_token_id)
+    own = in_parts(lambda part: token_logps(trained, part), batch, 96)
+    ratio = (own - drawn.logps)[batch.mask].double()  # log of trainer's over sampler's
+    return {
+        "tokens": len(ratio),
+        "mean": ratio.abs().mean().item(),
+        "largest": ratio.abs().max().item(),
+        "kl": k3(-ratio, torch.zeros_like(ratio)).mean().item(),
+        "weight_deviation": ratio.exp().std().item(),
+        "answer_deviation": torch.where(batch.mask, own - drawn.logps, 0.0).sum(1).std().item(),
+    }
 
 
 def draw(figure: Figure, rows: Mapping[str, Sequence[Row]]) -> None:
-    """The reward of the samples over the steps; the entropy and the accuracy of what was trained, at the end."""
-    left, middle, right = figure.subplots(1, 3)
-    pictures.lines(left, rows, "reward", "reward of the samples", smooth=5)
-    pictures.bars(middle, rows, "entropy", "entropy at temperature 1, nats a token", 1)
-    pictures.bars(right, rows, "accuracy", "right at temperature 1, %", 100)
+    """The mismatch over the steps; the entropy and the accuracy of what was trained, sampled at temperature 1."""
+    left, middle, right = figure.subplots(1, 3, width_ratios=(2, 3, 3))
+    pictures.lines(left, rows, "sampling/logp_difference", "|log π - log μ|, nats", smooth=5)
+    left.set_yscale("log")
+    pictures.bars(middle, rows, "entropy", "entropy, nats a token", 1, 2)
+    pictures.bars(right, rows, "accuracy", "right answers, %", 100)
     for axis in (middle, right):
         axis.set_xticks([])
-    pictures.legend(figure, left)
+        axis.margins(x=0.02)
+    pictures.legend(figure, left, 3)
 
 
 FAULT = Fault(
@@ -58,6 +101,8 @@ FAULT = Fault(
         "the same, weighted": Arm(["reinforce"], [CAP]),
         "top-p 0.7, trained on all": Arm(["reinforce"], [*TOP_P]),
         "top-p 0.7, weighted": Arm(["reinforce"], [*TOP_P, CAP]),
+        "sampled in bfloat16": Arm(["reinforce"], [*ROUNDED]),
+        "bfloat16, weighted": Arm(["reinforce"], [*ROUNDED, CAP]),
     },
     read,
     draw,

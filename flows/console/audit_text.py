@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.text import Text
 
-from flows.lineage.checks.findings import COUNTED, Audit, Finding
+from flows.lineage.checks.findings import COUNTED, WHERE_ANY, Audit, Finding
 from flows.lineage.checks.memory import Told
 
 MOST = 12  # remarks of one kind that are shown one by one
@@ -29,7 +29,8 @@ def summary(audit: Audit) -> str:
     faults, remarks = len(audit.faults), len(audit.remarks)
     told = [f"{faults} fault{'s' * (faults != 1)}" if faults else "no faults"]
     told += [f"{remarks} remark{'s' * (remarks != 1)}"] if remarks else []
-    counts = ", ".join(f"{audit.counts[name]:,} {name}" for name in COUNTED)
+    counted = [*COUNTED, *(name for name in WHERE_ANY if audit.counts[name])]
+    counts = ", ".join(f"{audit.counts[name]:,} {name}" for name in counted)
     return f"{', '.join(told)}: {counts} checked in {audit.seconds:.1f} s ({_size(audit.read)} read)"
 
 

@@ -69,7 +69,10 @@ def _lines(link: Link, width: int) -> Iterator[Line]:
     def walk(one: Link, here: str, below: str) -> Iterator[Line]:
         yield _line(one, here)
         shown.add(name(one))
-        inputs = () if one.run_id in expanded else one.inputs
+        first = one.run_id not in expanded
+        inputs = one.inputs if first else ()
+        for line in one.accepted if first else ():
+            yield Line(below + ("│ " if inputs else "  "), printable(line), "", style="yellow")
         expanded.update({one.run_id} if one.run_id else ())
         new = [inner for inner in inputs if name(inner) not in taken]
         taken.update(map(name, new))
@@ -178,6 +181,8 @@ def _facts(link: Link) -> Iterator[Text]:
         yield Text(printable(f"made by {link.stage}{made}, run {link.run_id}"), overflow="fold")
         dirty = "" if link.dirty in CLEAN else f", changed: {link.dirty}"
         yield Text(printable(f"commit {link.commit or 'none'}{dirty}"), "dim", overflow="fold")
+    for line in link.accepted:
+        yield Text(printable(line), "yellow", overflow="fold")
     if link.code:
         yield Text(
             "code: " + printable(", ".join(f"{path} {md5[:8]}" for path, md5 in link.code.items())),

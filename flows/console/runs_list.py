@@ -1,24 +1,25 @@
 """The pipeline runs as a list in the terminal: what changed, what ran, the headline."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from flows.console.summary import STYLES, WORDS, duration
+from flows.lineage.cleaning.kept import Kept
 from flows.lineage.history import PipelineRun
 
 SHOWN = 8  # headline numbers of a run
 FIRST = ("strict_greedy", "reference_loss", "score")  # a run's headline has the first of these that it measured
 
 
-def show(console: Console, runs: Sequence[PipelineRun]) -> None:
-    """Print each run in a few lines, the newest first."""
+def show(console: Console, runs: Sequence[PipelineRun], left: Mapping[str, Kept]) -> None:
+    """Print each run in a few lines, the newest first; `left` says whether what it made is still there."""
     if not runs:
         console.print("no pipeline run is on record; `posttrain run` makes the first")
     for run in runs:
-        took = f", {duration((run.ended - run.started).total_seconds())}" if run.ended else ""
+        took = f", {duration((run.ended - run.started).total_seconds())}" if run.ended and not run.point else ""
         waits = "paused" in run.states.values()
         state = "" if run.status == "FINISHED" else "  waits for people" if waits else f"  {run.status.lower()}"
         console.print(
@@ -26,12 +27,25 @@ def show(console: Console, runs: Sequence[PipelineRun]) -> None:
                 (run.id[:8], "bold"),
                 f"  {run.started:%Y-%m-%d %H:%M}  {run.flow}{took}",
                 (state, STYLES["paused"] if waits else "red"),
+                _left(left.get(run.id)),
             ),
             Text("  ") + Text(run.changes or run.name, overflow="fold"),
-            Text("  ") + _done(run),
+            *([Text("  ") + _done(run)] if run.states or not run.sweep else []),
             *(Text("  ") + line for line in _headline(run)),
             sep="\n",
         )
+
+
+def _left(kept: Kept | None) -> Text:
+    """Whether what a run made is still in the cache."""
+    if kept is None:
+        return Text()
+    if kept.state == "kept":
+        return Text("  kept", "green")
+    names = ", ".join(kept.stages) if len(kept.stages) <= 6 else f"{len(kept.stages)} stages"
+    if kept.when is not None:
+        return Text(f"  cleaned on {kept.when:%Y-%m-%d}: {names}", "yellow")
+    return Text(f"  not all in the cache: {names}", "yellow")
 
 
 def _done(run: PipelineRun) -> Text:

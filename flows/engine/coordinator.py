@@ -8,11 +8,12 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
 from flows.engine import attempts
 from flows.engine.dvc_command import Progress, Runner, StageFailed, StageWaiting, WorkerLost
@@ -22,9 +23,10 @@ from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
 from flows.engine.previous import recover
 from flows.engine.state import Event, Grant, PlannedStage, StageResult, Watcher
 from flows.machine import stage_lock
+from flows.machine.warm_start import WarmStarts
 
 if TYPE_CHECKING:
-    from flows.engine.mlflow_recording import FlowRun
+    from flows.engine.recording.recorder import Recorder
 
 ATTEMPTS = 3  # at a stage whose workers are lost
 TURNS = 10  # of a stage whose raw data grows while it runs, as people's judgements do
@@ -72,22 +74,30 @@ class Turn:
 class Coordinator:
     """Runs stages of the repository at `root`. A context manager; a repository has only one at a time."""
 
-    def __init__(self, root: Path, recorder: "FlowRun | None" = None, workers: Elsewhere | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        recorder: "Recorder | None" = None,
+        workers: Elsewhere | None = None,
+        warm: WarmStarts | None = None,
+    ) -> None:
         self.root, self.recorder, self.workers = root.absolute(), recorder, workers
         self._home = self.root / ".dvc/tmp/posttrain"
         self._gate = threading.Lock()  # only one thread at a time uses DVC's records
-        self._runner = Runner(self.root)
+        self._runner = Runner(self.root, warm)
         self._held = ExitStack()
 
-    def __enter__(self) -> "Coordinator":
-        self._held.enter_context(_only_run(self._home))
+    def __enter__(self) -> Self:
+        self._held.enter_context(only_run(self._home))
         self._held.enter_context(chdir(self.root))  # DVC expects dvc.yaml in the current folder
         attempts.end_writers(self.root)
         recover(self._home / "previous", read_entries(self.root))
         release(self.root, COMMAND)  # no other run is at work here, so any reservation was left by a kill
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
         self._held.close()
 
@@ -139,10 +149,15 @@ class Coordinator:
         self._find(result, entry)
         return result
 
+    def close_record(self, results: Sequence[StageResult], complete: bool) -> None:
+        """End the flow's own run in MLflow."""
+        if self.recorder is not None:
+            self.recorder.close(results, complete)
+
     def _find(self, result: StageResult, entry: Entry) -> None:
         """Name the run that made the outs of a stage that did not run now."""
         if self.recorder is not None:
-            with _unrecorded(result):
+            with unrecorded(result):
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
     def _take_turns(self, turn: Turn, force: bool) -> None:
@@ -225,11 +240,11 @@ class Coordinator:
                 )
                 self._runner.check(records.stage, log)
                 if self.recorder is not None and result.mlflow_run_id is not None:
-                    with _unrecorded(result):
+                    with unrecorded(result):
                         self.recorder.made_by(result.mlflow_run_id, facts)
             records.save_outs()
             if self.recorder is not None and result.mlflow_run_id is not None:
-                with _unrecorded(result):
+                with unrecorded(result):
                     self.recorder.made(result.mlflow_run_id, result.stage, records.entry())
             with records.locked():
                 records.check_deps()
@@ -244,29 +259,24 @@ class Coordinator:
         run_id = result.mlflow_run_id = self.recorder.start(result.stage, records.entry(), result.reason)
         status = "FAILED"
         try:
-            records_file = self.recorder.follow(run_id, self.log_of(result.stage))
-            yield {
-                "MLFLOW_RUN_ID": run_id,  # for a command that knows MLflow; the stages here leave what they record in the file
-                "MLFLOW_TRACKING_URI": self.recorder.uri,
-                "POSTTRAIN_RECORDS": str(records_file),
-            }
+            yield self.recorder.variables(run_id, self.log_of(result.stage))
             status = "FINISHED"
         except WorkerLost:
             status = "KILLED"
             raise
         except StageWaiting as waiting:
             status = "KILLED"
-            with _unrecorded(result):
+            with unrecorded(result):
                 self.recorder.waits(run_id, str(waiting))
             raise
         finally:
             killed = status == "FAILED" and self._runner.stopped
-            with _unrecorded(result):
+            with unrecorded(result):
                 self.recorder.end(run_id, "KILLED" if killed else status, self.log_of(result.stage))
 
 
 @contextmanager
-def _unrecorded(result: StageResult) -> Iterator[None]:
+def unrecorded(result: StageResult) -> Iterator[None]:
     """Note a failure to write to MLflow; DVC's records alone decide how the stage ended."""
     try:
         yield
@@ -275,7 +285,7 @@ def _unrecorded(result: StageResult) -> Iterator[None]:
 
 
 @contextmanager
-def _only_run(home: Path) -> Iterator[None]:
+def only_run(home: Path) -> Iterator[None]:
     """Keep other runs out of this repository; the lock ends with the process, even if that is killed."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "run.lock").open("a") as file:

@@ -5,6 +5,7 @@ takes longer than the rest of a plan.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 
 OUTS = ("outs", "metrics", "plots")
+Facts = tuple[int, int, int]  # inode, time and size, by which DVC too knows that a file is the same
+
+# The content of each dvc.yaml, parsed and checked: to check hundreds of stages anew for each stage of a run takes most of its time.
+_checked: dict[Path, tuple[Facts, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,11 @@ class StageGraph:
     def __init__(self, repo: "Repo") -> None:
         from dvc.dvcfile import load_file
 
-        self.repo = repo
-        self._file = load_file(repo, str(Path(repo.root_dir, "dvc.yaml")))
+        self.repo, self._path = repo, Path(repo.root_dir, "dvc.yaml")
+        self._file, self._facts = load_file(repo, str(self._path)), _facts(self._path)
+        known = _checked.get(self._path)
+        if known is not None and known[0] == self._facts:
+            self._file.contents = deepcopy(known[1])
 
     @cached_property
     def _definitions(self) -> dict[str, Any]:
@@ -78,7 +86,10 @@ class StageGraph:
 
     def load(self, names: Sequence[str]) -> "list[PipelineStage]":
         """These stages alone, each with its entry of dvc.lock."""
-        loader = self._file.LOADER(self._file, self._file.contents, self._recorded(names))
+        contents = self._file.contents
+        if self._facts is not None:
+            _checked[self._path] = self._facts, deepcopy(contents)
+        loader = self._file.LOADER(self._file, contents, self._recorded(names))
         return [loader[name] for name in names]
 
     def _needed(self, wanted: Iterable[str]) -> list[str]:
@@ -123,6 +134,14 @@ class StageGraph:
         places = {place for dep in deps for place in (dep, *dep.parents) if root in place.parents}
         files = [file for place in sorted(places) if (file := place.with_name(f"{place.name}.dvc")).is_file()]
         return [stage for file in files for stage in load_file(self.repo, str(file)).stages.values()]
+
+
+def _facts(path: Path) -> Facts | None:
+    try:
+        found = path.stat()
+    except OSError:  # DVC says so
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _paths(definition: Mapping[str, Any], *kinds: str) -> Iterator[PurePosixPath]:

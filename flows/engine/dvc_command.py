@@ -5,14 +5,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.checker import Checker, declared
 from flows.engine.state import Grant
-from flows.machine.supervisor import Command
+from flows.machine.supervisor import PEAK_MEMORY, Command
+from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts
 from tasks.common.errors import WAITING
 
 if TYPE_CHECKING:
@@ -36,19 +37,21 @@ class WorkerLost(Exception):
 
 
 class Runner:
-    """Runs commands of the repository at `root` and can stop them all."""
+    """Runs commands of the repository at `root` and can stop them all. Stages start cold without `warm`."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self._checker = root, Checker(root)
+    def __init__(self, root: Path, warm: WarmStarts | None = None) -> None:
+        self.root, self._warm, self._checker = root, warm, Checker(root)
         self._changing = threading.Lock()
         self._stopping = False
-        self._commands: set[Command] = set()
+        self._commands: set[Command | WarmCommand] = set()
 
     def stop(self) -> None:
         """Stop every command that runs, and start no more."""
         with self._changing:
             self._stopping = True
             commands = list(self._commands)
+        if self._warm is not None:
+            self._warm.close()
         stops = [threading.Thread(target=stop) for stop in (self._checker.stop, *(each.stop for each in commands))]
         for thread in stops:
             thread.start()
@@ -84,13 +87,31 @@ class Runner:
         log.parent.mkdir(parents=True, exist_ok=True)
         for file in (log, progress):
             file.write_bytes(b"")
+        memory = log.with_suffix(".memory")
+        memory.unlink(missing_ok=True)
         variables = {**grant.environ, "DVC_STAGE": name, "POSTTRAIN_PROGRESS": str(progress), "PYTHONUNBUFFERED": "1"}
+        variables[PEAK_MEMORY] = str(memory)
         # Threads that wait for each other actively took 30 times as long where something else needed a core (LOG.md).
         variables.setdefault("OMP_WAIT_POLICY", "passive")
         variables.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' too: a log is no terminal
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
-        commands = [[*grant.launcher, *_make_cmd(get_executable(), command)] for command in _enforce_cmd_list(cmd)]
-        self._run(commands, folder, replace(grant, environ=variables), log, _Reports(progress, tell).look)
+        look = _Reports(progress, tell).look
+
+        def cold() -> Command:
+            commands = [[*grant.launcher, *_make_cmd(get_executable(), command)] for command in _enforce_cmd_list(cmd)]
+            return Command(commands, folder, variables, log, grant.keep)
+
+        def warm() -> Command | WarmCommand:
+            started = self._warm.start(cmd, folder, variables, log, grant.keep) if self._warm is not None else None
+            return cold() if started is None else started
+
+        status = self._run(cold if grant.launcher else warm, look)
+        if status == NEVER_BEGAN:
+            status = self._run(cold, look)
+        if status == WAITING:
+            raise StageWaiting(_last_line(log) or "waiting for people")
+        if status:
+            raise StageFailed(f"{_last_line(log) or 'the command failed'} (exit status {status})")
 
     def check(self, stage: "PipelineStage", log: Path) -> None:
         """StageFailed unless the outs that the command left are valid; what is wrong with them goes into the log too."""
@@ -103,19 +124,13 @@ class Runner:
                 file.writelines(f"{problem}\n" for problem in found)
             raise StageFailed(found[0])
 
-    def _run(
-        self,
-        commands: Sequence[Sequence[str]],
-        cwd: Path,
-        grant: Grant,
-        log: Path,
-        look: Callable[[float], None],
-    ) -> None:
+    def _run(self, start: Callable[[], Command | WarmCommand], look: Callable[[float], None]) -> int:
+        """The exit status of what `start` starts; StageFailed if it was stopped."""
         began = time.monotonic()
         with self._changing:
             if self._stopping:
                 raise StageFailed("stopped")
-            command = Command(commands, cwd, grant.environ, log, grant.keep)
+            command = start()
             self._commands.add(command)
         try:
             while (status := command.wait(LOOK_SECONDS)) is None:
@@ -126,10 +141,7 @@ class Runner:
                 self._commands.discard(command)
         if self._stopping:
             raise StageFailed("stopped")
-        if status == WAITING:
-            raise StageWaiting(_last_line(log) or "waiting for people")
-        if status:
-            raise StageFailed(f"{_last_line(log) or 'the command failed'} (exit status {status})")
+        return status
 
 
 class _Reports:

@@ -7,7 +7,7 @@ only the entry of one stage is written anew: DVC takes some seconds to parse and
 import hashlib
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -63,19 +63,26 @@ def text_of(text: str, names: Collection[str]) -> str:
 
 
 def write_entry(root: Path, stage: "PipelineStage") -> None:
-    """Record a stage as DVC would; a temporary file replaces dvc.lock only when it is safely on disk."""
+    """Record a stage as DVC would."""
+    write_entries(root, [stage])
+
+
+def write_entries(root: Path, stages: "Sequence[PipelineStage]") -> None:
+    """Record stages as DVC would, all or none; a temporary file replaces dvc.lock only when it is safely on disk."""
     from dvc.stage.serialize import to_lockfile
     from dvc.utils.serialize import dumps_yaml
 
     path, temporary = root / LOCKFILE, root / f".{LOCKFILE}.new"
-    before = path.read_text() if path.exists() else NEW
-    entry = dumps_yaml({"stages": to_lockfile(stage)}).removeprefix("stages:\n")
+    text = path.read_text() if path.exists() else NEW
+    for stage in stages:
+        text = with_entry(text, dumps_yaml({"stages": to_lockfile(stage)}).removeprefix("stages:\n"))
     with temporary.open("w") as file:
-        file.write(with_entry(before, entry))
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    stage.repo.scm_context.track_file(LOCKFILE)
+    for stage in stages:
+        stage.repo.scm_context.track_file(LOCKFILE)
 
 
 def with_entry(text: str, entry: str) -> str:

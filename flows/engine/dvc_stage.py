@@ -138,6 +138,14 @@ def run_cache_key(entry: Entry) -> str:
     return str(_get_cache_hash(copy.deepcopy(dict(entry)), key=True))
 
 
+def run_cache_place(root: Path, entry: Entry) -> Path:
+    """The file in which the run cache keeps this entry: below two letters of its key, under its key, by its own hash."""
+    from dvc.stage.cache import _get_cache_hash
+
+    key = run_cache_key(entry)
+    return _run_cache(root.absolute()) / key[:2] / key / str(_get_cache_hash(copy.deepcopy(dict(entry))))
+
+
 def cached_entries(root: Path, key: str) -> Iterator[Entry]:
     """The entries of the run cache under this key."""
     from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml

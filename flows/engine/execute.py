@@ -1,17 +1,21 @@
 """Runs planned stages side by side within the machine's cores and GPUs, and tells a watcher.
 
-Knows nothing of Prefect: a stage's task asks here for the stage's result, whether or not the stage already runs.
+Knows nothing of Prefect: each stage starts when all that it needs has succeeded, and its task asks here for its result, whether or
+not the stage already runs.
 """
 
 import os
 import platform
 import shlex
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
-from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
 from flows.engine.judged import Judged
 from flows.engine.plan import FORCED
@@ -19,16 +23,64 @@ from flows.engine.state import Event, Grant, PlannedStage, StageResult, State, W
 from flows.machine import devices
 from flows.machine.resources import Slots
 
+if TYPE_CHECKING:
+    from flows.engine.recording.recorder import Recorder
+
+
+class Owner(Protocol):
+    """Executes stages and owns their state: the coordinator of a workspace, or another. A context manager."""
+
+    root: Path
+    recorder: "Recorder | None"
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def stop(self) -> None:
+        """Stop every command: running stages fail, waiting stages never start."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        ...
+
+    def log_of(self, name: str) -> Path:
+        """The file that a stage's command writes its output to."""
+        ...
+
+    def execute(
+        self,
+        name: str,
+        watch: Watcher,
+        grant: Grant | None = None,
+        force: bool = False,
+        on_worker: PlannedStage | None = None,
+    ) -> StageResult:
+        """Bring one stage up to date; its upstream must be so already. A failure is part of the result, never raised."""
+        ...
+
+    def describe(self, name: str) -> StageResult:
+        """The result of a stage that is up to date by the plan, from the records alone."""
+        ...
+
+    def close_record(self, results: Sequence[StageResult], complete: bool) -> None:
+        """End the run in MLflow that the stages' runs belong to."""
+        ...
+
 
 class Execution:
-    """The planned stages of one run. A stage may be submitted once all that it needs has succeeded.
+    """The planned stages of one run. Once `start_ready` was called, each starts as soon as all that it needs has succeeded.
 
     With `wait` a stage that needs more judgements of people is tried again when they have come; `awaited` has such stages.
     """
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: Owner,
         planned: Sequence[PlannedStage],
         jobs: int | None,
         watch: Watcher,
@@ -45,6 +97,7 @@ class Execution:
                 raise PlanError(str(error)) from None
         self._telling, self._submitting = threading.Lock(), threading.Lock()
         self._futures: dict[str, Future[StageResult]] = {}
+        self._succeeded = {stage.name for stage in planned if stage.reason is None}
         self._skipped: dict[str, StageResult] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(len(planned), 1), thread_name_prefix="stage")
         for stage in planned:
@@ -53,9 +106,9 @@ class Execution:
                 coordinator.log_of(stage.name).unlink(missing_ok=True)
 
     def start_ready(self) -> None:
-        """Submit every stage that waits for no other."""
+        """Submit every stage that waits for no other any more."""
         for stage in self.planned.values():
-            if stage.reason and not any(self.planned[name].reason for name in stage.upstream):
+            if stage.reason and self._succeeded.issuperset(stage.upstream):
                 self.submit(stage.name)
 
     def submit(self, name: str) -> "Future[StageResult]":
@@ -64,6 +117,12 @@ class Execution:
             if name not in self._futures:
                 self._futures[name] = self._pool.submit(self._run, self.planned[name])
             return self._futures[name]
+
+    def join(self) -> None:
+        """Return when every submitted stage, and every one that these submit, has ended."""
+        for name in self.planned:  # upstream before downstream
+            if name in self._futures:
+                self._futures[name].result()
 
     def results(self) -> list[StageResult]:
         """Wait until every submitted stage has ended; the result of each planned stage."""
@@ -86,15 +145,20 @@ class Execution:
             self._leave_descendants(stage.name, "skipped", f"{stage.name} failed")
         elif result.state == "paused":
             self._leave_descendants(stage.name, "paused", f"{stage.name} waits for people")
+        elif result.state != "skipped":
+            self._succeeded.add(stage.name)
+            self.start_ready()
         return result
 
     def _more(self, seen: Judged, result: StageResult) -> bool:
         """Wait until people have judged as much as the stage asks for; False if the run is stopped before."""
         self.awaited[result.stage] = result.reason
+        self._record(lambda recorder: recorder.awaits(result.stage, result.reason))
         try:
             return seen.await_more(result, lambda: self.coordinator.stopped)
         finally:
             del self.awaited[result.stage]
+            self._record(lambda recorder: recorder.awaits(result.stage, ""))
 
     def _execute(self, stage: PlannedStage) -> StageResult:
         forced, on_worker = stage.reason == FORCED, stage if stage.pool else None
@@ -103,6 +167,7 @@ class Execution:
                 result = self.coordinator.execute(stage.name, self._tell, grant, forced, on_worker)
         except devices.DeviceError as error:
             result = StageResult(stage.name, "failed", str(error))
+        self._record(partial(_ended, result))
         self._tell(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))
         return result
 
@@ -126,12 +191,21 @@ class Execution:
         for stage in self.planned.values():
             if stage.name not in self._skipped and lost.intersection(stage.upstream):
                 lost.add(stage.name)
-                self._skipped[stage.name] = StageResult(stage.name, state, reason)
+                left = self._skipped[stage.name] = StageResult(stage.name, state, reason)
+                self._record(partial(_ended, left))
                 self._tell(Event(stage.name, state, reason))
+
+    def _record(self, tell: "Callable[[Recorder], None]") -> None:
+        if self.coordinator.recorder is not None:
+            tell(self.coordinator.recorder)
 
     def _tell(self, event: Event) -> None:
         with self._telling:
             self._watch(event)
+
+
+def _ended(result: StageResult, recorder: "Recorder") -> None:
+    recorder.ended(result)
 
 
 def ranks(planned: Sequence[PlannedStage]) -> dict[str, int]:

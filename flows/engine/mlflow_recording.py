@@ -4,10 +4,11 @@ The stage leaves its parameters and metrics in a file; the engine creates the ru
 stage recorded, and ends it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
+from time import time_ns
 
 from mlflow import MlflowClient
 
@@ -16,11 +17,12 @@ from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_rows import Rows
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_runs import PEAK_MEMORY, PREFIX
+from flows.engine.recording.journal import run_ids
 from flows.engine.records import mlflow_files
 from flows.engine.state import StageResult
-from flows.machine import environment
-from tasks.common import mlflow_database, source_code
+from tasks.common import environment, mlflow_database, source_code
+from tasks.common.source_code import Source
 
 
 class FlowRun:
@@ -29,8 +31,22 @@ class FlowRun:
     Every fault of the database is a PlanError of one line.
     """
 
-    def __init__(self, root: Path, flow: str) -> None:
-        self.root, self.uri = root.absolute(), mlflow_database.address(root)
+    def __init__(
+        self,
+        root: Path,
+        flow: str,
+        source: Source | None = None,
+        run_id: str | None = None,
+        at: int | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """`source` is the state of the code that stages run with, where that is not the workspace's of the moment.
+
+        What happened before is recorded with `run_id`, the id that the run was given in the repository's own database, and `at`, its
+        time in milliseconds, which is then set before each call, and `environ`, the tags of its environment.
+        """
+        self._source, self.root, self.uri = source, root.absolute(), mlflow_database.address(root)
+        self._flow, self.at = flow, at  # None: now
         self.client = mlflow_store.open_store(self.root)
         self._logging_inputs = Lock()  # MLflow's insert fails if two stages log the same new input at once
         self._database, self._rows = Lock(), dict[str, Rows]()  # the stages at work by their runs
@@ -38,24 +54,35 @@ class FlowRun:
         self._environment = {
             **mlflow_database.own_tags(self.root),
             PREFIX + "engine": "true",
-            "mlflow.user": environment.user(),
-            "mlflow.source.type": "LOCAL",
-            **{f"{PREFIX}env.{name}": value for name, value in environment.versions().items()},
+            **(environ or environment.tags()),
         }
-        source = source_code.state(self.root)
+        source = source or source_code.state(self.root)
         self._patch = source.digest  # what the flow's own run keeps
         tags = {**self._environment, **mlflow_store.source_tags(source), PREFIX + "flow": flow}
         tags["mlflow.source.name"] = f"posttrain run {flow}"
         with mlflow_runs.one_line():
             self._experiment = mlflow_store.experiment(self.client, self.root, flow)
-            _end_stale_runs(self.client, self._experiment, self.root)
-            self.parent = self.client.create_run(self._experiment, run_name=flow, tags=tags).info.run_id
+            _end_stale_runs(self.client, self._experiment, self.root, run_ids(self.root))
+            self.parent = self._create(flow, tags, run_id)
             mlflow_files.check(self.root, self.parent)
         mlflow_store.keep_patch(self.root, self.parent, source)
 
+    def _create(self, name: str, tags: Mapping[str, str], run_id: str | None) -> str:
+        if run_id is None:
+            created: str = self.client.create_run(self._experiment, self.at, dict(tags), name).info.run_id
+            return created
+        started = self.at or time_ns() // 1_000_000
+        mlflow_database.insert_run(self.root, self._flow, run_id, name, tags["mlflow.user"], started)
+        mlflow_store.set_tags(self.client, run_id, tags)
+        return run_id
+
     def start(self, stage: str, entry: Entry, reason: str) -> str:
         """Create the run of a stage that is about to be executed, with its inputs; `entry` is its future entry of dvc.lock."""
-        source = source_code.state(self.root)  # of this moment: an edit may have come since the flow began
+        # of this moment: an edit may have come since the flow began
+        return self.create(stage, entry, reason, self._source or source_code.state(self.root))
+
+    def create(self, stage: str, entry: Entry, reason: str, source: Source, run_id: str | None = None) -> str:
+        """The same with this state of the code."""
         tags = {
             **self._environment,
             **mlflow_store.source_tags(source),
@@ -65,7 +92,7 @@ class FlowRun:
             "mlflow.source.name": str(entry["cmd"]),
         }
         with mlflow_runs.one_line():
-            run_id: str = self.client.create_run(self._experiment, run_name=stage, tags=tags).info.run_id
+            run_id = self._create(stage, tags, run_id)
             with self._logging_inputs:
                 mlflow_store.log_inputs(self.client, run_id, entry)
         if source.digest != self._patch:
@@ -82,15 +109,24 @@ class FlowRun:
         with mlflow_runs.one_line():
             mlflow_store.set_tags(self.client, run_id, {PREFIX + "waiting": line})
 
-    def follow(self, run_id: str, log: Path) -> Path:
-        """Begin the file for what the stage of this run records, beside its log; what comes is written to the run from now on."""
+    def variables(self, run_id: str, log: Path) -> dict[str, str]:
+        """What a command finds its run by; from now on what it leaves in its file of records is written to the run."""
         file = log.with_suffix(".records")
         file.parent.mkdir(parents=True, exist_ok=True)
+        log.with_suffix(".memory").unlink(missing_ok=True)
         file.unlink(missing_ok=True)  # a process that a kill has left may still write to the old one
         file.touch()
+        self.follow(run_id, file)
+        return {
+            "MLFLOW_RUN_ID": run_id,  # for a command that knows MLflow; the stages here leave what they record in the file
+            "MLFLOW_TRACKING_URI": self.uri,
+            "POSTTRAIN_RECORDS": str(file),
+        }
+
+    def follow(self, run_id: str, file: Path) -> None:
+        """Write what a stage leaves in its file of records to its run, from now on."""
         self._rows[run_id] = Rows(self.client, run_id, file, self._database)
         self._rows[run_id].follow()
-        return file
 
     def made(self, run_id: str, stage: str, entry: Entry) -> None:
         """Note what the run made, after all its rows. This comes before DVC's records, so that a kill in between leaves no gap.
@@ -114,7 +150,7 @@ class FlowRun:
         del self._unrecorded[run_id]
 
     def end(self, run_id: str, status: str, log: Path) -> None:
-        """Write what the stage recorded, keep its log with the run and end it as FINISHED, FAILED or KILLED.
+        """Write what the stage recorded and the memory that it took, keep its log with the run and end it as FINISHED, FAILED or KILLED.
 
         A run whose outs are in the run cache is FINISHED even if the stage then failed or was killed, since the outs may be restored.
         """
@@ -128,23 +164,39 @@ class FlowRun:
         with mlflow_runs.one_line():
             if status != "FINISHED" and mlflow_store.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
                 status = "FINISHED"
-            _end(self.client, self.root, run_id, status)
+            if taken := _peak_memory(log):
+                self.client.log_metric(run_id, PEAK_MEMORY, taken, self.at, step=0)
+            _end(self.client, self.root, run_id, status, self.at)
             if log.exists():
                 self.client.log_artifact(run_id, str(log))
+
+    def abandon(self) -> None:
+        """End all runs of this flow that have not ended: the process that ran it was killed."""
+        for rows in self._rows.values():
+            with suppress(PlanError):
+                rows.finish()
+        with mlflow_runs.one_line():
+            _end_stale_runs(self.client, self._experiment, self.root, at=self.at)
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
         with mlflow_runs.one_line():
             return mlflow_store.find(self.root, stage, entry)
 
-    def close(self, results: Iterable[StageResult], complete: bool = True) -> None:
-        """Record in the parent run how each stage ended and which run made its output.
+    def ended(self, result: StageResult) -> None:
+        """A stage that did not run has no run in MLflow; of one that did, `end` has said all."""
+
+    def awaits(self, stage: str, line: str) -> None:
+        """A stage that is waited for has no run in MLflow."""
+
+    def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
+        """Record in the parent run how each stage ended and which run made its output; without `name_stages` only how it all ended.
 
         `complete` is False where the flow was stopped before its end. While stages wait for people it has not ended either: such a
         run is KILLED too, and its tag `posttrain.waiting` says for what.
         """
-        tags: dict[str, str] = {}
-        for result in results:
+        tags, results = dict[str, str](), list(results)
+        for result in results if name_stages else ():
             tags[PREFIX + mlflow_store.tag_name("state", result.stage)] = result.state
             if result.mlflow_run_id:
                 tags[PREFIX + mlflow_store.tag_name("run", result.stage)] = result.mlflow_run_id
@@ -154,14 +206,22 @@ class FlowRun:
         status = "FAILED" if states & {"failed", "skipped"} else "KILLED" if "paused" in states else "FINISHED"
         with mlflow_runs.one_line():
             mlflow_store.set_tags(self.client, self.parent, tags)
-            self.client.set_terminated(self.parent, status if complete else "KILLED")
+            self.client.set_terminated(self.parent, status if complete else "KILLED", self.at)
 
 
-def _end(client: MlflowClient, root: Path, run_id: str, status: str) -> None:
+def _peak_memory(log: Path) -> float:
+    """The megabytes that the supervisor of a stage with this log has noted; 0 if it was killed."""
+    try:
+        return int(log.with_suffix(".memory").read_text()) / 1e6
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _end(client: MlflowClient, root: Path, run_id: str, status: str, at: int | None = None) -> None:
     """End a run; the seal comes first, so that no finished run lacks it after a kill in between."""
     if status == "FINISHED":
         mlflow_store.seal(client, root, run_id)
-    client.set_terminated(run_id, status)
+    client.set_terminated(run_id, status, at)
 
 
 def settle(root: Path, flow: str) -> None:
@@ -171,15 +231,19 @@ def settle(root: Path, flow: str) -> None:
         _end_stale_runs(client, mlflow_store.experiment(client, root, flow), root)
 
 
-def _end_stale_runs(client: MlflowClient, experiment: str, root: Path) -> None:
+def _end_stale_runs(
+    client: MlflowClient, experiment: str, root: Path, at_work: Collection[str] = (), at: int | None = None
+) -> None:
     """End the runs that a killed process left as running: FINISHED if the result is in dvc.lock or the run cache, else KILLED.
 
-    Of an MLflow that is shared, those of this clone alone.
+    Of an MLflow that is shared, those of this clone alone; never those `at_work`.
     """
     entries = read_entries(root)
     ours = {PREFIX + "engine": "true", **mlflow_database.own_tags(root)}
     running = " and ".join(["attributes.status = 'RUNNING'", *(f"tags.`{key}` = '{ours[key]}'" for key in ours)])
     for run in client.search_runs([experiment], running):
+        if run.info.run_id in at_work:
+            continue
         tags = run.data.tags
         entry = entries.get(tags.get(PREFIX + "stage", ""))
         recorded = entry is not None and {
@@ -187,4 +251,4 @@ def _end_stale_runs(client: MlflowClient, experiment: str, root: Path) -> None:
             **mlflow_store.out_tags(entry),
         }
         finished = (recorded and recorded.items() <= tags.items()) or mlflow_store.in_run_cache(root, tags)
-        _end(client, root, run.info.run_id, "FINISHED" if finished else "KILLED")
+        _end(client, root, run.info.run_id, "FINISHED" if finished else "KILLED", at)

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
+from flows.engine.recording import settling
 from flows.engine.records import reader
 from flows.engine.records.local_reader import LocalReader
 from flows.engine.records.mlflow_reader import SharedReader
@@ -18,6 +19,10 @@ from tasks.common import mlflow_address, mlflow_database
 from tasks.common.mlflow_database import DATABASE, DatabaseError
 
 PREFIX = reader.PREFIX
+# Tags of a run that records no execution, but that a stage stays as it is after an edit.
+ACCEPTED = PREFIX + "accepted."
+TRIED = 20  # acceptances of one entry that are looked at
+PEAK_MEMORY = "system/peak_memory_megabytes"  # metric: the most resident memory that a stage's processes had together
 MADE = "SELECT 1 FROM sqlite_master WHERE name = 'tags'"
 
 
@@ -92,23 +97,45 @@ def maker(root: Path, key: str, outs: str) -> str | None:
         return records.maker(key, outs) if records else None
 
 
+def acceptances(root: Path, key: str) -> list[tuple[str, str]]:
+    """The runs that record the acceptance of an entry with this run-cache key, the newest first, each with the run that made its outs."""
+    with reading(root) as records:
+        found = records.versions(f"{ACCEPTED}key.{key}", TRIED) if records else []
+        heads = ((run_id, made, records.head(run_id)) for run_id, made in found if records)
+        return [(run_id, made) for run_id, made, head in heads if head and not head.deleted]
+
+
+def accepted_maker(root: Path, key: str, outs: str) -> str | None:
+    """The finished run that made these outs, from which an entry with this run-cache key was accepted to differ in nothing that counts."""
+    for _, made in acceptances(root, key):
+        with reading(root) as records:
+            head = records.head(made) if records else None
+            there = head is not None and head.status == "FINISHED" and not head.deleted
+            if records and there and records.tags(made).get(PREFIX + "outs") == outs:
+                return made
+    return None
+
+
 def left_running(root: Path) -> bool:
     """Whether a run of the engine, of this clone, has not ended: it is at work, or was killed."""
-    with reading(root) as records:
+    with reading(root, settled=False) as records:
         return bool(records and records.any_running())
 
 
 @contextmanager
-def reading(root: Path, own: bool = False) -> Iterator[Reader | None]:
+def reading(root: Path, own: bool = False, settled: bool = True) -> Iterator[Reader | None]:
     """The records to read from, None if there are none; faults are a PlanError of one line.
 
-    With `own` the repository's own database, wherever MLFLOW_TRACKING_URI points.
+    With `own` the repository's own database, wherever MLFLOW_TRACKING_URI points. What has run is recorded to its end first,
+    unless `settled` is False.
     """
     with one_line():
         elsewhere = not own and mlflow_address.shared(root) is not None
         if elsewhere:
             yield SharedReader(mlflow_database.open_client(root), mlflow_database.own_tags(root))
             return
+    if settled:
+        settling.settle(root)
     if not (root / DATABASE).exists():
         yield None
         return

@@ -14,7 +14,8 @@ from flows.engine.records import mlflow_files
 
 TAG = PREFIX + "seal"
 RECORD = "record.json"  # the file with a run's entry of dvc.lock
-OUTSIDE = (TAG, PREFIX + "merged")  # tags that begin so may come later
+LATER = PREFIX + "outs_accepted"  # what of a run's code was accepted since
+OUTSIDE = (TAG, PREFIX + "merged", PREFIX + "cleaned", LATER)  # tags that begin so may come later
 SHOWN = ("mlflow.parentRunId", "mlflow.source.name")  # MLflow's own tags that are covered too
 
 

@@ -17,6 +17,7 @@ from flows.engine import dvc_lock, mlflow_runs, mlflow_seal
 from flows.engine.dvc_lock import Entry, hashes, joined
 from flows.engine.dvc_stage import cached_entries, run_cache_key
 from flows.engine.mlflow_runs import PREFIX
+from flows.engine.recording import settling
 from flows.engine.records import mlflow_files
 from tasks.common import mlflow_database
 from tasks.common.source_code import PATCH, Source
@@ -31,7 +32,8 @@ TURNS = 5  # of writing what others write at once
 
 
 def open_store(root: Path) -> "MlflowClient":
-    """A client of the store, which is created if it is missing; PlanError if it cannot be read or written."""
+    """A client of the store, which is created if it is missing, and has all runs that have ended; PlanError if it cannot be read or written."""
+    settling.settle(root)
     with mlflow_runs.one_line():
         return mlflow_database.open_client(root)
 
@@ -195,12 +197,13 @@ def create_model(client: "MlflowClient", name: str, description: str) -> None:
 
 
 def find(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None = None) -> str | None:
-    """The newest finished run with this key and these outs; a run of plain `dvc repro` without a key is adopted.
+    """The newest finished run with this key and these outs, or from which this entry was accepted; a run of plain `dvc repro` is adopted.
 
     `index` saves the search in the database where many stages are asked for.
     """
     key, outs = run_cache_key(entry), joined(entry)
     known = index.find(key, outs) if index is not None else mlflow_runs.maker(root, key, outs)
+    known = known or mlflow_runs.accepted_maker(root, key, outs)
     if known is not None:
         return known
     own = {name.removeprefix(PREFIX): value for name, value in mlflow_database.own_tags(root).items()}

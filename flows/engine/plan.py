@@ -6,7 +6,7 @@ Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow, so th
 import os
 import shlex
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
@@ -25,15 +25,22 @@ if TYPE_CHECKING:
 __all__ = ["FORCED", "PlanError", "plan"]
 
 FORCED = "forced"  # the reason of a stage that --force names
+Accepts = Callable[["PipelineStage", Seen], Sequence[str]]  # the edits of a stage that is out of date by these alone
 
 
 def plan(
-    root: Path, targets: Sequence[str], force: Collection[str] = (), pools: bool = False, pool: str = ""
+    root: Path,
+    targets: Sequence[str],
+    force: Collection[str] = (),
+    pools: bool = False,
+    pool: str = "",
+    accepts: Accepts | None = None,
 ) -> list[PlannedStage]:
     """The targets and all that they need, in topological order, each with the reason why it may run.
 
     A matrix stage `evaluate` stands for all of `evaluate@...`. With `pools` stages go to the pool that dvc.yaml names, and those
-    with a GPU to `pool` if it names none; without, all run here. Raises PlanError before anything has run.
+    with a GPU to `pool` if it names none; without, all run here. A stage that differs from its record by nothing but what `accepts` finds
+    without effect is up to date. Raises PlanError before anything has run.
     """
     root = root.absolute()
     with (
@@ -42,22 +49,24 @@ def plan(
         params_read_once(),
     ):  # DVC names files relative to the current folder
         pipeline = StageGraph(repo)
-        wanted = {name for target in targets for name in _matching(target, pipeline)}
-        forced = {name for target in force for name in _matching(target, pipeline)}
+        wanted = {name for target in targets for name in matching(target, pipeline)}
+        forced = {name for target in force for name in matching(target, pipeline)}
         planned: list[PlannedStage] = []
         seen: Seen = {}
         closure = pipeline.closure(wanted)
         _check_links(closure.outs, root)
         for name, (stage, upstream) in closure.stages.items():
-            _check_deps(stage, closure.outs, root)
-            asked = _resources(stage, pools, pool)
+            check_deps(stage, closure.outs, root)
+            asked = resources(stage, pools, pool)
             with plain_errors():
-                reason = FORCED if name in forced else why(stage, seen) or _upstream_reason(upstream, planned)
-            planned.append(PlannedStage(name, reason, upstream, cmd=str(stage.cmd), **asdict(asked)))
+                own = FORCED if name in forced else why(stage, seen)
+                edits = tuple(accepts(stage, seen)) if accepts is not None and own not in (None, FORCED) else ()
+            reason = (None if edits else own) or _upstream_reason(upstream, planned)
+            planned.append(PlannedStage(name, reason, upstream, cmd=str(stage.cmd), accepts=edits, **asdict(asked)))
         return planned
 
 
-def _matching(target: str, pipeline: StageGraph) -> list[str]:
+def matching(target: str, pipeline: StageGraph) -> list[str]:
     stages = pipeline.names
     found = [name for name in stages if name == target or name.startswith(target + "@")]
     if not found and target in pipeline.empty:
@@ -75,7 +84,7 @@ def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage])
     return f"upstream {', '.join(running)} will run" if running else None
 
 
-def _check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
+def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
     """Raise PlanError unless every dep exists or is made by a stage, and every listed param is in its file."""
     for dep in stage.deps:
         path = Path(dep.fs_path)
@@ -109,7 +118,7 @@ class Resources:
     pool: str = ""
 
 
-def _resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
+def resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
     """What a stage asks for. Unless a worker or a launcher runs it elsewhere, these are at most the cores of the machine.
 
     `cpu` in dvc.yaml is of each of the stage's processes: one for each GPU, or on a CPU as many as `processes` says.

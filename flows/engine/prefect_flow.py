@@ -1,6 +1,7 @@
 """Planned stages as one Prefect flow: a task for each stage that may run, waiting for the tasks of its upstream.
 
-The first stages start while Prefect's server is still starting; their tasks follow when the server answers.
+With a Prefect server of the user's the flow is that server's from the beginning: the first stages start at once, and their tasks follow when the server has
+answered. Otherwise neither Prefect nor MLflow is imported here: the run keeps a journal, from which another process records the same.
 """
 
 import signal
@@ -15,16 +16,22 @@ from typing import TYPE_CHECKING, Any
 from flows.engine.coordinator import Coordinator, Elsewhere
 from flows.engine.dvc_command import StageFailed
 from flows.engine.dvc_repository import PlanError
-from flows.engine.execute import Execution
-from flows.engine.prefect_server import be_quiet, temporary_server, using
+from flows.engine.execute import Execution, Owner
+from flows.engine.prefect_server import FOR_PEOPLE, be_quiet, may_be_configured, temporary_server, using
+from flows.engine.recording import journal, settling
+from flows.engine.recording.journalled_run import JournalledRun
+from flows.engine.recording.recorder import Recorder
 from flows.engine.state import PlannedStage, StageResult, Watcher
+from flows.engine.warm_stages import warm_starts
+from flows.machine.warm_start import WarmStarts
+from tasks.common import mlflow_address
+from tasks.common.source_code import Source
 
 if TYPE_CHECKING:
     from prefect import Flow, Task
     from prefect.client.schemas.objects import State
 
 LOOK_SECONDS = 0.2  # between two looks at a running stage's log
-FOR_PEOPLE = "Waiting for people"  # the name of a state in Prefect
 
 
 def run_flow(
@@ -36,28 +43,45 @@ def run_flow(
     watch: Watcher,
     workers: Elsewhere | None = None,
     wait: bool = False,
+    cold: bool = False,
+    owner: Callable[[WarmStarts | None], Owner] | None = None,
+    source: Source | None = None,
+    settled: bool = True,
 ) -> list[StageResult]:
     """Execute the plan and record it; after a failure only the failed stage's descendants are skipped. Ctrl-C stops all children.
 
-    A stage that needs more judgements of people leaves its descendants aside in the same way, or with `wait` is waited for.
+    A stage that needs more judgements of people leaves its descendants aside in the same way, or with `wait` is waited for. Where several stages run,
+    they start warm, or with `cold` each in a new process. `owner` makes what executes the stages, where that is not a Coordinator of the workspace;
+    `source` is the code that it runs, where that is not the workspace's. MLflow's and Prefect's records in mlruns/ are written by another process, for
+    which the call waits unless `settled` is False; those elsewhere are written as the run goes on.
     """
     root = root.absolute()
     be_quiet()
     with ExitStack() as stack:
-        coordinator = stack.enter_context(Coordinator(root, workers=workers))
+        warm = None if cold else warm_starts(planned)
+        coordinator = stack.enter_context(owner(warm) if owner else Coordinator(root, workers=workers, warm=warm))
         stack.enter_context(_stopped_by_signals(coordinator))
-        server = temporary_server(root)
-        if server is not None:
-            stack.callback(server.stop)
-        from flows.engine.mlflow_recording import FlowRun  # takes seconds, while the server starts
+        elsewhere = mlflow_address.shared(root) is not None or may_be_configured(root)
+        if elsewhere:
+            server = temporary_server(root)
+            if server is not None:
+                stack.callback(server.stop)
+            from flows.engine.mlflow_recording import FlowRun  # takes seconds, while the server starts
 
-        coordinator.recorder = recorder = FlowRun(root, flow_name)
+            recorder: Recorder = FlowRun(root, flow_name, source)
+        else:
+            recorder = JournalledRun(root, flow_name, planned, source)
+            stack.callback(recorder.leave)
+        coordinator.recorder = recorder
         execution = Execution(coordinator, planned, jobs, watch, wait)
         complete = False
         try:
             execution.start_ready()
-            with _reachable(), using(server, root):
-                _flow(flow_name, execution)(return_state=True)
+            if elsewhere:
+                with _reachable(), using(server, root):
+                    _flow(flow_name, execution)(return_state=True)
+            else:
+                execution.join()
             if coordinator.stopped:  # an interrupt that came where Python or Prefect drops it
                 raise KeyboardInterrupt
             complete = True
@@ -67,10 +91,25 @@ def run_flow(
             for result in results:
                 result.pipeline_run_id = recorder.parent
             try:
-                recorder.close(results, complete)
+                coordinator.close_record(results, complete)
             except PlanError as error:
                 results[0].unrecorded = results[0].unrecorded or str(error)
+            if settled and not elsewhere:
+                _settle(root, recorder.parent, results)
         return results
+
+
+def _settle(root: Path, run: str, results: Sequence[StageResult]) -> None:
+    """Wait until all is recorded, and note what is missing with the stages."""
+    try:
+        settling.settle(root, wholly=True)
+    except PlanError as error:
+        results[0].unrecorded = results[0].unrecorded or str(error)
+    faults = {fault["stage"]: fault["text"] for fault in journal.take_faults(root, run)}
+    for result in results:
+        result.unrecorded = result.unrecorded or faults.pop(result.stage, "")
+    for text in faults.values():
+        results[0].unrecorded = results[0].unrecorded or text
 
 
 @contextmanager
@@ -183,7 +222,7 @@ def _follow(log: Path, result: "Future[StageResult]", look: Callable[[], None] =
 
 
 @contextmanager
-def _stopped_by_signals(coordinator: Coordinator) -> Iterator[None]:
+def _stopped_by_signals(coordinator: Owner) -> Iterator[None]:
     """On Ctrl-C or SIGTERM, stop the children at once and raise KeyboardInterrupt, which unwinds the flow."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -14,6 +14,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.guard import GuardedServer, free_port
 from tasks.common import mlflow_address
 
+FOR_PEOPLE = "Waiting for people"  # the name of a state in Prefect
 LOOK_SECONDS = 0.5  # between two checks that the server still runs
 ASK_SECONDS = 15  # for a configured server's first answer
 REFUSED = {
@@ -90,6 +91,18 @@ def temporary_server(root: Path) -> TemporaryServer | None:
         server.stop()
     _ask()
     return None
+
+
+def may_be_configured(root: Path) -> bool:
+    """Whether Prefect may be configured to use a server; if False it is not. Prefect, which alone knows, is not imported."""
+    if os.environ.get("PREFECT_API_URL"):
+        return True
+    home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+    profiles = Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml")).expanduser()
+    own, shared = [profiles, root / ".env", root / "prefect.toml"], root / "pyproject.toml"
+    if any("url" in file.read_text(errors="replace").lower() for file in own if file.is_file()):
+        return True
+    return shared.is_file() and "[tool.prefect" in shared.read_text(errors="replace")
 
 
 def configured() -> str | None:

@@ -24,6 +24,7 @@ class PlannedStage:
     cmd: str = ""
     pool: str = ""  # the work pool whose workers run it; "" for this machine
     launcher: str = ""  # what the command is started through
+    accepts: tuple[str, ...] = ()  # edits of its code without effect, in words, which the next run records as such
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.dvc_stage import run_cache_key
 from flows.lineage import chain, history, record
+from flows.lineage.acceptance import kept as acceptance
 from flows.lineage.chain import Link
 from flows.lineage.checks import database, dvc_pipeline
+from flows.lineage.checks.accepted import Accepted
 from flows.lineage.checks.dvc_pipeline import RunCache
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.memory import Memory, Told
@@ -71,6 +73,7 @@ def audit(
     records.check(scope.subjects)
     with mlflow_runs.reading(root) as rows:
         Runs(found, root, rows, memory).check(scope.subjects)
+        Accepted(found, root, rows).check(scope.subjects, everything)
         of_pipelines = Pipelines(found, root, rows, memory)
         of_pipelines.check(scope.pipelines, scope.subjects, everything)
     Code(found, root, memory, left).check(scope.subjects)
@@ -128,7 +131,7 @@ class _Fit:
                 like = record.of_run(self.root, run_id)
             except PlanError:  # only its files are left
                 like = Record(made.stage, made.entry, run_id)
-            made = replace(like, stage=made.stage, entry=made.entry)
+            made = replace(like, stage=made.stage, entry=made.entry, accepted=made.accepted)
         return Subject(made, current=True)
 
 
@@ -153,8 +156,11 @@ def _chain(root: Path, link: Link, entries: Mapping[str, Entry], fits: _Fit) -> 
         made = record.of_run(root, one.run_id) if one.run_id else None
         entry = entries.get(one.stage, {})
         current = dvc_lock.hashes(entry, "outs").get(one.path) == one.hash
+        steps = acceptance.steps(root, one.stage, entry) if current else ()
+        entry = steps[-1].before if steps else entry
         if current and (made is None or run_cache_key(made.entry) == run_cache_key(entry)):
-            yield fits.current(replace(made, stage=one.stage, entry=entry) if made else Record(one.stage, entry))
+            known = made or Record(one.stage, entry)
+            yield fits.current(replace(known, stage=one.stage, entry=entry, accepted=steps))
         elif made is not None:
             yield Subject(made, current=False)
 

@@ -3,11 +3,12 @@
 import json
 import re
 import shutil
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from flows.engine.dvc_repository import PlanError, open_repo
+from flows.lineage.cleaning import journal
 
 MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
 
@@ -29,7 +30,7 @@ def files(root: Path, md5: str) -> dict[str, str]:
         return {"": md5}
     listed = path(root, md5)
     if listed is None:
-        raise PlanError(f"{md5}: the cache does not have this folder; it was collected, or never pulled")
+        raise PlanError(f"{md5}: the cache does not have this folder; it was {_why(root, md5)}")
     try:
         found = {str(item["relpath"]): str(item["md5"]) for item in json.loads(listed.read_text())}
     except (ValueError, TypeError, KeyError, OSError):
@@ -41,13 +42,21 @@ def files(root: Path, md5: str) -> dict[str, str]:
     return found
 
 
+def whole(root: Path, md5: str) -> bool:
+    """Whether the cache has this object, of a folder all files."""
+    with suppress(PlanError):
+        return all(path(root, one) is not None for one in (md5, *files(root, md5).values()))
+    return False
+
+
 def lay_out(root: Path, md5: str, target: Path) -> None:
     """Copy a file or folder out of the cache to `target`, which must not exist; PlanError if something of it is missing."""
     found = files(root, md5)
     sources = {name: path(root, of) for name, of in found.items()}
     for name, source in sources.items():
         if source is None:
-            raise PlanError(f"{target.name}/{name}".rstrip("/") + f": {found[name]} is not in the cache any more")
+            place = f"{target.name}/{name}".rstrip("/")
+            raise PlanError(f"{place}: {found[name]} is not in the cache; it was {_why(root, found[name])}")
     if md5.endswith(".dir"):
         target.mkdir(parents=True)
     for name, source in sources.items():
@@ -55,6 +64,12 @@ def lay_out(root: Path, md5: str, target: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         assert source is not None
         shutil.copyfile(source, file)
+
+
+def _why(root: Path, md5: str) -> str:
+    """What became of an object that the cache does not have."""
+    when = journal.removed(root).get(md5)
+    return journal.sentence(when) if when else "collected, or never pulled"
 
 
 @lru_cache(maxsize=4)

@@ -5,7 +5,7 @@ not depend on the times of runs. Where it breaks, the link's note says so.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import plain_errors
 from flows.engine.mlflow_runs import Index, Run
 from flows.lineage import folders, history, record
+from flows.lineage.acceptance import kept as acceptance
 from flows.lineage.record import Record
 from flows.lineage.target import Target, resolve
 
@@ -38,6 +39,7 @@ class Link:
     environment: Mapping[str, str] = field(default_factory=dict)  # versions of packages, the machine
     inputs: tuple["Link", ...] = ()
     note: str = ""
+    accepted: tuple[str, ...] = ()  # what was accepted of the run's code since, in words
 
 
 def chain(root: Path, what: str) -> Link:
@@ -60,6 +62,7 @@ class _Walk:
     def __init__(self, root: Path, entries: Mapping[str, Entry]) -> None:
         self.root, self.entries, self.index = root, entries, Index(root)
         self.seen: dict[tuple[str, str], Link] = {}
+        self.accepted: dict[str, tuple[str, ...]] = {}
         self.records: dict[str, tuple[Run, Record]] = {}
         self.made_now = {
             path: (name, md5) for name, entry in entries.items() for path, md5 in dvc_lock.hashes(entry, "outs").items()
@@ -84,7 +87,7 @@ class _Walk:
             if run_id is None:
                 note = f"the chain breaks here: dvc.lock says that {stage} made it, but no MLflow run is on record"
                 return self._linked(path, md5, stage, self.entries[stage], note=note)
-            return self._of_run(path, md5, run_id)
+            return replace(self._of_run(path, md5, run_id), accepted=self._accepted(stage))
         for run_id in self.index.makers(md5):
             if mlflow_store.tagged_paths(self._run(run_id)[0].tags, "out").get(_tagged(path)) == md5:
                 return self._of_run(path, md5, run_id)
@@ -94,6 +97,13 @@ class _Walk:
         if outs or note:
             return Link(path, md5, inputs=tuple(self.link(*out) for out in sorted(outs.items())), note=note)
         return Link(path, md5, note="raw: no stage makes it")
+
+    def _accepted(self, stage: str) -> tuple[str, ...]:
+        """By what steps dvc.lock's entry of a stage came from that of its run, the first one first."""
+        if stage not in self.accepted:
+            steps = acceptance.steps(self.root, stage, self.entries[stage], self.index)
+            self.accepted[stage] = tuple(step.line for step in reversed(steps))
+        return self.accepted[stage]
 
     def _made(self, reader: Run | None) -> Iterator[dict[str, str]]:
         """What the stages have made by now, and what they had made in the pipeline run of the run `reader`."""

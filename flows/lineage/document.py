@@ -4,11 +4,11 @@ The chain is a tree in which shared inputs come again and again; a graph, a page
 once. The JSON of `posttrain lineage X --json` is
 
     {"of": ID, "artifacts": [{"id", "path", "hash", "stage", "run", "raw", "note", "parts"}],
-     "runs": [{"id", "recorded", "stage", "started", "commit", "dirty", "params", "code", "code_hash", "environment", "inputs", "outs"}]}
+     "runs": [{"id", "recorded", "stage", "started", "commit", "dirty", "params", "code", "code_hash", "environment", "inputs", "outs", "accepted"}]}
 
 An artifact's id is PATH@HASH. A run's id is the one in MLflow; an execution that MLflow has no record of gets an id made from what
 is known of it, and `recorded` is false. `run` is null for raw data. `inputs`, `outs`, `parts` and `of` hold ids of artifacts. `parts`
-are the outputs that make up a folder which a stage read as one input. `started` is local time in ISO 8601, `code` is path -> md5.
+are the outputs that make up a folder which a stage read as one input. `accepted` says what of the run's code was accepted since. `started` is local time in ISO 8601, `code` is path -> md5.
 """
 
 import hashlib
@@ -53,6 +53,7 @@ class Execution:
     environment: Mapping[str, str]
     inputs: tuple[str, ...]
     outs: tuple[str, ...]
+    accepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def flat(link: Link) -> Document:
     return Document(
         name(link),
         {artifact: _artifact(links[artifact], made_by.get(artifact)) for artifact in sorted(links)},
-        {run: _execution(run, links[outs[run][0]], outs[run]) for run in sorted(outs)},
+        {run: _execution(run, links, outs[run]) for run in sorted(outs)},
     )
 
 
@@ -141,7 +142,8 @@ def _artifact(link: Link, run: str | None) -> Artifact:
     return Artifact(name(link), link.path, link.hash, link.stage, run, raw, link.note, parts)
 
 
-def _execution(identifier: str, link: Link, outs: list[str]) -> Execution:
+def _execution(identifier: str, links: Mapping[str, Link], outs: list[str]) -> Execution:
+    link = links[outs[0]]
     return Execution(
         identifier,
         link.run_id is not None,
@@ -155,4 +157,5 @@ def _execution(identifier: str, link: Link, outs: list[str]) -> Execution:
         dict(sorted(link.environment.items())),
         tuple(sorted(map(name, link.inputs))),
         tuple(sorted(outs)),
+        next((links[one].accepted for one in outs if links[one].accepted), ()),
     )

@@ -1,16 +1,16 @@
-"""How long stages took, by their runs in MLflow: no out may hold a time, but the records do."""
+"""What stages took, time and memory, by their runs in MLflow: no out may hold it, but the records do."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from flows.engine import mlflow_runs
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_runs import PEAK_MEMORY, PREFIX
 
 
-def of_runs(root: Path, run_ids: Iterable[str]) -> dict[str, float]:
-    """Seconds from the start to the end of each of these runs that has ended."""
+def of_runs(root: Path, run_ids: Iterable[str], settled: bool = True) -> dict[str, float]:
+    """Seconds from the start to the end of each of these runs that has ended, and is on record."""
     found = {}
-    with mlflow_runs.reading(root) as records:
+    with mlflow_runs.reading(root, settled=settled) as records:
         for run_id in run_ids if records else ():
             head = records.head(run_id) if records else None
             if head and head.ended:
@@ -18,13 +18,20 @@ def of_runs(root: Path, run_ids: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def of_stages(root: Path, stages: Iterable[str]) -> dict[str, float]:
-    """Seconds of each stage's last finished run; stages that never ran are left out."""
-    last: dict[str, str] = {}
+def memory_of_runs(root: Path, run_ids: Iterable[str]) -> dict[str, float]:
+    """The peak resident memory, in megabytes, of each of these runs that recorded it."""
     with mlflow_runs.reading(root) as records:
+        known = {run_id: records.latest(run_id).get(PEAK_MEMORY) for run_id in run_ids} if records else {}
+    return {run_id: value for run_id, value in known.items() if value is not None}
+
+
+def of_stages(root: Path, stages: Iterable[str]) -> dict[str, float]:
+    """Seconds of each stage's last finished run that is on record; stages that never ran are left out."""
+    last: dict[str, str] = {}
+    with mlflow_runs.reading(root, settled=False) as records:
         for stage in stages if records else ():
             runs = records.finished({PREFIX + "stage": stage}) if records else []
             if runs:
                 last[stage] = runs[0][0]
-    seconds = of_runs(root, last.values())
+    seconds = of_runs(root, last.values(), settled=False)
     return {stage: seconds[run_id] for stage, run_id in last.items() if run_id in seconds}

@@ -1,6 +1,6 @@
 """The runs of whole pipelines, as MLflow's database has them: what ran, what changed since the one before, the headline."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -32,12 +32,37 @@ class PipelineRun:
     metrics: Mapping[str, float]  # headline: "grpo/strict_greedy", "grpo/strict_greedy/low", ...
     params: Mapping[str, str]
     pages: Mapping[str, str]  # kept page -> its SHA-256
+    sweep: str = ""  # the run of the sweep that it belongs to
+    point: str = ""  # of a point of a sweep: its settings
+    number: str = ""  # and its number
 
 
 def pipelines(root: Path, limit: int | None = None, flow: str | None = None, own: bool = False) -> list[PipelineRun]:
     """The pipeline runs, newest first; those of one flow, if it is named, and of this clone alone, if `own`."""
     with mlflow_runs.reading(root) as records:
         return [_pipeline(records, head) for head in records.pipelines(limit, flow, own)] if records else []
+
+
+def newest_runs(root: Path, count: int, points: bool) -> list[PipelineRun]:
+    """The newest pipeline runs, at most `count`; the points of sweeps count only with `points`."""
+    limit = count
+    while True:
+        runs = pipelines(root, limit)
+        found = [run for run in runs if points or not run.point]
+        if len(found) >= count or len(runs) < limit:
+            return found[:count]
+        limit *= 8
+
+
+def newest(root: Path, wanted: Callable[[PipelineRun], bool], flow: str | None = None) -> PipelineRun | None:
+    """The newest pipeline run of this clone that is wanted; no more runs are read than that takes."""
+    limit = 4
+    while True:
+        runs = pipelines(root, limit, flow, own=True)
+        found = next(filter(wanted, runs), None)
+        if found is not None or len(runs) < limit:
+            return found
+        limit *= 8
 
 
 def pipeline(root: Path, text: str) -> PipelineRun:
@@ -77,6 +102,9 @@ def _pipeline(records: Reader, head: Head) -> PipelineRun:
         mlflow_runs.numbers(records, head.id),
         records.params(head.id),
         {key.removeprefix(PAGE): value for key, value in tags.items() if key.startswith(PAGE)},
+        tags.get(PREFIX + "sweep", ""),
+        tags.get(PREFIX + "point", ""),
+        tags.get(PREFIX + "point_number", ""),
     )
 
 

@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from flows.engine import dvc_lock, mlflow_runs, mlflow_seal, mlflow_store
+from flows.engine.dvc_lock import Entry
 from flows.engine.mlflow_runs import PREFIX
+from flows.engine.recording import journal, settling
+from flows.engine.recording.journal import Event, Journal
+from flows.engine.recording.journalled_run import as_result, as_text
 from flows.engine.records import mlflow_files
 from flows.engine.state import PlannedStage, StageResult
 from flows.lineage import history, registered_models
 from flows.lineage.history import PAGE, PipelineRun
-from flows.lineage.registered_models import HEADLINE, NOT_IN_NAMES
-from flows.params.files import parse
+from flows.lineage.registered_models import HEADLINE, NOT_IN_NAMES, Left
+from flows.params.files import PARAMS, parse
+from tasks.common import mlflow_address
 
 NAME, NOTE, VALUE = 250, 7500, 5000  # letters that MLflow takes of a name, a description and a parameter
 NAMED, CHANGES = 4, 3  # stages and changes that a name lists; of more it gives the number
@@ -35,21 +40,26 @@ def complete(
     root: Path,
     flow: str,
     params: str,
-    planned: Sequence[PlannedStage],
+    stages: Iterable[str],
     results: Sequence[StageResult],
     pages: Iterable[Path],
+    left: Left | None = None,
 ) -> None:
-    """Write all of it to the run that `results` belong to, with the models that its stages made; `params` is the text of params.yaml."""
+    """Write all of it to the run that `results` belong to, with the models that its stages made; `params` is the text of params.yaml.
+
+    `left` is what the run left in the workspace, None if that is still as it was.
+    """
+    left = left or Left.by(root, results)
     run_id = next((result.pipeline_run_id for result in results if result.pipeline_run_id), None)
     if run_id is None:
         return
     with mlflow_runs.one_line():
         client = mlflow_store.open_store(root)
-        before = next((run for run in history.pipelines(root, 2, flow, own=True) if run.id != run_id), None)
-        values = used(params, planned)
+        before = history.newest(root, lambda run: run.id != run_id and not run.sweep, flow)
+        values = used(params, stages)
         changed = changes(values, before, results)
-        versions = registered_models.register(client, root, flow, parse(params, "params.yaml"), results)
-        metrics = dict(headline(root, results))
+        versions = registered_models.register(client, root, flow, parse(params, "params.yaml"), results, left)
+        metrics = dict(headline(left.metrics, results))
         tags = {
             "mlflow.runName": name(changed, results),
             "mlflow.note.content": note(client.get_run(run_id).info.experiment_id, changed, results, metrics, versions),
@@ -59,18 +69,49 @@ def complete(
         numbers = {NOT_IN_NAMES.sub("_", key): value for key, value in metrics.items()}
         mlflow_store.log(client, run_id, values, numbers)
         mlflow_store.set_tags(client, run_id, tags)
-        for made_by, told in _origins(root, client.get_run(run_id).info.experiment_id, results):
+        for made_by, told in _origins(left.entries, client.get_run(run_id).info.experiment_id, results):
             client.set_tag(made_by, "mlflow.note.content", told)
-        for page in pages:
-            content = page.read_bytes()
-            mlflow_files.write(root, run_id, page.name, content)
-            client.set_tag(run_id, PAGE + page.name, hashlib.sha256(content).hexdigest())
+        for file, content in {**{page.name: page.read_bytes() for page in pages}, PARAMS: params.encode()}.items():
+            mlflow_files.write(root, run_id, file, content)
+            client.set_tag(run_id, PAGE + file, hashlib.sha256(content).hexdigest())
         mlflow_store.seal(client, root, run_id)
 
 
-def used(params: str, planned: Sequence[PlannedStage]) -> dict[str, str]:
-    """SECTION.KEY -> value of every parameter in the sections of the planned stages, as MLflow keeps it."""
-    sections = {stage.name.partition("@")[0] for stage in planned}
+def hand_over(
+    root: Path,
+    flow: str,
+    params: str,
+    planned: Sequence[PlannedStage],
+    results: Sequence[StageResult],
+    pages: Sequence[Path],
+) -> None:
+    """Have it written by the process that writes the repository's own records; where MLflow is shared, write it now."""
+    stages = [stage.name for stage in planned]
+    if mlflow_address.shared(root) is not None:
+        return complete(root, flow, params, stages, results, pages)
+    told = {
+        "flow": flow,
+        "params": params,
+        "stages": stages,
+        "results": [as_text(result) for result in results],
+        "left": vars(Left.by(root, results)),
+    }
+    written = Journal(root, "complete", run=results[0].pipeline_run_id, pages=[page.name for page in pages], **told)
+    for page in pages:
+        journal.keep(page, written.folder / page.name)
+    written.close()
+    settling.start(root)
+
+
+def complete_from(root: Path, folder: Path, event: Event) -> None:
+    """Write what `hand_over` left in a journal's folder; `event` is its first one."""
+    results, pages = map(as_result, event["results"]), (folder / name for name in event["pages"])
+    complete(root, event["flow"], event["params"], event["stages"], [*results], pages, Left(**event["left"]))
+
+
+def used(params: str, stages: Iterable[str]) -> dict[str, str]:
+    """SECTION.KEY -> value of every parameter in the sections of these stages, as MLflow keeps it."""
+    sections = {stage.partition("@")[0] for stage in stages}
     return dict(_leaves({key: value for key, value in parse(params, "params.yaml").items() if key in sections}))
 
 
@@ -78,7 +119,7 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
             yield from _leaves(inner, f"{key}.{name}" if key else str(name))
-    else:
+    elif key:  # else there are no parameters at all
         yield (
             NOT_IN_NAMES.sub("_", key)[:NAME],
             (value if isinstance(value, str) else json.dumps(value, default=str))[:VALUE],
@@ -134,14 +175,12 @@ def name(changed: Sequence[str], results: Sequence[StageResult]) -> str:
     return f"{shown}: {told}" if shown else told
 
 
-def headline(root: Path, results: Sequence[StageResult]) -> Iterator[tuple[str, float]]:
+def headline(metrics: Mapping[str, Any], results: Sequence[StageResult]) -> Iterator[tuple[str, float]]:
     """POLICY/METRIC, and /low and /high of its 95 % interval: what a person compares first, of every evaluation."""
     for result in results:
         if result.state in ("ran", "restored", "up-to-date"):
-            with suppress(OSError, ValueError):
-                yield from headline_of(
-                    result.stage, json.loads((root / f"data/metrics/{result.stage}.json").read_text())
-                )
+            with suppress(KeyError, TypeError, ValueError):  # another's stage of this name, with other metrics
+                yield from headline_of(result.stage, metrics.get(result.stage) or {})
 
 
 def headline_of(stage: str, metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -191,9 +230,10 @@ def note(
     return "\n".join(lines)
 
 
-def _origins(root: Path, experiment: str, results: Sequence[StageResult]) -> Iterator[tuple[str, str]]:
+def _origins(
+    entries: Mapping[str, Entry], experiment: str, results: Sequence[StageResult]
+) -> Iterator[tuple[str, str]]:
     """Of each run that was made now: its description, with a link for each input to the run that made it."""
-    entries = dvc_lock.read_entries(root)
     makers = {path: (result, md5) for result in results for path, md5 in result.outs.items()}
     for result in results:
         if result.state != "ran" or not result.mlflow_run_id:

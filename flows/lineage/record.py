@@ -18,6 +18,8 @@ from flows.engine.dvc_stage import cached_entries
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.mlflow_store import RECORD
 from flows.engine.records import mlflow_files
+from flows.lineage.acceptance import kept as acceptance
+from flows.lineage.acceptance.kept import Step
 from flows.lineage.history import PipelineRun
 from tasks.common.source_code import PATCH
 
@@ -34,6 +36,14 @@ class Record:
     dirty: str | None = None  # "no", or the files that differed from the commit
     patch: Path | None = None  # where the tree was dirty: the kept difference to the commit
     environment: Mapping[str, str] = field(default_factory=dict)  # versions of packages, the machine
+    accepted: tuple[
+        Step, ...
+    ] = ()  # how dvc.lock's entry came to differ from `entry` without an execution, the last step first
+
+    @property
+    def recorded(self) -> Entry:
+        """The entry as dvc.lock has it: `entry`, with what was accepted since."""
+        return self.accepted[0].after if self.accepted else self.entry
 
 
 def now(root: Path) -> dict[str, Record]:
@@ -84,7 +94,9 @@ def _with_runs(root: Path, entries: Mapping[str, Entry]) -> dict[str, Record]:
     for stage, entry in entries.items():
         run_id = mlflow_store.find(root, stage, entry, index)
         made = of_run(root, run_id) if run_id else Record(stage, entry)
-        found[stage] = Record(**{**vars(made), "stage": stage, "entry": entry})
+        steps = acceptance.steps(root, stage, entry, index)
+        entry = steps[-1].before if steps else entry
+        found[stage] = Record(**{**vars(made), "stage": stage, "entry": entry, "accepted": steps})
     return found
 
 

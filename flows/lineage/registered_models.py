@@ -9,9 +9,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from flows.engine import dvc_lock, mlflow_runs, mlflow_store
 from flows.engine.dvc_lock import Entry
@@ -30,23 +31,40 @@ SHOWN = 30  # measures that a version's tags have at most, beside those that the
 TURNS = 5  # in which the alias is set and looked at again, where another clone sets it at once
 
 
+@dataclass(frozen=True)
+class Left:
+    """What a run left in the workspace, which the next run may change before this is recorded. All of it can be written as JSON."""
+
+    entries: Mapping[str, Entry]  # of dvc.lock
+    metrics: Mapping[str, Any]  # stage -> the content of its file of metrics
+    models: Sequence[str]  # the paths of outs that are models
+
+    @classmethod
+    def by(cls, root: Path, results: Sequence[StageResult]) -> Self:
+        """As it is now, after a run with these results."""
+        entries, metrics = dvc_lock.read_entries(root), dict[str, Any]()
+        for stage in dict.fromkeys([*entries, *(result.stage for result in results)]):
+            with suppress(OSError, ValueError):
+                metrics[stage] = json.loads((root / f"data/metrics/{stage}.json").read_text())
+        return cls(entries, metrics, [path for result in results for path in result.outs if _is_model(root / path)])
+
+
 def register(
-    client: "MlflowClient", root: Path, flow: str, params: Mapping[str, Any], results: Sequence[StageResult]
+    client: "MlflowClient", root: Path, flow: str, params: Mapping[str, Any], results: Sequence[StageResult], left: Left
 ) -> dict[str, str]:
     """Give every model among the results its version, and each registered model its alias; stage -> `NAME/VERSION`.
 
     A version that is there already only gets the measures that it lacks.
     """
-    found, entries = dict[str, str](), dvc_lock.read_entries(root)
+    found = dict[str, str]()
     wanted = str(_section(params, REPORTS.get(flow, "")).get("best_by", ""))
     for result in results:
         if result.state in ("ran", "restored", "up-to-date") and result.mlflow_run_id:
             for path, md5 in result.outs.items():
-                if _is_model(root / path):
+                if path in left.models:
                     name = model_name(flow, result.stage)
-                    numbers = dict(
-                        _measures(root, result.stage, _evaluations(params, result.stage, path, md5, entries), wanted)
-                    )
+                    evaluations = _evaluations(params, result.stage, path, md5, left.entries)
+                    numbers = dict(_measures(left.metrics, result.stage, evaluations, wanted))
                     tags = {NOT_IN_NAMES.sub("_", key): f"{value:.6g}" for key, value in numbers.items()}
                     version = _version(client, root, name, result, {"path": path, "hash": md5}, tags)
                     _set_best(client, root, name, wanted)
@@ -140,19 +158,17 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _measures(root: Path, stage: str, evaluations: Iterable[str], wanted: str) -> Iterator[tuple[str, float]]:
+def _measures(
+    metrics: Mapping[str, Any], stage: str, evaluations: Iterable[str], wanted: str
+) -> Iterator[tuple[str, float]]:
     """The headline of the evaluations of this model, or else what its own stage measured; in any case what the alias goes by."""
     for measured_by in (*evaluations, stage):
-        with suppress(OSError, ValueError):
-            content = json.loads((root / f"data/metrics/{measured_by}.json").read_text())
-            found = dict(_means(content))
-            if found:
-                shown = [
-                    key for key in found if measured_by == stage or key.startswith(HEADLINE) or key.endswith(UNITS)
-                ][:SHOWN]
-                asked = [key for key in found if _is_of(key, wanted.removeprefix("-"))]
-                yield from ((key, found[key]) for key in dict.fromkeys([*shown, *asked]))
-                return
+        found = dict(_means(metrics.get(measured_by)))
+        if found:
+            shown = [key for key in found if measured_by == stage or key.startswith(HEADLINE) or key.endswith(UNITS)]
+            asked = [key for key in found if _is_of(key, wanted.removeprefix("-"))]
+            yield from ((key, found[key]) for key in dict.fromkeys([*shown[:SHOWN], *asked]))
+            return
 
 
 def _evaluations(

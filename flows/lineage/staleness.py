@@ -16,9 +16,9 @@ from flows.engine.dvc_changes import changed_params, why
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import hashes, read_entries
 from flows.engine.dvc_repository import open_repo, params_read_once, plain_errors
-from flows.lineage import git_files, record
+from flows.lineage import record
+from flows.lineage.acceptance import versions
 from flows.lineage.checks.stored import tree_hash
-from flows.lineage.git_files import CLEAN, Tree
 from flows.lineage.record import Record
 
 if TYPE_CHECKING:
@@ -73,20 +73,15 @@ def _deps(root: Path, stage: "PipelineStage") -> Iterator[Cause]:
     if not changed:
         return
     made = record.now(root)[str(stage.name)]
-    recorded, kept = hashes(made.entry, "deps"), _files_of(root, made, changed)
+    recorded = hashes(made.recorded, "deps")
+    modules = {path: recorded[path] for path in changed if path.endswith(".py") and recorded.get(path)}
+    kept = {**versions.of_run(root, made, changed), **versions.recorded(root, lambda: made.recorded, modules)}
     for path, state in changed.items():
         before = {name: content for name, content in kept.items() if _within(name, path)}
         if state == "modified" and before and _hash(path, before) == recorded[path]:
             yield from _differences(root, path, before, made)
         else:
             yield Cause(f"dep {path} {STATES[state]}")
-
-
-def _files_of(root: Path, made: Record, paths: Mapping[str, object]) -> dict[str, bytes]:
-    """These files as the run read them, as far as git has them; of a folder those below it."""
-    if made.commit is None or made.commit == "none":
-        return {}
-    return git_files.contents(root, Tree(made.commit, None if made.dirty in CLEAN else made.patch), paths)
 
 
 def _within(name: str, path: str) -> bool:

@@ -24,7 +24,7 @@ from flows.lineage.reproduction.comparison import Difference
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.reproduction.metric_history import StepDifference
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
-from flows.machine import environment
+from tasks.common import environment
 
 RECEIPTS = Path("mlruns/receipts")
 ENDING = ".intoto.json"
@@ -99,7 +99,8 @@ def verify(root: Path, of: Record, say: Say, tell: Progress, keep: bool = False)
     with _scratch(keep) as folder:
         found.copy = folder if keep else None
         made = scratch_copy.make(root, of, folder)
-        found.notes, found.inputs = [*_contradiction(root, of), *made.notes], made.inputs
+        since = [f"{step.line}; made again with the code that ran" for step in of.accepted]
+        found.notes, found.inputs = [*_contradiction(root, of), *since, *made.notes], made.inputs
         found.laid_out = time.monotonic() - began
         code = sum(path.endswith(".py") for path in made.inputs)
         say(

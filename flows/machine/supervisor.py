@@ -3,11 +3,14 @@
 The parent holds the write end of a pipe to `python -m flows.machine.supervisor`, and nothing else does. When the pipe
 ends, for whatever reason, the supervisor asks every descendant of the command to stop, and kills those that still live
 a second later. As their subreaper it also finds processes in sessions of their own and processes that lost their parent.
+It also writes down how much memory the command and all that it started had at most, where PEAK_MEMORY names a file for that.
 """
 
 import ctypes
 import json
 import os
+import resource
+import select
 import signal
 import subprocess
 import sys
@@ -16,11 +19,16 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    from psutil import Process
 
 GRACE_SECONDS = 1.0
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+PEAK_MEMORY = "POSTTRAIN_PEAK_MEMORY"  # variable: the file for the bytes
+SAMPLE_SECONDS = 0.2  # between two looks at the memory of several processes
+STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}  # what asks a supervisor to end
 
 
 class Command:
@@ -49,9 +57,16 @@ class Command:
                 pass_fds=keep,
                 start_new_session=True,  # a Ctrl-C in the terminal must reach the parent alone
             )
+        self._closing, self._exit = threading.Lock(), _descriptor(self._process.pid)
 
     def wait(self, timeout: float | None = None) -> int | None:
         """The exit status (128 + n after signal n), or None if it still runs after `timeout` seconds."""
+        known = self._exit
+        if known is not None and timeout is not None:  # Popen.wait would look every 50 ms only
+            ended = select.poll()
+            ended.register(known)
+            if not ended.poll(timeout * 1000):
+                return None
         try:
             status = self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -68,6 +83,10 @@ class Command:
     def _end(self) -> None:
         """Close the pipe; if the supervisor itself was killed, kill its process group."""
         self._close()
+        with self._closing:
+            known, self._exit = self._exit, None
+        if known is not None:
+            os.close(known)
         if self._process.returncode < 0:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -77,36 +96,125 @@ class Command:
         self._process.stdin.close()
 
 
+def _descriptor(process: int) -> int | None:
+    """A descriptor that can be read when the process has ended; None where there are none, before Linux 5.3."""
+    try:
+        return os.pidfd_open(process)
+    except (AttributeError, OSError):
+        return None
+
+
 def main() -> int:
     """Run the commands given as JSON, stop them when standard input ends, return the first status that is not 0."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, lambda *_: _abort())
-    threading.Thread(target=_abort_at_end_of_input, daemon=True).start()
+    become_reaper()
+    stop_on_signals()
+    stop_at_end_of(sys.stdin.fileno())
     commands, keep = (json.loads(argument) for argument in sys.argv[1:])
+    memory = PeakMemory(os.environ.get(PEAK_MEMORY))
     for command in commands:
         status = subprocess.call(command, stdin=subprocess.DEVNULL, pass_fds=keep)
-        _stop_descendants()  # background processes would write into outs that are being hashed
+        stop_descendants()  # background processes would write into outs that are being hashed
+        memory.write()
         if status:
             return 128 - status if status < 0 else status
     return 0
 
 
-def _abort_at_end_of_input() -> None:
-    os.read(sys.stdin.fileno(), 1)  # sys.stdin's own lock would be held at exit
-    _abort()
+class PeakMemory:
+    """The most resident memory that all descendants of this process have together, as its samples and the kernel have it.
+
+    The kernel knows the peak of the largest single process to the page; only of several at once, samples may miss a short one.
+    Pages that processes share count for each, as everywhere where resident memory is added up. Nothing is done without a file.
+    """
+
+    def __init__(self, file: str | None) -> None:
+        self._file, self._peak = file, 0
+        if file and _has_children():
+            threading.Thread(target=self._follow, daemon=True).start()
+
+    def write(self) -> None:
+        """Write the peak so far, in bytes."""
+        if self._file:
+            largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+            with suppress(OSError):  # nothing depends on it
+                Path(self._file).write_text(str(max(self._peak, largest)))
+
+    def _follow(self) -> None:
+        while True:
+            self._peak = max(self._peak, sum(map(_resident, _below(os.getpid()))))
+            time.sleep(SAMPLE_SECONDS)
+
+
+def _has_children() -> bool:
+    """Whether this is Linux with the part of /proc that names the children of processes."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").exists()
+
+
+def _below(process: int) -> list[int]:
+    """The descendants of a process."""
+    found, todo = list[int](), [process]
+    while todo:
+        for thread in _listed(Path(f"/proc/{todo.pop()}/task")):
+            with suppress(OSError, ValueError):  # it has ended
+                children = [int(word) for word in (thread / "children").read_text().split()]
+                found += children
+                todo += children
+    return found
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # it has ended
+        return []
+
+
+def _resident(process: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):  # it has ended
+        return 0
+    return pages * resource.getpagesize()
+
+
+def become_reaper() -> None:
+    """Have descendants that lose their parent become children of this process."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def stop_on_signals() -> None:
+    """On a signal that asks this process to end, stop all that it started first."""
+    for number in STOPS:
+        signal.signal(number, lambda *_: _abort())
+
+
+def stop_at_end_of(file: int) -> None:
+    """Do the same when the other end of this pipe or socket is closed, which happens to a killed parent too."""
+
+    def wait() -> None:
+        with suppress(OSError):  # a socket's end may be an error
+            os.read(file, 1)  # not through sys.stdin, whose lock would be held at exit
+        _abort()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _abort() -> None:
-    _stop_descendants()
+    stop_descendants()
     os._exit(128 + signal.SIGTERM)
 
 
-def _stop_descendants() -> None:
+def stop_descendants() -> None:
+    """Ask every descendant to stop, and kill those that still live a second later."""
+    # The import below takes longer than a short command. A look may miss a process while another one ends, so that two must agree.
+    if _has_children() and not any(_below(os.getpid()) for _ in range(2)):
+        return
+    import psutil
+
     for send, seconds in ((psutil.Process.terminate, GRACE_SECONDS), (psutil.Process.kill, GRACE_SECONDS)):
         deadline = time.monotonic() + seconds
-        signalled: set[psutil.Process] = set()
+        signalled: set[Process] = set()
         while (alive := _descendants()) and time.monotonic() < deadline:
             for process in alive - signalled:
                 try:
@@ -117,8 +225,10 @@ def _stop_descendants() -> None:
             time.sleep(0.02)
 
 
-def _descendants() -> set[psutil.Process]:
-    def lives(process: psutil.Process) -> bool:
+def _descendants() -> "set[Process]":
+    import psutil
+
+    def lives(process: "Process") -> bool:
         try:
             return bool(process.status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.params.files import PARAMS, ParameterError
+from flows.params.files import PARAMS, SEED, ParameterError
 from tasks.common.config import SAID, Config
 from tasks.common.config_faults import Key, explain, free, shown, some
 
@@ -59,8 +59,10 @@ def validate(
         raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
     if not types:
         return {}
+    if SEED in data and not _is_seed(data[SEED]):
+        raise _fault((SEED,), f"expected a whole number from 0 to {2**32 - 1}, got {shown(data[SEED])}", sources)
     for name in data:
-        if name not in types:
+        if name not in types and name != SEED:
             close = difflib.get_close_matches(str(name), list(types), 1, 0.5)
             hint = f"did you mean {close[0]}?" if close else f"there are {some([*types])}"
             raise _fault((str(name),), f"unknown section; {hint}", sources)
@@ -75,6 +77,10 @@ def validate(
     for key, expected in together(configs):
         raise _fault(tuple(key.split(".")), expected, sources)
     return configs
+
+
+def _is_seed(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
 
 
 def _fault(key: Key, message: str, sources: Mapping[Key, str]) -> ParameterError:

@@ -18,7 +18,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows.params import rules
 from flows.params.checking import Sections, idle, users_own, validate
-from flows.params.files import PARAMS, ParameterError, params, parse, read_text, write
+from flows.params.files import PARAMS, SEED, ParameterError, params, parse, read_text, write
 from tasks.common.config_faults import Key, shortened, shown, suggestion
 
 PRESETS = "presets"
@@ -59,11 +59,16 @@ def read(root: Path) -> bytes:
     return read_text(root / PARAMS).encode()
 
 
+def value(root: Path, *key: str) -> object:
+    """The value of a key of params.yaml; None without one."""
+    return _get(params(read_text(root / PARAMS)), key)
+
+
 def setting(argument: str) -> Edit:
     """The edit that `--set section.key=value` asks for; the value is YAML, as in the file."""
     key, equals, text = argument.partition("=")
     parts = tuple(key.strip().split("."))
-    if not equals or len(parts) < 2 or not all(parts):
+    if not equals or not all(parts) or (len(parts) < 2 and parts != (SEED,)):
         raise ParameterError(f"--set {shortened(argument)}: expected section.key=value, such as dpo.beta=0.2")
     return Edit(parts, parse(text, f"--set {key.strip()}"), text.strip(), "--set")
 
@@ -82,6 +87,18 @@ def preset(root: Path, types: Sections, name: str) -> list[Edit]:
     return list(laid.edits(YAML(typ="safe").compose(laid.text), values))
 
 
+def laid(root: Path, types: Sections, text: str, source: str) -> list[Edit]:
+    """The edits that give params.yaml every value of another params.yaml, `text`; those that it has already are left out."""
+    values, now = parse(text, source), params(read_text(root / PARAMS))
+    if not isinstance(values, dict):
+        raise ParameterError(f"{source}: expected sections of params.yaml with values")
+    found = list(_Laid(source, text, types).edits(YAML(typ="safe").compose(text), values))
+    seeds = [edit for edit in found if edit.key == (SEED,)]
+    if seeds:  # what follows it is compared with the file as the seed leaves it
+        now = params(_with_seed(read_text(root / PARAMS), seeds[0]))
+    return [edit for edit in found if edit in seeds or _json(_get(now, edit.key)) != _json(edit.value)]
+
+
 def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     """Write the edits to params.yaml; returns one line such as `dpo.beta: 0.1 -> 0.2` for each value that changed.
 
@@ -92,14 +109,19 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     data = params(text)
     if not isinstance(data, dict):
         raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
+    first = data
+    for change in edits:
+        if change.key == (SEED,):
+            text = _with_seed(text, change)
+            data = params(text)
     wanted, changes = deepcopy(data), {}
     for change in edits:
         _has_entry(wanted, change, types)
         _put(wanted, change)
     validate(wanted, types, {change.key: change.source for change in edits}, rules.references)
-    known = {key for keys, _ in idle(data, types) for key in keys}
+    known = {key for keys, _ in idle(first, types) for key in keys}
     for change in edits:
-        old = _get(data, change.key)
+        old = _get(first if change.key == (SEED,) else data, change.key)
         text, data = _replace_in_section(text, data, change)
         if _json(old) != _json(change.value):
             changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
@@ -108,6 +130,15 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     if changes and text != before:
         write(path, text.encode())
     return [*changes.values(), *_newly_idle(data, known, changes, types)]
+
+
+def _with_seed(text: str, change: Edit) -> str:
+    """The text with another seed for all sections that follow it."""
+    found = re.search(rf"^{SEED}:[ \t]+(?:&\w+[ \t]+)?(\S+)", text, re.MULTILINE)
+    if found is None:
+        expected = f"`{SEED}: &{SEED} 0` on a line before all sections, and `{SEED}: *{SEED}` in those that follow it"
+        raise ParameterError(f"{PARAMS}: {SEED}: missing; expected {expected}")
+    return f"{text[: found.start(1)]}{_json(change.value)}{text[found.end(1) :]}"
 
 
 @dataclass(frozen=True)
@@ -174,10 +205,13 @@ def _replace_in_section(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     """The same as `_replace`, on the text of the section alone where that can be read by itself: a whole file takes a tenth of a second."""
     name = change.key[0]
     found = re.search(rf"^{re.escape(name)}:.*\n(?:(?:[ #].*)?\n)*", text, re.MULTILINE)
+    anchors = "".join(re.findall(r"^\w+:[ \t]+&\w+[ \t].*\n", text, re.MULTILINE))  # what the section may refer to
     with suppress(ParameterError):
-        if found and (own := parse(found[0], PARAMS)) == {name: data[name]}:
-            section, changed = _replace(found[0], own, change)
-            return text[: found.start()] + section + text[found.end() :], {**data, **changed}
+        if found and (own := parse(anchors + found[0], PARAMS)).get(name) == data[name]:
+            section, changed = _replace(anchors + found[0], own, change)
+            if section.startswith(anchors):
+                section = section.removeprefix(anchors)
+                return text[: found.start()] + section + text[found.end() :], {**data, name: changed[name]}
     return _replace(text, data, change)
 
 
@@ -231,6 +265,8 @@ def _locate(text: str, key: Key) -> tuple[int, int] | None:
         if name is None:
             return None
         after = text.index(":", name.end_mark.index) + 1
+    if alias := re.compile(r"\s*(\*\w+)").match(text, after):  # the node itself stands where the alias points to
+        return alias.span(1)
     start, end = _span(node)
     return (start, end) if start < end else (after, after)  # an empty value is marked at what follows it
 

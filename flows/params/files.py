@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-PARAMS = "params.yaml"
+PARAMS, SEED = "params.yaml", "seed"  # the one key that is no section: the seed of the sections that follow it
 DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # bounds on nesting, on a number, and on the count of values
 
 

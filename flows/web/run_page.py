@@ -18,13 +18,12 @@ from urllib.parse import quote
 from flows.console.summary import GOOD, REPORTS, WORDS, duration, tally
 from flows.engine.dvc_repository import PlanError
 from flows.engine.state import PlannedStage, StageResult, State
-from flows.machine import environment
 from flows.params.files import write
 from flows.web import stage_metrics
 from flows.web.layered import Graph
 from flows.web.stage_graph import Look, mermaid, svg
 from flows.web.stage_metrics import Reported
-from tasks.common import source_code
+from tasks.common import environment, source_code
 
 MARKER = "<!-- posttrain:run -->"
 WRITTEN = Path(".dvc/tmp/posttrain/pages.json")
@@ -40,7 +39,7 @@ DRAWN = 30  # with more stages than this, branches share a node
 STYLE = """
 .pt-run table {border-collapse: collapse; font-size: .86em}
 .pt-run th, .pt-run td {text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd; vertical-align: top}
-.pt-run td:nth-child(-n+4) {white-space: nowrap}
+.pt-run td:nth-child(-n+5) {white-space: nowrap}
 .pt-run code {font-size: .82em; overflow-wrap: anywhere}
 .pt-run pre {background: #f6f6f6; color: #111; padding: .8em; font-size: .8em; white-space: pre-wrap; overflow-wrap: anywhere}
 .pt-run svg {display: block; margin: 1em auto; print-color-adjust: exact; -webkit-print-color-adjust: exact; break-inside: avoid}
@@ -81,6 +80,12 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
         (root / WRITTEN).parent.mkdir(parents=True, exist_ok=True)
         write(root / WRITTEN, json.dumps(known).encode())
     return written
+
+
+def all_places(root: Path) -> list[Path]:
+    """Every page that a run may write to the root, and the note of their digests."""
+    pages = [places(root, report, kind)[1] for report in REPORTS for kind in ("html", "md")]
+    return [*pages, *(lineage_place(root, report) for report in REPORTS), root / WRITTEN]
 
 
 def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
@@ -141,11 +146,17 @@ class Costs:
 
     seconds: Mapping[str, float]  # run -> from its start to its end
     cores: Mapping[str, int]  # stage -> that it may use
+    megabytes: Mapping[str, float]  # run -> the most memory that its processes had together
 
     def taken(self, result: StageResult) -> str:
         """How long the run took that made a stage's outs."""
         known = self.seconds.get(result.mlflow_run_id or "")
         return "" if known is None else duration(known)
+
+    def memory(self, result: StageResult) -> str:
+        """The peak memory of the run that made a stage's outs."""
+        known = self.megabytes.get(result.mlflow_run_id or "")
+        return "" if known is None else f"{known / 1000:.1f} GB" if known >= 1000 else f"{known:.0f} MB"
 
     def sentence(self, results: Sequence[StageResult]) -> str:
         """What all of them took together; nothing where no run is known."""
@@ -163,10 +174,11 @@ def _costs(root: Path, needed: Sequence[PlannedStage], results: Sequence[StageRe
     """The costs of the runs that made the outs; none where the records cannot be read."""
     from flows.lineage import durations
 
-    seconds: dict[str, float] = {}
+    seconds, megabytes = dict[str, float](), dict[str, float]()
+    runs = {result.mlflow_run_id for result in results if result.mlflow_run_id}
     with suppress(PlanError):
-        seconds = durations.of_runs(root, {result.mlflow_run_id for result in results if result.mlflow_run_id})
-    return Costs(seconds, {stage.name: stage.cpu for stage in needed})
+        seconds, megabytes = durations.of_runs(root, runs), durations.memory_of_runs(root, runs)
+    return Costs(seconds, {stage.name: stage.cpu for stage in needed}, megabytes)
 
 
 def _needed(planned: Sequence[PlannedStage], report: str) -> list[PlannedStage]:
@@ -221,11 +233,11 @@ def _taken(result: StageResult) -> str:
 
 
 def _row(result: StageResult, costs: Costs) -> tuple[str, str, str, str, str]:
-    """A stage's row in the table: name, state, time in this run, time of the run that made its outs, and this run."""
-    return result.stage, WORDS[result.state], _taken(result), costs.taken(result), result.mlflow_run_id or ""
+    """A stage's row in the table: name, state, time in this run, time and peak memory of the run that made its outs."""
+    return result.stage, WORDS[result.state], _taken(result), costs.taken(result), costs.memory(result)
 
 
-HEADINGS = ("Stage", "State", "This time", "When it was made", "MLflow run", "Outs and their hashes")
+HEADINGS = ("Stage", "State", "This time", "When it was made", "Peak memory", "MLflow run", "Outs and their hashes")
 SAYING = (
     "Each stage is one DVC stage and one MLflow run. A stage that is up to date or restored shows the run that made its "
     "output. Arrows that follow from others are left out."
@@ -244,10 +256,11 @@ def _html(
     graph, groups = _grouped(planned, results)
     looks = {name: _look(ended) for name, ended in groups.items()}
     rows = "\n".join(
-        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{seconds}</td><td>{made}</td><td>{_linked(run, lineage)}</td>"
+        f"<tr><td>{escape(name)}</td><td>{state}</td><td>{seconds}</td><td>{made}</td><td>{memory}</td>"
+        f"<td>{_linked(result.mlflow_run_id or '', lineage)}</td>"
         f"<td>{'<br>'.join(_out(path, digest) for path, digest in result.outs.items())}</td></tr>"
         for result in results
-        for name, state, seconds, made, run in [_row(result, costs)]
+        for name, state, seconds, made, memory in [_row(result, costs)]
     )
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     versions = " · ".join(f"{escape(name)} <code>{escape(fact)}</code>" for name, fact in facts.items())
@@ -277,12 +290,12 @@ def _markdown(
     graph, groups = _grouped(planned, results)
     picture = mermaid(graph, {name: _lines(ended) for name, ended in groups.items()})
     rows = [
-        f"| {name} | {state} | {seconds} | {made} | `{run}` | {outs} |"
+        f"| {name} | {state} | {seconds} | {made} | {memory} | `{result.mlflow_run_id or ''}` | {outs} |"
         for result in results
-        for name, state, seconds, made, run in [_row(result, costs)]
+        for name, state, seconds, made, memory in [_row(result, costs)]
         for outs in ["<br>".join(f"`{path} {digest[:12]}`" for path, digest in result.outs.items())]
     ]
-    table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|---|", *rows])
+    table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|---|---|", *rows])
     versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())
     return f"""{stage_metrics.markdown(told)}## How it was made
 

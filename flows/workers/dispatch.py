@@ -1,9 +1,10 @@
 """Which stages of a run go to which pool, and what their workers are given: all that the coordinator needs of workers."""
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from flows.engine import attempts
 from flows.engine.dvc_command import Progress, WorkerLost
@@ -73,13 +74,38 @@ class Dispatch:
                 self._patiently(lambda: self._take(status, log), say, stopped)
         finally:
             attempts.forget(self.root, stage.name)  # after a kill before this, the next run takes what the attempt made
-        worker = {"worker": status.worker, "host": status.host, "devices": " ".join(status.devices)}
-        return {**worker, **status.environment}
+        return _facts(status)
+
+    def make(
+        self,
+        stage: PlannedStage,
+        noted: str,
+        entry: Entry,
+        log: Path,
+        tell: Progress,
+        say: Callable[[str], None],
+        stopped: Callable[[], bool],
+    ) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, str]]:
+        """Have a worker run the stage in a copy, and bring what it made to the cache, and its log and records beside `log`.
+
+        Returns the outs with their hashes and the facts of the worker's environment; nothing is laid out in the workspace. `noted` tells
+        attempts at one stage apart.
+        """
+        where, _ = self.pools[stage.pool]
+        self._patiently(lambda: self._send(entry), say, stopped)
+        status = where.run(self.job(stage, entry), log, tell, say, stopped, noted)
+        try:
+            self._patiently(lambda: self._take(replace(status, outs=[]), log), say, stopped)
+            hashes = [str(out["md5"]) for out in status.outs]
+            self._patiently(lambda: dvc_transfer.fetch(self.root, hashes), say, stopped)
+        finally:
+            attempts.forget(self.root, noted)
+        return status.outs, _facts(status)
 
     def _send(self, entry: Entry) -> None:
         """Push the stage's data; what stands in no cache, such as raw data in git, is put there first."""
         for path, md5 in data(entry).items():
-            if _lacks(self.root, md5):
+            if not cached.whole(self.root, md5):
                 found = dvc_transfer.keep(self.root, self.root / path)["md5"]
                 if found != md5:
                     raise PlanError(f"{path}: it changed while the run was under way; run it again")
@@ -110,8 +136,16 @@ class Dispatch:
             raise PlanError(str(error)) from None
 
 
-def prepare(root: Path, planned: Iterable[PlannedStage], with_patch: bool) -> Dispatch | None:
-    """The pools of the stages that may run; None if all run here. PlanError of one line if a worker, a commit or a remote lacks."""
+def _facts(status: Status) -> dict[str, str]:
+    worker = {"worker": status.worker, "host": status.host, "devices": " ".join(status.devices)}
+    return {**worker, **status.environment}
+
+
+def prepare(root: Path, planned: Iterable[PlannedStage], with_patch: bool, copies: bool = False) -> Dispatch | None:
+    """The pools of the stages that may run; None if all run here. PlanError of one line if a worker, a commit or a remote lacks.
+
+    With `copies` workers in this very checkout run stages in copies of the commit too, as those with clones of their own.
+    """
     names = dict.fromkeys(stage.pool for stage in planned if stage.reason and stage.pool)
     if not names:
         return None
@@ -119,6 +153,8 @@ def prepare(root: Path, planned: Iterable[PlannedStage], with_patch: bool) -> Di
     try:
         with plain_away():
             found = {name: (Pool(api, name, root), _transport(api, root, name)) for name in names}
+        if copies:
+            found = {name: (each, "clone") for name, (each, _) in found.items()}
         if all(transport == "shared" for _, transport in found.values()):
             return Dispatch(root, found)
         if not dvc_transfer.has_remote(root):
@@ -166,10 +202,3 @@ def _source(root: Path, with_patch: bool) -> tuple[str, str]:
             f"--with-patch: the difference to the commit is too large ({len(patch)} letters packed); commit first"
         )
     return source.commit, patch
-
-
-def _lacks(root: Path, md5: str) -> bool:
-    try:
-        return any(cached.path(root, of) is None for of in {md5, *cached.files(root, md5).values()})
-    except PlanError:
-        return True

@@ -3,7 +3,6 @@
 DVC does not verify what it pushed (treeverse/dvc#10498), so here every object that was written is hashed where it lies, on either side.
 """
 
-import copy
 import hashlib
 import os
 import time
@@ -14,7 +13,8 @@ from typing import Any
 
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import open_repo
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_stage import run_cache_place
+from flows.engine.previous import remove
 from flows.lineage import cached
 
 RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 60)  # between two tries while the remote is away; after these it has failed
@@ -50,10 +50,10 @@ def make_folder(root: Path, name: str = "") -> None:
             remote.fs.makedirs(remote.path, exist_ok=True)
 
 
-def keep(root: Path, path: Path, top: Path | None = None) -> dict[str, Any]:
+def keep(root: Path, path: Path, top: Path | None = None, move: bool = False) -> dict[str, Any]:
     """Put a file or folder into the cache; its hash, size and number of files, as DVC would write them to dvc.lock.
 
-    `top` is the folder whose .dvcignore counts: the copy that the file lies in, or `root`.
+    `top` is the folder whose .dvcignore counts: the copy that the file lies in, or `root`. With `move` nothing is left at `path`.
     """
     from dvc.fs import LocalFileSystem
     from dvc.ignore import DvcIgnoreFilter
@@ -64,10 +64,12 @@ def keep(root: Path, path: Path, top: Path | None = None) -> dict[str, Any]:
         odb, here = repo.cache.local, LocalFileSystem()
         ignored = DvcIgnoreFilter(here, str(top or root))
         staging, meta, obj = build(odb, str(path), here, "md5", ignore=ignored)
-        result = transfer(staging, odb, {obj.hash_info}, shallow=False)
+        result = transfer(staging, odb, {obj.hash_info}, shallow=False, hardlink=move)
         if result.failed:
             raise TransferError(f"{path}: it cannot be put into the cache")
         facts = {name: value for name, value in meta.to_dict().items() if name in ("size", "nfiles")}
+        if move:
+            remove(path)
         return {"hash": "md5", "md5": str(obj.hash_info.value), **facts}
 
 
@@ -95,7 +97,7 @@ def push_entry(root: Path, entry: Entry, remote: str = "") -> None:
     from dvc.utils.serialize import dumps_yaml
 
     with _remote(root, remote, RUNS) as (_, far):
-        path = far.fs.join(far.path, "runs", *_place(entry))
+        path = far.fs.join(far.path, "runs", *run_cache_place(root, entry).parts[-3:])
         _written(far, path, dumps_yaml(dict(entry)).encode())
 
 
@@ -112,14 +114,6 @@ def patiently(what: Callable[[], None], say: Say, waits: Sequence[float] = RETRY
             while time.monotonic() < deadline:
                 time.sleep(0.2)
                 say(f"{error}; tries again")
-
-
-def _place(entry: Entry) -> tuple[str, str, str]:
-    """Where the run cache has an entry: below two letters of its key, under its key, by its own hash."""
-    from dvc.stage.cache import _get_cache_hash
-
-    key = run_cache_key(entry)
-    return key[:2], key, str(_get_cache_hash(copy.deepcopy(dict(entry))))
 
 
 @contextmanager

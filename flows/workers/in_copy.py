@@ -22,10 +22,10 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.previous import remove
 from flows.lineage.record import Record
 from flows.lineage.reproduction import checkout, command, scratch_copy
-from flows.machine import environment
 from flows.workers import dvc_transfer
 from flows.workers.job import Job
 from flows.workers.prefect_api import Away
+from tasks.common import environment
 
 if TYPE_CHECKING:
     from flows.workers.attempt import Attempt
@@ -109,7 +109,7 @@ class InCopy:
             {"path": out["path"], **dvc_transfer.keep(self.root, target / out["path"], target)}
             for out in job.entry["outs"]
         ]
-        files = {"log": log, "records": log.with_suffix(".records")}
+        files = {"log": log, **{kind: log.with_suffix(f".{kind}") for kind in ("records", "memory")}}
         status.files = {
             name: dvc_transfer.keep(self.root, file, target)["md5"] for name, file in files.items() if file.exists()
         }

@@ -33,17 +33,24 @@ class Pool:
         self.api, self.name, self.root = api, name, root
 
     def run(
-        self, job: Job, log: Path, tell: Progress, say: Callable[[str], None], stopped: Callable[[], bool]
+        self,
+        job: Job,
+        log: Path,
+        tell: Progress,
+        say: Callable[[str], None],
+        stopped: Callable[[], bool],
+        noted: str = "",
     ) -> Status:
         """Have a worker do the job; the last status of an attempt that succeeded.
 
-        The note of an attempt that succeeded stays: the caller forgets it when it has what the attempt made.
+        The note of an attempt that succeeded stays: the caller forgets it when it has what the attempt made. It has the stage's name, or
+        `noted` where several attempts at one stage are under way.
         `say` is given a line for a person whenever what is waited for changes. StageFailed if the stage failed or `stopped`,
         StageWaiting if it waits for people, WorkerLost if the attempt may be made again.
         """
-        key = run_cache_key(job.entry)
-        run = self._left_behind(job, key)
-        note = Note(job.stage, job.attempt, job.transport == "shared", key, self.api.url)
+        key, name = run_cache_key(job.entry), noted or job.stage
+        run = self._left_behind(name, key)
+        note = Note(name, job.attempt, job.transport == "shared", key, self.api.url)
         try:
             if run is None:
                 attempts.write(self.root, note)
@@ -51,7 +58,7 @@ class Pool:
                 attempts.write(self.root, replace(note, run=run))
             return _Following(self, run, job, log, tell, say, stopped).to_the_end()
         except BaseException:
-            attempts.forget(self.root, job.stage)
+            attempts.forget(self.root, name)
             if run is not None:
                 give_up(self.api, run)
             raise
@@ -70,9 +77,9 @@ class Pool:
                 say(f"Prefect's server is away: {error}")
                 time.sleep(LOOK_SECONDS)
 
-    def _left_behind(self, job: Job, key: str) -> str | None:
+    def _left_behind(self, name: str, key: str) -> str | None:
         """The flow run of an attempt that a killed coordinator waited for, if it makes the same and goes on; others are given up."""
-        note = attempts.read(self.root, job.stage)
+        note = attempts.read(self.root, name)
         if note is None or note.url != self.api.url or not note.run:
             return None
         with plain_away():

@@ -23,6 +23,12 @@ ARTIFACTS = Path("mlruns/artifacts")
 CLONE_TAG = "posttrain.clone"
 WAIT_SECONDS = 30.0  # for another process that is writing
 WHOLE = 1  # SQLite's user_version of a database that was made here to the end
+INSERT_RUN = (
+    "INSERT OR IGNORE INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, start_time, "
+    "source_version, lifecycle_stage, artifact_uri, experiment_id) SELECT ?, ?, 'UNKNOWN', '', '', ?, 'RUNNING', ?, '', 'active', "
+    "artifact_location || ?, experiment_id FROM experiments WHERE name = ?"
+)
+INSERT_NAME = "INSERT OR IGNORE INTO tags (key, value, run_uuid) SELECT 'mlflow.runName', ?, run_uuid FROM runs WHERE run_uuid = ?"
 
 
 class DatabaseError(Exception):
@@ -69,8 +75,8 @@ def own_tags(root: Path) -> dict[str, str]:
     return {CLONE_TAG: mlflow_address.clone(root)} if mlflow_address.shared(root) else {}
 
 
-def prepare(root: Path) -> None:
-    """Make the database if there is none, and look at it, as `open_client` does; imports MLflow only to make it."""
+def prepare(root: Path, make: bool = True) -> None:
+    """Make the database if there is none and `make`, and look at it, as `open_client` does; imports MLflow only to make it."""
     if "?" in str(root.absolute()):
         raise DatabaseError(
             f"{DATABASE}: the repository's path has a '?', which MLflow takes for the end of it; move it"
@@ -80,8 +86,27 @@ def prepare(root: Path) -> None:
         if path.is_file() and _half_made(path):
             path.unlink()
         if not path.exists():
+            if not make:
+                return
             _make(path)
         _look(path, (root / ARTIFACTS).absolute())
+
+
+def insert_run(root: Path, experiment: str, run_id: str, name: str, user: str, started: int) -> bool:
+    """Make a run with this id, as MLflow's `create_run` makes one with an id of its own; nothing where there is one.
+
+    `experiment` is a name and `started` in milliseconds. False where there is no database or no such experiment yet.
+    """
+    if not (root / DATABASE).exists():
+        return False
+    values = (run_id, name, user, started, f"/{run_id}/artifacts", experiment)
+    with one_line(), closing(connect(root)) as database:
+        if not {"experiments", "runs"} <= _tables(database):
+            return False
+        database.execute(INSERT_RUN, values)
+        database.execute(INSERT_NAME, (name, run_id))
+        database.commit()
+        return database.execute("SELECT 1 FROM runs WHERE run_uuid = ?", [run_id]).fetchone() is not None
 
 
 @contextmanager

@@ -17,6 +17,13 @@ ALTOGETHER = 16 * LARGEST  # of all untracked files in a patch
 NAMED = 4000  # letters of the list of files that differ
 EVERYTHING = ("--", ".", ":!dvc.lock")  # the content of dvc.lock is recorded with the runs
 
+STATUS = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--no-renames", "--untracked-files=all")
+FIELDS = {
+    "1": 7,
+    "u": 9,
+    "?": 0,
+}  # kind of a line of that -> the fields between it and the path: changed, unmerged, untracked
+
 
 @dataclass(frozen=True)
 class Source:
@@ -38,18 +45,18 @@ def state(root: Path) -> Source:
     """The commit, the files that differ from it, untracked ones that are not ignored included, and their difference to it."""
     if shutil.which("git") is None or not (root / ".git").exists():
         return Source("none", "unknown")
-    commit = _git(root, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip() or "none"
-    changed = [
-        (line[:2].decode(), os.fsdecode(line[3:]))
-        for line in _git(
-            root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", *EVERYTHING
-        ).split(b"\0")
-        if line
-    ]
+    commit, changed = "none", list[tuple[str, str]]()
+    for line in _git(root, "status", *STATUS, *EVERYTHING).split(b"\0"):
+        how, _, rest = line.decode(errors="surrogateescape").partition(" ")
+        if rest.startswith("branch.oid "):
+            oid = rest.removeprefix("branch.oid ")
+            commit = "none" if oid == "(initial)" else oid
+        elif how in FIELDS:
+            changed.append((how, rest.split(" ", FIELDS[how])[-1]))
     if not changed:
         return Source(commit, "no")
     dirty = " ".join(path for _, path in changed)[:NAMED]
-    untracked = _small(root, [path for how, path in changed if how == "??"])
+    untracked = _small(root, [path for how, path in changed if how == "?"])
     return Source(commit, dirty, (_patch(root, untracked) or None) if commit != "none" else None)
 
 

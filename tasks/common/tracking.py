@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
-from tasks.common import mlflow_database, source_code
+from tasks.common import environment, mlflow_database, source_code
 from tasks.common.errors import WAITING
 from tasks.common.mlflow_database import DatabaseError
 
@@ -272,6 +272,7 @@ def _new_run(client: "MlflowClient", flow: str, stage: str) -> str:
     source = source_code.state(Path())
     code = {
         **mlflow_database.own_tags(Path()),
+        **environment.tags(),
         "posttrain.git_commit": source.commit,
         "posttrain.git_dirty": source.dirty,
     }

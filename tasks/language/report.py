@@ -3,13 +3,8 @@
 Nothing in it varies with time or run: how the pages were made (graph, runs, params) is put at a marker after the run.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from tasks.common import pages, tables
 from tasks.language.configs.report import ReportConfig
@@ -74,9 +69,9 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     """
     folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
     answers = {name: tables.read(Generations, folder / "generations.parquet") for name, folder in folders.items()}
-    found = {name: _evaluation(folder) for name, folder in folders.items()}
+    found = {name: comparing.evaluation(folder) for name, folder in folders.items()}
     results = comparing.compared(config, evaluations, answers, found)
-    drawn = curves(config, folders, reward_model)
+    drawn = comparing.curves(config, folders, reward_model)
     judged = reward_section.section(reward_model, config.seed, config.bootstrap)
     pictures = figures.figures(results, drawn, reward_model / "calibration.csv") | (judged.figures if judged else {})
     asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
@@ -105,19 +100,6 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     pages.write(Path(__file__).parent / "reporting/templates", "report", view, pictures, out)
     pages.write_metrics({policy: _row(results, policy) for policy in config.policies}, out)
     return _metrics(results)
-
-
-def curves(config: ReportConfig, folders: Mapping[str, Path], reward_model: Path) -> dict[str, pd.DataFrame]:
-    """How each policy learned, and behind the baseline the reward model; a model that existed already has no curve."""
-    places = {**folders, "reward_model": reward_model}
-    after = config.policies.index(config.baseline) + 1
-    order = [*config.policies[:after], "reward_model", *config.policies[after:]]
-    return {name: pd.read_csv(places[name] / "curve.csv") for name in order if (places[name] / "curve.csv").is_file()}
-
-
-def _evaluation(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "evaluation.json").read_text())
-    return found
 
 
 def _row(results: Results, policy: str) -> dict[str, float]:

@@ -12,6 +12,7 @@ import pytest
 from flows import cli
 from flows.engine.coordinator import Coordinator, Elsewhere
 from flows.engine.execute import Execution
+from flows.engine.recording import settling
 from flows.engine.state import PlannedStage, StageResult, Watcher
 from tasks.common.config import Config
 
@@ -86,9 +87,13 @@ def environ() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(REPOSITORY), "DO_NOT_TRACK": "1"}
 
 
-def posttrain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def posttrain(root: Path, *arguments: str, settled: bool = True) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own; with `settled` what it did is on record afterwards."""
     command = [sys.executable, "-m", "flows.cli", *arguments]
-    return subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
+    if settled:
+        settling.settle(root, wholly=True)
+    return done
 
 
 def run_quietly(
@@ -99,15 +104,13 @@ def run_quietly(
     watch: Watcher,
     workers: Elsewhere | None = None,
     wait: bool = False,
+    cold: bool = False,
+    settled: bool = True,
 ) -> list[StageResult]:
     """A flow's `run` without Prefect and MLflow, which take longer to start than all tests that use it."""
     with Coordinator(root, workers=workers) as coordinator:
-        execution, ended = Execution(coordinator, planned, jobs, watch, wait), dict[str, StageResult]()
-        for stage in planned:
-            if stage.reason and all(
-                ended[name].state not in ("failed", "paused") for name in stage.upstream if name in ended
-            ):
-                ended[stage.name] = execution.submit(stage.name).result()
+        execution = Execution(coordinator, planned, jobs, watch, wait)
+        execution.start_ready()
         return execution.results()
 
 

@@ -161,6 +161,10 @@ class LocalReader:
         aliases = self._ask("SELECT alias, version FROM registered_model_aliases WHERE name = ?", [name])
         return Model(tags, runs, {alias: str(version) for alias, version in aliases})
 
+    def models(self) -> list[str]:
+        """The names of all registered models."""
+        return [name for (name,) in self._ask("SELECT name FROM registered_models ORDER BY name")]
+
 
 def _between(text: str) -> list[str | int | None]:
     return [text, text + "g"]  # ids are hexadecimal, so that "g" comes after each

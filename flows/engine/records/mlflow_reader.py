@@ -149,6 +149,16 @@ class SharedReader:
         aliases = {alias: str(version) for alias, version in (model.aliases or {}).items()}
         return Model(tags, {str(one.version): one.run_id or "" for one in versions}, aliases)
 
+    def models(self) -> list[str]:
+        """The names of all registered models."""
+        found, token = list[str](), None
+        while True:
+            page = self.client.search_registered_models(max_results=PAGE, page_token=token)
+            found += [one.name for one in page]
+            token = page.token
+            if not token:
+                return found
+
     def artifacts(self, run_id: str) -> str | None:
         """Where a run's files are, None where there is no such run."""
         run = self._run(run_id)

@@ -87,6 +87,9 @@ class Reader(Protocol):
     def model(self, name: str) -> "Model | None":
         """A registered model."""
 
+    def models(self) -> list[str]:
+        """The names of all registered models."""
+
 
 @dataclass(frozen=True)
 class Model:

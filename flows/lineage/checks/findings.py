@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+WHERE_ANY = ("accepted changes",)  # told only where there are any
 COUNTED = ("outs", "files", "runs", "parameters", "code files", "numbers")
 SHORT = 8  # letters of a run's id
 
@@ -69,7 +70,7 @@ class Audit:
             "clean": not self.faults,
             "faults": [{**asdict(finding), "line": finding.line} for finding in self.faults],
             "remarks": [{**asdict(finding), "line": finding.line} for finding in self.remarks],
-            "checked": {name: self.counts[name] for name in COUNTED},
+            "checked": {name: self.counts[name] for name in (*COUNTED, *WHERE_ANY)},
             "bytes_read": self.read,
             "seconds": round(self.seconds, 3),
         }

@@ -27,7 +27,7 @@ class Code:
         """Compare the modules of the records with git's, and those of the current results with the working files."""
         of = [(one, dvc_lock.code(one.entry)) for one in subjects]
         self.audit.counts["code files"] += len({item for _, code in of for item in code.items()})
-        self._working([(one, code) for one, code in of if one.current])
+        self._working([(one, dvc_lock.code(one.made.recorded)) for one in subjects if one.current])
         self._committed(of)
 
     def _working(self, current: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:

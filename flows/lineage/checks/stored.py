@@ -16,6 +16,7 @@ from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.memory import Memory, Told
 from flows.lineage.checks.origins import Origins, swapped
 from flows.lineage.checks.subjects import Subject, Unfinished
+from flows.lineage.cleaning import journal
 
 NAMED = 3  # wrong files of one folder that are named each
 CHECK = "bytes"
@@ -62,6 +63,7 @@ class Bytes:
         self.audit, self.root, self.memory, self.origins = audit, root, memory, origins
         self.pipeline, self.unfinished, self.told = pipeline, unfinished, told
         self.ignored = dvc_pipeline.Ignored(root)
+        self.removed = journal.removed(root)
         self._listings: dict[str, Listing] = {}
 
     def check(self, subjects: Sequence[Subject], outs: Collection[str]) -> None:
@@ -196,7 +198,9 @@ class Bytes:
                 self._fault(claim, self._shown(file), f"{has}: it is the cache's copy of {what}, which {claim.whose}")
         if gone:
             of = f"{gone} of its {len(listing.objects)} files are" if len(listing.objects) > 1 else "is"
-            what = f"{of} not in the cache (any more), {claim.md5[:8]}: collected, or never pulled"
+            dates = [self.removed[md5] for md5, file in listing.objects.items() if file is None and md5 in self.removed]
+            why = journal.sentence(max(dates)) if dates else "collected, or never pulled"
+            what = f"{of} not in the cache (any more), {claim.md5[:8]}: {why}"
             self.audit.remark(CHECK, claim.path, what, claim.stage, claim.run_id)
 
     def _shown(self, file: Path) -> str:

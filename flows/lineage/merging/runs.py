@@ -21,6 +21,7 @@ from flows.engine import mlflow_runs, mlflow_seal
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_runs import PREFIX
+from flows.engine.recording import settling
 from flows.lineage.merging import other_database
 from flows.lineage.merging.files import Copies
 from flows.lineage.merging.models import Models
@@ -85,6 +86,7 @@ def merge(root: Path, path: Path, dry_run: bool = False) -> Merged:
     with ExitStack() as stack, _one_line():
         if not dry_run:
             stack.enter_context(Coordinator(root))  # no run is at work here
+            settling.settle(root)
         database = root
         if dry_run and not (root / DATABASE).is_file():
             database = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -196,7 +198,7 @@ class _Merging:
             theirs, known = {*parts[part]}, {*self._tuples(part, {"run_uuid": run["run_uuid"]})}
             if theirs != known:
                 differing = {_linked(row, 0) for row in theirs} ^ {_linked(row, 0) for row in known}
-                keys = {shown(key) for key, *_ in differing if not str(key).startswith(mlflow_seal.OUTSIDE[1])}
+                keys = {shown(key) for key, *_ in differing if not str(key).startswith(mlflow_seal.OUTSIDE[1:])}
                 found += [f"{word} {key}" for key in sorted(keys)]
         return found
 

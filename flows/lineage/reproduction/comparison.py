@@ -18,7 +18,7 @@ from flows.lineage.record import Record
 from flows.lineage.reproduction import digests
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
-from flows.machine import environment
+from tasks.common import environment
 
 MODULE = "tasks.first_difference"
 READ = 10  # files that are read for their first difference; of more only the names are told

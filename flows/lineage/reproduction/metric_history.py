@@ -14,7 +14,7 @@ from flows.engine import mlflow_runs
 from flows.engine.records.local_reader import LocalReader
 from flows.engine.records.reader import Value
 
-TIMES = re.compile(r"(^|[/_])seconds$")  # how long something took is never the same twice
+COSTS = re.compile(r"(^|[/_])(seconds|peak_memory_megabytes)$")  # what something took is never the same twice
 SYSTEM = "system/"  # processes, threads and GPUs: no results, but results depend on them
 History = Mapping[
     int, Mapping[str, frozenset[float | None]]
@@ -41,7 +41,7 @@ class StepDifference:
 
 
 def of_run(root: Path, run_id: str) -> History:
-    """What a run logged, without times; nothing without a database."""
+    """What a run logged, without times and memory; nothing without a database."""
     with mlflow_runs.reading(root) as records:
         return _history(records.values(run_id)) if records else {}
 
@@ -57,7 +57,7 @@ def of_copy(copy: Path) -> History:
 def _history(values: Iterable[Value]) -> History:
     found: dict[int, dict[str, frozenset[float | None]]] = {}
     for one in values:
-        if not TIMES.search(one.key):
+        if not COSTS.search(one.key):
             metrics = found.setdefault(one.step, {})
             metrics[one.key] = metrics.get(one.key, frozenset()) | {None if one.nan else float(one.value)}
     return found

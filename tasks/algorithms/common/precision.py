@@ -53,6 +53,13 @@ def master(p: Tensor) -> Tensor:
     return found
 
 
+@torch.no_grad()
+def copy_rounded(model: Weighted, rounded: Weighted) -> None:
+    """Give `rounded`, the same model in bfloat16, the model's weights as they are now; of a divided model they have to be whole here."""
+    for own, p in zip(rounded.parameters(), model.parameters(), strict=True):
+        own.copy_(p)
+
+
 def in_full(model: Weighted) -> None:
     """Give a model with masters, in place, its weights in fp32 again: the masters, and the others as they are."""
     for p in model.parameters():

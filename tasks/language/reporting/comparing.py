@@ -1,5 +1,6 @@
 """Every policy's evaluation beside its differences to the baseline, from what the stage `evaluate` wrote of each."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,20 @@ from tasks.language.reporting.differences import differences, over_greedy, read_
 from tasks.language.reporting.scoreboard import BEST, Results
 
 Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
+
+
+def curves(config: ReportConfig, folders: Mapping[str, Path], reward_model: Path) -> dict[str, pd.DataFrame]:
+    """How each policy learned, and behind the baseline the reward model; a model that existed already has no curve."""
+    places = {**folders, "reward_model": reward_model}
+    after = config.policies.index(config.baseline) + 1
+    order = [*config.policies[:after], "reward_model", *config.policies[after:]]
+    return {name: pd.read_csv(places[name] / "curve.csv") for name in order if (places[name] / "curve.csv").is_file()}
+
+
+def evaluation(folder: Path) -> dict[str, Any]:
+    """What the stage `evaluate` measured of a policy."""
+    found: dict[str, Any] = json.loads((folder / "evaluation.json").read_text())
+    return found
 
 
 def compared(

@@ -319,8 +319,11 @@ def text(kind: str, estimate: Estimate) -> str:
 
 
 def interval(kind: str, estimate: Estimate) -> str:
-    """The interval in the unit of `text`."""
-    return f"{_written(kind, estimate.low)} to {_written(kind, estimate.high)}"
+    """The interval in the unit of `text`; of a share its part from 0 to 1, of which Student's over few seeds may know nothing."""
+    ends = [estimate.low, estimate.high]
+    if kind in SHARES:
+        ends = [min(max(end, 0.0), 1.0) for end in ends]
+    return " to ".join(_written(kind, end) for end in ends)
 
 
 def _written(kind: str, value: float) -> str:

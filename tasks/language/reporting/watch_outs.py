@@ -21,6 +21,7 @@ PAID = 0.2  # correlation of reward and length among answers to one problem that
 WRONG = 0.05  # accuracy that the policy with the highest reward lacks to the most accurate one
 FORM = 0.1  # rise of the share of samples in the asked form, from the first to the last tenth of the steps
 RIGHT_TOO = 0.2  # of that rise, the part by which the share of right samples has to rise as well
+LESS_LIKELY = 0.2  # nats an answer; the cure of presets/fault-dpo-likelihood.yaml leaves less
 ALIKE = 0.5  # share of the groups of answers without spread, at the end of training
 SAMPLER = "sampling/logp_difference"  # of a curve
 MISMATCH = 0.005  # nats by which a token's log-probability differs between sampling and training, before any update
@@ -223,7 +224,7 @@ def less_likely(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         if "logps/chosen_change" not in frame or frame.empty:
             continue
         end = _end(frame)
-        if end["logps/chosen_change"] < 0:
+        if end["logps/chosen_change"] < -LESS_LIKELY:
             further = end["rewards/rejected"] < end["rewards/chosen"]
             yield (
                 f"{name}: the chosen answers became less likely, by {-end['logps/chosen_change']:.2f} nats an answer against the "

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 
 from tasks.algorithms.common import distributed, sharding
+from tasks.algorithms.common.precision import copy_rounded
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.advantages import increments
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
@@ -37,8 +38,11 @@ class Environment:
         table: pd.DataFrame,
         judge: Judge,
         config: SamplingConfig,
+        rounded: PretrainedCausalLM | None = None,
     ) -> None:
+        """Answers are sampled from `rounded`, the policy in bfloat16, where it is given: before each draw it gets the policy's weights."""
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
+        self.rounded = rounded
         self.rows = tables.records(table)
         judge.check(self.rows)
         self.encoded = prompts.encode_rows(tokenizer, self.rows)
@@ -55,8 +59,10 @@ class Environment:
         """
         asked = [self.encoded[place] for place in places]
         with sharding.whole(self.policy):
+            if self.rounded is not None:
+                copy_rounded(self.policy, self.rounded)
             [drawn] = rollouts.sample(
-                self.policy,
+                self.policy if self.rounded is None else self.rounded,
                 asked,
                 samples=samples,
                 max_new_tokens=self.config.max_new_tokens,

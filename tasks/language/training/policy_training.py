@@ -192,6 +192,7 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
         judging(config, kinds, tokenizer, sources.reward_model, sources.reward_files, columns) as judge,
         resumable(stage, config, *vars(sources).values()) as checkpoints,
     ):
-        training = Environment(trained.model, tokenizer, prompts, judge, config)
+        rounded = trained.rounded() if config.sampler_precision == "bf16" else None
+        training = Environment(trained.model, tokenizer, prompts, judge, config, rounded)
         validating = Environment(trained.model, tokenizer, held_out, judge.grading(), config)
         yield Trainee(config, trained, tokenizer, training, validating, checkpoints)

@@ -33,7 +33,7 @@ class TrainedModel(Generic[Model]):
         self.loaded, self.config, self.adapter = loaded, config, adapter
         small = config.precision == "pure_bf16" or (adapter is not None and config.precision == "bf16")
         self.model = loaded("bfloat16" if small else "float32")
-        self._add_adapter()
+        self._add_adapter(self.model)
         if distributed.divides_model():
             self._divide()
         set_precision(self.model, config.precision)
@@ -44,6 +44,16 @@ class TrainedModel(Generic[Model]):
                 name = self.model.name_or_path
                 raise ConfigError(f"params.yaml: training.gradient_checkpointing: {name}: {error}") from None
         self.weights = TrainedWeights(self.model)
+
+    def rounded(self) -> Model:
+        """The same model once more, in bfloat16 throughout: to be given weights by `copy_rounded`, and never trained."""
+        with torch.random.fork_rng(devices=[]):  # a new adapter is drawn
+            model = self.loaded("bfloat16")
+            self._add_adapter(model)
+        set_precision(model, "pure_bf16")
+        for p in model.parameters():
+            p.requires_grad_(False)
+        return model
 
     def save(self, tokenizer: Tokenizer, out: Path) -> None:
         """Write the model to `out`, in fp32 unless the precision is pure_bf16; training is over, and the model is what was written.
@@ -62,7 +72,7 @@ class TrainedModel(Generic[Model]):
         if self.config.precision != "fp32":  # the weights below the adapter were rounded
             trained = self.weights.state_dict()
             self.model = self.loaded("float32")
-            self._add_adapter()
+            self._add_adapter(self.model)
             TrainedWeights(self.model).load_state_dict(trained)
         adapters.save(self.model, out / "adapter" if self.adapter.merge else out)
         if not self.adapter.merge:
@@ -83,10 +93,10 @@ class TrainedModel(Generic[Model]):
         try_head(self.model)  # not when one process alone has come to need it
         _divide(self.model if getattr(self.model, "score", None) is None else self.model.base_model, self.config)
 
-    def _add_adapter(self) -> None:
+    def _add_adapter(self, model: Model) -> None:
         if self.adapter is not None:
             asked = self.adapter.model_dump(exclude={"merge"})
-            adapters.add(self.model, **{"dropout": 0.0, **asked})
+            adapters.add(model, **{"dropout": 0.0, **asked})
 
     def _save_base(self, tokenizer: Tokenizer, out: Path) -> None:
         """Write the model without its adapter, with the head that was trained."""

@@ -154,8 +154,8 @@ def test_a_record_that_lineage_fails_on_is_still_a_record(toy: Toy) -> None:
         def start(self, *_: object) -> str:
             return "id"
 
-        def follow(self, *_: object) -> str:
-            return "records"
+        def variables(self, *_: object) -> dict[str, str]:
+            return {}
 
         def made(self, *_: object) -> None:
             pass

@@ -9,7 +9,7 @@ from flows.engine.state import Event
 from flows.machine import resources
 from tests.flows.engine.toy import Toy
 
-MEET = "mkdir -p data; touch {me}.here; for i in $(seq 100); do test -e {other}.here && break; sleep 0.05; done; "
+MEET = "mkdir -p data; touch {me}.here; for i in $(seq 600); do test -e {other}.here && break; sleep 0.05; done; "
 
 
 def test_independent_stages_overlap(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,6 +19,21 @@ def test_independent_stages_overlap(toy: Toy, monkeypatch: pytest.MonkeyPatch) -
     results = toy.run_parallel()
     assert {name: result.state for name, result in results.items()} == {"a": "ran", "b": "ran"}
     assert toy.dvc("status").strip() == "Data and pipelines are up to date."
+
+
+def test_a_stage_starts_when_the_last_that_it_needs_has_succeeded(toy: Toy) -> None:
+    """And not before; it waits for none that it does not need."""
+    toy.stage("quick", cmd="mkdir -p data; echo > data/quick")
+    toy.stage("after_quick", "quick", cmd="cp data/quick data/after_quick")
+    toy.stage(
+        "slow",
+        cmd="mkdir -p data; for i in $(seq 600); do test -e data/after_quick && break; sleep 0.05; done; sleep 1; cp data/after_quick data/slow",
+    )
+    toy.stage("both", "after_quick", "slow", cmd="cat data/after_quick data/slow > data/both")
+    results = toy.run_parallel(jobs=2)
+    assert {result.state for result in results.values()} == {"ran"}
+    ended = [event.stage for event in toy.events if event.state == "ran"]
+    assert ended == ["quick", "after_quick", "slow", "both"]
 
 
 def test_jobs_limits_the_cores(toy: Toy) -> None:

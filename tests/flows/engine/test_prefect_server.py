@@ -17,7 +17,7 @@ from flows.engine import prefect_flow
 from flows.engine.dvc_repository import PlanError
 from flows.engine.execute import Execution
 from flows.engine.prefect_flow import _reachable
-from flows.engine.prefect_server import TemporaryServer, temporary_server
+from flows.engine.prefect_server import TemporaryServer, may_be_configured, temporary_server
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import wait_for
 
@@ -113,11 +113,14 @@ def test_a_configured_server_that_refuses_is_one_line(
     assert list(tmp_path.iterdir()) == [], "no server of our own was started"
 
 
+@pytest.mark.parametrize("in_prefect", [True, False])
 def test_an_interrupt_that_is_dropped_below_still_ends_the_run_as_stopped(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, in_prefect: bool
 ) -> None:
     """Python drops a KeyboardInterrupt that is raised in a finalizer; the children have been stopped all the same."""
     toy.diamond()
+    monkeypatch.setattr(prefect_flow, "may_be_configured", lambda root: in_prefect)
+    monkeypatch.setattr(Execution, "join", lambda self: self.coordinator.stop())
 
     def flow(name: str, execution: Execution) -> Callable[..., None]:
         return lambda return_state: execution.coordinator.stop()
@@ -129,3 +132,25 @@ def test_an_interrupt_that_is_dropped_below_still_ends_the_run_as_stopped(
         prefect_flow.run_flow(toy.root, toy.plan(), flow_name="language", jobs=1, watch=lambda event: None)
     with closing(sqlite3.connect(toy.root / "mlruns/mlflow.db")) as records:
         assert records.execute("SELECT status FROM runs WHERE name LIKE 'language%'").fetchall() == [("KILLED",)]
+
+
+def test_whether_prefect_may_be_configured_is_known_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PREFECT_PROFILES_PATH", raising=False)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["prefect"]\nurls = "x"\n')
+    assert not may_be_configured(tmp_path)
+    places = {
+        "home/profiles.toml": '[profiles.mine]\nPREFECT_API_URL = "http://x/api"\n',
+        ".env": "PREFECT_API_URL=http://x/api\n",
+        "prefect.toml": '[api]\nurl = "http://x/api"\n',
+        "pyproject.toml": '[tool.prefect.api]\nurl = "http://x/api"\n',
+    }
+    for path, text in places.items():
+        before = (tmp_path / path).read_text() if (tmp_path / path).exists() else ""
+        (tmp_path / path).write_text(text)
+        assert may_be_configured(tmp_path), path
+        (tmp_path / path).write_text(before)
+    monkeypatch.setenv("PREFECT_API_URL", "http://x/api")
+    assert may_be_configured(tmp_path)

@@ -95,14 +95,7 @@ class Toy:
         planned = self.plan()
         with Coordinator(self.root) as coordinator:
             execution = Execution(coordinator, planned, jobs, self.events.append)
-            running = {
-                stage.name: execution.submit(stage.name) for stage in planned if stage.reason and not stage.upstream
-            }
-            for stage in planned:
-                upstream = [running[name] for name in stage.upstream if name in running]
-                ready = len(upstream) == len(stage.upstream) and all(up.result().state == "ran" for up in upstream)
-                if stage.name not in running and ready:
-                    running[stage.name] = execution.submit(stage.name)
+            execution.start_ready()
             return {result.stage: result for result in execution.results()}
 
     def dvc(self, *arguments: str) -> str:

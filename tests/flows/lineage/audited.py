@@ -158,7 +158,8 @@ class Audited(Toy):
         recorder.close(results.values())
         pages = run_page.write_pages(self.root, planned, list(results.values()))
         params = self.read("params.yaml")
-        pipeline_record.complete(self.root, "language", params, planned, list(results.values()), pages)
+        stages = [stage.name for stage in planned]
+        pipeline_record.complete(self.root, "language", params, stages, list(results.values()), pages)
         return results
 
     def sql(self, statement: str, *values: object) -> int:

@@ -114,5 +114,5 @@ def run(toy: Toy, **params: Mapping[str, Any]) -> tuple[history.PipelineRun, dic
     recorder.close(results.values())
     text = json.dumps(toy.params)
     pages = [page for page in [toy.root / "data/report/report.html"] if page.is_file()]
-    pipeline_record.complete(toy.root, "language", text, planned, [*results.values()], pages)
+    pipeline_record.complete(toy.root, "language", text, [stage.name for stage in planned], [*results.values()], pages)
     return history.pipeline(toy.root, recorder.parent), results

@@ -1,4 +1,4 @@
-"""How long stages took, as MLflow's records have it."""
+"""What stages took, as MLflow's records have it."""
 
 import shutil
 from pathlib import Path
@@ -9,6 +9,7 @@ from mlflow import MlflowClient
 from flows.engine import mlflow_store
 from flows.engine.mlflow_runs import PREFIX
 from flows.lineage import durations
+from tests.flows.lineage.audited import Audited
 
 
 @pytest.fixture
@@ -41,3 +42,21 @@ def test_runs_that_ended(tmp_path: Path, client: MlflowClient) -> None:
 def test_without_records_nothing_is_known(tmp_path: Path) -> None:
     assert durations.of_stages(tmp_path, ["sft"]) == {}
     assert durations.of_runs(tmp_path, ["a"]) == {}
+    assert durations.memory_of_runs(tmp_path, ["a"]) == {}
+
+
+def test_the_memory_that_a_stage_took_is_in_its_run_under_its_seal_and_on_the_page(audited: Audited) -> None:
+    made = [audited.run_of(stage) for stage in ("a", "b", "evaluate@b")]
+    found = durations.memory_of_runs(audited.root, [*made, "f" * 32])
+    assert found.keys() == set(made)
+    assert all(3 < megabytes < 100 for megabytes in found.values())
+    assert f"<td>{found[made[0]]:.0f} MB</td>" in audited.read("report.html")
+    audited.sql("UPDATE metrics SET value = 1 WHERE key = 'system/peak_memory_megabytes' AND run_uuid = ?", made[0])
+    assert any("system/peak_memory_megabytes" in fault for fault in audited.faults())
+
+
+def test_a_failed_stage_tells_its_memory_too(audited: Audited) -> None:
+    audited.change("b", fail=True)
+    failed = audited.pipeline()["b"]
+    assert failed.state == "failed"
+    assert durations.memory_of_runs(audited.root, [str(failed.mlflow_run_id)])

@@ -1,3 +1,5 @@
+import json
+import shutil
 import sqlite3
 
 import pytest
@@ -5,6 +7,8 @@ from mlflow import MlflowClient
 
 from flows.engine import mlflow_seal
 from flows.engine.dvc_repository import PlanError
+from flows.engine.recording import journal, settling
+from flows.engine.recording.journal import Reading
 from flows.engine.state import StageResult
 from flows.lineage import history, pipeline_record
 from flows.lineage.history import pipelines
@@ -56,7 +60,7 @@ def test_the_page_and_the_patch_are_kept_with_the_run(ran: Ran, client: MlflowCl
     toy, first = ran.toy, ran.first
     second, results = policies.run(toy, dpo={"beta": 0.2})
     names = [[file.path for file in client.list_artifacts(run.id)] for run in (first, second)]
-    assert names == [["report.html"], ["report.html", "uncommitted.patch"]]
+    assert names == [["params.yaml", "report.html"], ["params.yaml", "report.html", "uncommitted.patch"]]
     kept = toy.root / "mlruns/artifacts" / second.id / "artifacts/uncommitted.patch"
     assert '"beta": 0.2' in kept.read_text()
     assert "uncommitted.patch" not in [file.path for file in client.list_artifacts(results["dpo"].mlflow_run_id)]
@@ -145,3 +149,38 @@ def test_an_unknown_or_ambiguous_run_is_one_line(ran: Ran) -> None:
     for text in (run.id[:5], "f" * 32 if run.id[0] != "f" else "0" * 32):
         with pytest.raises(PlanError, match="no pipeline run has this id; `posttrain runs` lists them"):
             history.pipeline(toy.root, text)
+
+
+def test_a_pipeline_without_parameters_has_none():
+    assert pipeline_record.used("{}\n", ["a"]) == {}
+    assert pipeline_record.used("a: {}\nb: {c: {}}\n", ["a", "b"]) == {"a": "{}", "b.c": "{}"}
+
+
+def test_what_is_recorded_is_what_the_run_left_whatever_comes_before_it_is(
+    ran: Ran, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run restores other metrics and models, or takes them away, while the process that records begins."""
+    toy = ran.toy
+    params, planned, results = json.dumps(toy.params), toy.plan("report"), [*ran.results.values()]
+    monkeypatch.setattr(settling, "start", lambda root: None)
+    pipeline_record.hand_over(toy.root, "language", params, planned, results, [])
+    monkeypatch.setattr(settling, "_recording", True)  # this is the process that records
+    before = client.get_run(ran.first.id).data
+    for file in [*toy.root.glob("data/metrics/*.json"), toy.root / "dvc.lock"]:
+        file.unlink()
+    shutil.rmtree(toy.root / "data/dpo")
+    models = {name: client.get_registered_model(name) for name in ("language.dpo", "language.sft")}
+    for name in models:
+        client.delete_registered_model(name)
+    [folder] = journal.journals(toy.root)
+    reading = Reading(folder)
+    [event, _] = reading.new()
+    reading.close()
+    pipeline_record.complete_from(toy.root, folder, event)
+    after = client.get_run(ran.first.id).data
+    assert after.metrics == before.metrics
+    assert len(after.metrics) > 3
+    assert after.tags["mlflow.note.content"] == before.tags["mlflow.note.content"]
+    for name in models:
+        [version] = client.search_model_versions(f"name='{name}'")
+        assert "strict_greedy" in version.tags

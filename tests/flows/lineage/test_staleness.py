@@ -55,9 +55,13 @@ def test_code_that_was_never_committed_is_found_by_the_run_s_patch(audited: Audi
 
 
 def test_a_version_that_git_does_not_have_is_named_without_lines(audited: Audited) -> None:
-    """The commit of the run is there, but has other bytes than the run recorded: no difference is made up."""
+    """No commit that can be found has the bytes that the run recorded: no difference is made up."""
     audited.sql("UPDATE tags SET value = ? WHERE key = 'posttrain.git_commit'", "0" * 40)
     audited.write("helper.py", HELPER + "# more\n")
+    [cause] = causes(audited.root, "b")
+    assert cause.lines[-1] == "+# more", "the current commit has the recorded version"
+    audited.git("checkout", "--quiet", "--orphan", "rewritten")
+    audited.commit()
     assert causes(audited.root, "b") == [Cause("dep helper.py changed")]
 
 

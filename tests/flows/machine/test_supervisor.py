@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -117,3 +118,34 @@ def test_no_command_survives_its_supervisor(tmp_path: Path, number: signal.Signa
     status = command.wait(10)
     assert status == 128 + (number if number == signal.SIGKILL else signal.SIGTERM)
     assert wait_for(lambda: not alive(tmp_path), 4) < 3
+
+
+def test_the_end_of_a_command_is_seen_at_once(tmp_path: Path) -> None:
+    """Popen.wait with a time limit looks every 50 ms, which a chain of short stages pays at each of them."""
+    command = Command([["true"]], tmp_path, os.environ, tmp_path / "log")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.sleep", lambda seconds: pytest.fail("it slept"))
+        assert command.wait(30) == 0
+    command.stop()
+    assert command.wait(1) == 0
+
+
+def test_many_may_stop_a_command_at_once(tmp_path: Path) -> None:
+    """A descriptor that is closed twice may be another file's by then."""
+    faults: list[Exception] = []
+
+    def stop(command: Command) -> None:
+        try:
+            command.stop()
+            command.wait(1)
+        except Exception as error:
+            faults.append(error)
+
+    for _ in range(30):
+        command = Command([["cat"]], tmp_path, os.environ, tmp_path / "log")
+        threads = [threading.Thread(target=stop, args=[command]) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert faults == []

@@ -154,9 +154,11 @@ def test_files_that_are_not_there_or_not_text(root: Path) -> None:
 def test_a_value_that_stands_in_two_places_is_not_edited(root: Path) -> None:
     shared = PARAMS.replace("beta: 1e-1", "beta: &shared 0.5").replace("rate: 1e-3", "rate: *shared")
     (root / "params.yaml").write_text(shared)
-    with pytest.raises(ParameterError, match=r"dpo.rate: cannot be changed from here; edit the file"):
-        edit(root, "dpo.rate=1")
+    with pytest.raises(ParameterError, match=r"dpo.beta: cannot be changed from here; edit the file"):
+        edit(root, "dpo.beta=1")
     assert (root / "params.yaml").read_text() == shared
+    assert edit(root, "dpo.rate=1"), "where it is only referred to, a value of its own takes the place"
+    assert (root / "params.yaml").read_text() == shared.replace("*shared", "1")
 
 
 def test_an_edit_to_the_same_value_writes_nothing(root: Path) -> None:

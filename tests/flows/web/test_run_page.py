@@ -68,7 +68,7 @@ def test_the_markdown_page_says_the_same(root: Path) -> None:
     assert "  s0 --> s2" not in page  # data -> sft -> dpo implies it
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0] for row in rows] == ["| Stage", *(f"| {name}" for name in GRAPH)]
-    assert {row.count(" | ") for row in rows} == {5}
+    assert {row.count(" | ") for row in rows} == {6}
 
 
 def test_no_page_without_a_report_that_is_up_to_date(root: Path) -> None:
@@ -263,10 +263,11 @@ def test_what_the_outs_cost_is_told_by_the_runs_that_made_them_though_this_run_m
     results = [
         StageResult(name, "up-to-date", mlflow_run_id=run) for name, run in (("sft", "a"), ("ppo", "b"), ("raw", None))
     ]
-    costs = run_page.Costs({"a": 60.0, "b": 1800.0}, {"sft": 1, "ppo": 2})
+    costs = run_page.Costs({"a": 60.0, "b": 1800.0}, {"sft": 1, "ppo": 2}, {"a": 1234.5, "b": 87.2})
     assert [costs.taken(result) for result in results] == ["1 min 00 s", "30 min 00 s", ""]
+    assert [costs.memory(result) for result in results] == ["1.2 GB", "87 MB", ""]
     assert costs.sentence(results) == (
         " Making the outs of the 2 stages whose runs are known took 31 min 00 s one after another, 1.02 core hours."
     )
     assert costs.sentence(results[:1]) == " Making all outs took 1 min 00 s one after another, 0.02 core hours."
-    assert run_page.Costs({}, {}).sentence(results) == ""
+    assert run_page.Costs({}, {}, {}).sentence(results) == ""

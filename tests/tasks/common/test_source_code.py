@@ -106,3 +106,24 @@ def test_without_git_or_a_commit_only_the_hashes_tell(tmp_path):
     (tmp_path / "a.py").write_text("1\n")
     assert state(tmp_path) == Source("none", "a.py")
     assert state(tmp_path).digest is None
+
+
+def test_files_of_any_name_and_state_are_named_as_git_names_them(root):
+    """Against git's older format, with files that are staged, moved, in conflict or new, and names with spaces and line ends."""
+    git(root, "checkout", "--quiet", "-b", "other")
+    (root / "a.py").write_text("other\n")
+    git(root, "commit", "--quiet", "--all", "--message", "other")
+    git(root, "checkout", "--quiet", "-")
+    (root / "a.py").write_text("ours\n")
+    git(root, "commit", "--quiet", "--all", "--message", "ours")
+    subprocess.run(["git", "-C", root, "merge", "--quiet", "other"], capture_output=True, check=False)
+    git(root, "mv", "gone.py", "moved to.py")
+    for name in ("two  spaces ", "new\nline", "? 1 a", "é"):
+        (root / name).write_text(name)
+    git(root, "add", "é")
+    older = git(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all").split("\0")
+    last = {"UU": 1, "??": 2}  # the order of the newer format
+    ordered = sorted(filter(None, older), key=lambda line: last.get(line[:2], 0))
+    assert state(root).dirty == " ".join(line[3:] for line in ordered)
+    assert last.keys() < {line[:2] for line in older}
+    assert state(root).commit == git(root, "rev-parse", "HEAD").strip()

@@ -60,8 +60,11 @@ def write(table, asked, best, out):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
+    return outs(tmp_path_factory.mktemp("report"), np.random.default_rng(1))
+
+
+def outs(home, rng):
     """The outs of the stages before the report, with random numbers."""
-    home, rng = tmp_path_factory.mktemp("report"), np.random.default_rng(1)
     problems = [
         {
             "problem_id": f"test-{n}",
@@ -93,7 +96,7 @@ def home(tmp_path_factory):
         )
     tables.write_curves([], home / "evaluate/pretrained/curve.csv")
     calibration = pd.DataFrame({"predicted": [0.1, 0.5, 0.9], "observed": [0.15, 0.5, 0.8], "pairs": [9.0, 5.0, 20.0]})
-    (home / "reward_model").mkdir()
+    (home / "reward_model").mkdir(parents=True)
     calibration.to_csv(home / "reward_model" / "calibration.csv", index=False)
     return home
 

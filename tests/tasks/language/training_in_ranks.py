@@ -1,20 +1,23 @@
-"""Trainings in several processes: `python -m tests.tasks.language.training_in_ranks MADE PROCESSES STAGE/NAME[=KILL] ...`.
+"""Trainings in several processes: `python -m tests.tasks.language.training_in_ranks MADE PROCESSES STAGE/NAME[=KILL] .. [PROCESSES ..]`.
 
-Each fills the folder STAGE/NAME. KILL is RANK:STEPS[:THEN]: the process of this rank kills itself after so many optimizer steps, at
-which the others end by themselves; then as many processes, or THEN, go on. In a folder named `divided` they divide the optimizer, in one whose
-name begins with `sharded` the model. All are forks of this process, since imports take longest.
+Each fills the folder STAGE/NAME, in as many processes as the number before it says. KILL is RANK:STEPS[:THEN]: the process of this rank kills
+itself after so many optimizer steps, at which the others end by themselves; then as many processes, or THEN, go on. In a folder named
+`divided` they divide the optimizer, in one whose name begins with `sharded` the model. All are forks of this process, which has trained a little
+by itself, since imports and first calls take longest.
 """
 
+import contextlib
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
 from tasks.common import processes
-from tests.tasks.language.training_to_kill import arrange
+from tests.tasks.language.training_to_kill import arrange, begin_fork
 from tests.tasks.language.trainings import IN_RANKS, PRECISE, ROUNDED
 
 
@@ -22,13 +25,17 @@ def run(made, out, rank, count, folder, kill):
     """One rank."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), processes.FOLDER: folder}
     os.environ[processes.SHARD] = {"divided": "optimizer", "sharded": "model"}.get(out.name.partition("-")[0], "")
+    begin_fork()
     processes.join(torch)
     if kill is not None:
         arrange(kill[1] if rank == kill[0] else None)
     try:
         metrics = {**IN_RANKS, **PRECISE, **ROUNDED}[out.parts[0]](made, out)
     except RuntimeError as error:
-        os._exit(processes.LOST if processes.lost_another(error) else 1)
+        if processes.lost_another(error):
+            os._exit(processes.LOST)
+        traceback.print_exc()
+        os._exit(1)
     if rank == 0:
         (out / "metrics.txt").write_text(repr(metrics))
     torch.distributed.destroy_process_group()
@@ -50,12 +57,26 @@ def attempt(made, out, count, kill):
     assert found == expected, (out, kill, found)
 
 
+def prepare(made):
+    """Do what each process would have to do anew: tables of names and of conversions, checks of schemas, FSDP's imports."""
+    import torch.distributed.fsdp  # noqa: F401
+
+    with TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for name in ("sft", "grpo"):
+            IN_RANKS[name](made, Path(name))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    made, count, *outs = sys.argv[1:]
-    for text in outs:
-        out, _, kill = text.partition("=")
+    made, *words = sys.argv[1:]
+    prepare(Path(made))
+    count = 0
+    for word in words:
+        if word.isdecimal():
+            count = int(word)
+            continue
+        out, _, kill = word.partition("=")
         if kill:
             rank, steps, *others = map(int, kill.split(":"))
-            attempt(Path(made), Path(out), int(count), (rank, steps))
-        attempt(Path(made), Path(out), (others or [int(count)])[0] if kill else int(count), None)
+            attempt(Path(made), Path(out), count, (rank, steps))
+        attempt(Path(made), Path(out), (others or [count])[0] if kill else count, None)

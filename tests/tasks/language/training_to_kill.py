@@ -40,10 +40,17 @@ STAGES = {
     "rejection_sft": lambda made, out: policies.train("rejection_sft", made, out, epochs=3),
     "reinforce": lambda made, out: policies.train("reinforce", made, out, **SPACED, variance_every=3),
     "ppo": lambda made, out: policies.train("ppo", made, out, **SPACED, kl_target=1.0, epochs=2, minibatches=2),
-    "grpo": lambda made, out: policies.train("grpo", made, out, **SPACED, keep="best", updates=2),
+    "grpo": lambda made, out: policies.train(
+        "grpo", made, out, **SPACED, keep="best", updates=2, sampler_precision="bf16"
+    ),
 }
 SPACED = {"steps": 10, "evaluate_every": 3}
 UPDATES = {"reinforce": 5, "ppo": 8, "grpo": 2}  # of optimizers in a step, where they are more than one
+
+
+def begin_fork():
+    """Have torch see in its main thread that it was forked, as a warm stage does: threads that first see it at once can fail."""
+    torch.set_num_threads(1)
 
 
 def arrange(kill):
@@ -58,6 +65,7 @@ def arrange(kill):
 def attempt(made, out, kill):
     child = os.fork()
     if child == 0:
+        begin_fork()
         arrange(kill)
         STAGES[out.parts[0]](made, out)
         os._exit(0)

@@ -43,6 +43,7 @@ ROUNDED = {
     f"{stage}-bf16": lambda home, out, stage=stage: TRAININGS[stage](home, out, training={"precision": "bf16"})
     for stage in ("sft", "reward_model")
 }
+ROUNDED["grpo-sampler"] = lambda home, out: policies.train("grpo", home, out, sampler_precision="bf16")
 # Variants of the stages for tests with several processes: `IN_RANKS[name](home, out)`.
 IN_RANKS = {
     "pretrained": lambda home, out: test_pretrained.pretrain(home, out, batch_size=3),

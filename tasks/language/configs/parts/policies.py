@@ -56,6 +56,8 @@ class PolicyConfig(SamplingConfig):
 
     # temperature of the distribution that is trained; null: that of sampling. Another one is a sampler that differs from the trainer
     trained_temperature: Annotated[float, Field(gt=0, le=100)] | None
+    # trainer: answers are sampled from the weights that are trained | bf16: from a copy in bfloat16, rounded anew before each step, as inference engines keep one; it needs half the memory of the weights
+    sampler_precision: Literal["trainer", "bf16"]
     # largest importance weight of a token, its probability in training over that in sampling; null: no weights
     importance_cap: Annotated[float, Field(gt=0)] | None
     steps: int = Field(ge=1, le=10**9)  # batches of prompts that are answered and learned from
@@ -72,7 +74,18 @@ class PolicyConfig(SamplingConfig):
     def old_from_sampler(self) -> bool:
         """Whether the sampler's log-probabilities are the policy's own before an update, so that no pass computes these."""
         differs = self.top_p < 1 or self.trained_temperature not in (None, self.temperature)
+        differs |= self.sampler_precision != "trainer"
         return not differs and self.importance_cap is None
+
+    @field_validator("sampler_precision")
+    @classmethod
+    def _differs_from_training(cls, value: str, info: ValidationInfo) -> str:
+        training = info.data.get("training")
+        if value != "trainer" and training is not None and training.precision != "fp32":
+            raise ValueError(
+                f"expected 'trainer' with training.precision {training.precision}, which samples in bfloat16"
+            )
+        return value
 
     @field_validator("evaluate_every")
     @classmethod

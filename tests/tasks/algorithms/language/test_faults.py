@@ -15,7 +15,7 @@ from tasks.algorithms.language.ppo import PpoSettings
 from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean
 from tests.conftest import PARAMS
 from tests.seams import ROOT
-from tests.tasks.bandits import Table, collector, graded, probabilities, rewards
+from tests.tasks.bandits import END, VOCABULARY, Table, collector, graded, probabilities, rewards
 from tests.tasks.optimizers import make_optimizer
 
 pytestmark = pytest.mark.slow
@@ -125,3 +125,67 @@ def test_a_weak_pull_over_optimises_a_proxy():
     cured = optimised(kl_target=0.05, kl_rate=0.5)
     assert cured[0] > 0
     assert cured[1] > gold / 2
+
+
+class LengthTable(Table):
+    """A policy that says 0 or 1 first, at even odds that it cannot change, then repeats that or ends."""
+
+    def __init__(self):
+        super().__init__(0)
+        allowed, learned = torch.full((VOCABULARY, VOCABULARY), -30.0), torch.zeros(VOCABULARY, VOCABULARY)
+        allowed[[0, 1], 4] = 0.0
+        for said in (0, 1):
+            allowed[[said, END], said] = torch.tensor([1.0, 0.0])
+            learned[[said, END], said] = 1.0
+        with torch.no_grad():
+            self.head.weight.copy_(allowed)
+        self.head.weight.register_hook(lambda gradient: gradient * learned)
+
+    def length(self, said):
+        """The expected number of tokens of an answer that begins with this one and is never cut off."""
+        go_on, end = self.head.weight[[said, END], said].tolist()
+        return 1 + 1 / torch.tensor(go_on - end).neg().sigmoid().item()
+
+
+def lengths(**changes):
+    """The expected lengths of right and of wrong answers, before GRPO that pays for the first token alone and after each of its steps."""
+    given, policy = section("length-of-wrong", "grpo", **changes), LengthTable()
+    asked = settings(GrpoSettings, given, old_from_sampler=True, micro_batch=1000, max_new_tokens=40)
+    optimizer = make_optimizer(policy, 0.02, 60, clip=100.0, warmup=0.0)
+    collect = collector(policy, lambda _, said: float(said[0] == 0), prompts=[[4]], samples=256, length=40)
+    steps = grpo.fit(policy, collect, optimizer, asked, start=0, steps=60, reference=None)
+    before = policy.length(0), policy.length(1)
+    return [before, *((policy.length(0), policy.length(1)) for _ in steps)]
+
+
+def test_the_mean_over_each_answer_makes_wrong_answers_grow():
+    """Dr. GRPO's finding (arXiv:2503.20783, section 3.1), and its cure: a long wrong answer is pushed down less for each token, a short right one up more."""
+    (_, before), *_, (right, wrong) = lengths()
+    assert wrong > 1.5 * before
+    assert right < before / 1.2
+    for length in lengths(aggregation="dr_grpo", advantage="centered")[-1]:
+        assert abs(length / before - 1) < 0.2
+
+
+def paid_for_length(bonus):
+    """The expected length of an answer after PPO by the preset, paid for being right and by a judge's taste for length."""
+    given, policy, reference = section("length", "ppo"), LengthTable(), LengthTable()
+    asked = settings(
+        PpoSettings, given, old_from_sampler=True, micro_batch=1000, missing_end_penalty=0.0, minibatches=2
+    )
+    critic = Critic(policy)
+    optimizers = tuple(make_optimizer(model, 0.02, 160, clip=1.0, warmup=0.0) for model in (policy, critic))
+    pull = AdaptiveKl(given["kl_coefficient"], given["kl_target"], given["kl_rate"])
+    collect = collector(
+        policy, lambda _, said: float(said[0] == 0) + bonus * len(said), prompts=[[4]], samples=64, length=40
+    )
+    list(ppo.fit(policy, critic, reference, collect, optimizers, asked, pull, start=0, steps=40))
+    return policy.length(0)
+
+
+def test_a_taste_for_length_is_paid_for():
+    """The preset's own bonus and weak pull, and its cure."""
+    bonus = section("length", "preferences")["length_bonus"]
+    before = LengthTable().length(0)
+    assert paid_for_length(bonus) > 2 * before
+    assert paid_for_length(0.0) < 1.3 * before

@@ -156,3 +156,5 @@ def test_numbers():
     assert (text("ended", six), interval("ended", Estimate(0.5, 0.401, 0.6))) == ("600.0 %", "40.1 to 60.0")
     assert (text("rubric", six), interval("rubric", six)) == ("6.00", "5.80 to 6.20")
     assert interval("kl", Estimate(0.0, -0.001, 0.001)) == "0.00 to 0.00"
+    assert interval("ended", Estimate(0.1, -0.37, 0.59)) == "0.0 to 59.0", "Student's interval leaves it"
+    assert interval("ended", Estimate(0.9, 0.8, 1.2)) == "80.0 to 100.0"

@@ -62,6 +62,8 @@ def test_chosen_answers_that_became_less_likely():
     assert len(chosen_only) == 1
     assert "fell further" not in chosen_only[0]
     assert told(0.5, -9.0) == []
+    assert told(-0.14, -0.5) == [], "as little as with dpo.nll is no news"
+    assert told(-0.24, -0.9), "the default run has the box"
 
 
 def test_a_policy_without_end_tokens():

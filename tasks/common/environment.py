@@ -1,4 +1,7 @@
-"""What a run was made with beside its code: the versions of the packages, the machine."""
+"""What a run was made with beside its code: the versions of the packages, the machine, who ran it.
+
+The flows import this module too, so that `posttrain run` and plain `dvc repro` record the same.
+"""
 
 import getpass
 import os
@@ -13,6 +16,15 @@ VECTORS = {
     "asimd": "NEON",
 }  # flag of the processor -> name, widest first
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "datasets", "dvc", "prefect", "mlflow", "pandera")
+
+
+TAG = "posttrain.env."  # begins the tag of each of `versions`
+
+
+def tags() -> dict[str, str]:
+    """All of it as a run's tags in MLflow."""
+    found = {TAG + name: value for name, value in versions().items()}
+    return {"mlflow.user": user(), "mlflow.source.type": "LOCAL", **found}
 
 
 def user() -> str:

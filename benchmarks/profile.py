@@ -1,0 +1,136 @@
+"""Where the time and memory of the default flows go: `python -m benchmarks.profile [language] [offline]` writes benchmarks/profile.md.
+
+Each flow runs in a clone of the last commit, from an empty cache. What is told of each stage is what its run in MLflow says.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.engine import machine
+from flows.engine import mlflow_runs
+from flows.engine.mlflow_runs import PEAK_MEMORY, PREFIX
+from flows.engine.plan import plan
+from flows.engine.state import PlannedStage
+from flows.running import FLOWS, targets
+
+ROOT = Path(__file__).parent.parent
+RESULT, NUMBERS = Path(__file__).with_suffix(".md"), ROOT / "benchmarks/results/profile.json"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one stage took."""
+
+    stage: str
+    seconds: float
+    cores: int
+    megabytes: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One run of a flow: its wall time, the longest chain of stages that wait for each other, and what each stage took."""
+
+    seconds: float
+    path: float
+    load: float
+    stages: Sequence[Cost]
+
+
+def run(flow: str, root: Path) -> float:
+    """The wall time of the flow in a new clone at `root`."""
+    subprocess.run(["git", "clone", "--quiet", ROOT, root], check=True)
+    environ = {**os.environ, "PYTHONPATH": str(root)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "flows.start", "run", flow], cwd=root, env={**environ, "PATH": path}, check=True
+    )
+    return time.perf_counter() - began
+
+
+def costs(root: Path, planned: Sequence[PlannedStage]) -> list[Cost]:
+    """What the last finished run of each stage took, the longest first."""
+    found = []
+    with mlflow_runs.reading(root) as records:
+        assert records is not None, f"{root}: nothing has run there"
+        for stage in planned:
+            [run_id, *_] = [run_id for run_id, _ in records.finished({PREFIX + "stage": stage.name})]
+            head = records.head(run_id)
+            assert head is not None
+            assert head.ended is not None
+            seconds, memory = (head.ended - head.started) / 1000, records.latest(run_id).get(PEAK_MEMORY, 0.0)
+            found.append(Cost(stage.name, seconds, stage.cpu, memory))
+    return sorted(found, key=lambda cost: -cost.seconds)
+
+
+def longest(planned: Sequence[PlannedStage], seconds: Mapping[str, float]) -> float:
+    """The time of the longest chain of stages that wait for each other."""
+    ends: dict[str, float] = {}
+    for stage in planned:  # upstream before downstream
+        ends[stage.name] = seconds[stage.name] + max((ends[name] for name in stage.upstream), default=0.0)
+    return max(ends.values())
+
+
+def profiled(flow: str, root: Path, wall: float, load: float) -> Profile:
+    """The profile of a flow that has run at `root`."""
+    planned = plan(root, targets(flow))
+    stages = costs(root, planned)
+    return Profile(wall, longest(planned, {cost.stage: cost.seconds for cost in stages}), load, stages)
+
+
+def page(profiles: Mapping[str, Profile]) -> str:
+    """The table of each flow."""
+    lines = [
+        "# Where the time and memory of the default flows go",
+        "",
+        f"Made by `python -m benchmarks.profile` on {machine('torch', 'transformers', 'dvc')}: each flow once, from an empty cache.",
+        "Times are wall times of stages as their runs in MLflow have them, with others beside them where there were cores. Memory is the most that a stage's processes had together, resident;",
+        "pages that a warm stage shares with its server count.",
+    ]
+    for flow, found in profiles.items():
+        work = sum(cost.seconds * cost.cores for cost in found.stages)
+        lines += [
+            *("", f"## {flow}", ""),
+            f"{_told(found.seconds)} in all (load of the machine when it began: {found.load:.1f}); {_told(found.path)} along the longest chain of stages, {_told(work)} of cores.",
+            *("", "| stage | s | cores | share of the work | peak MB |", "|---|---|---|---|---|"),
+        ]
+        lines += [
+            f"| {cost.stage} | {cost.seconds:.1f} | {cost.cores} | {100 * cost.seconds * cost.cores / work:.1f} % | {cost.megabytes:.0f} |"
+            for cost in found.stages
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _told(seconds: float) -> str:
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
+
+
+def main() -> None:
+    """Run the flows, keep what they took, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("flows", nargs="*", choices=[*FLOWS, []], default=[*FLOWS])
+    asked = parser.parse_args().flows
+    known = json.loads(NUMBERS.read_text()) if NUMBERS.is_file() else {}
+    profiles = {
+        flow: Profile(**{**numbers, "stages": [Cost(**cost) for cost in numbers["stages"]]})
+        for flow, numbers in known.items()
+    }
+    for flow in asked:
+        with tempfile.TemporaryDirectory() as folder:
+            root, load = Path(folder) / "clone", os.getloadavg()[0]
+            profiles[flow] = profiled(flow, root, run(flow, root), load)
+        NUMBERS.write_text(json.dumps({name: asdict(found) for name, found in profiles.items()}, indent=1) + "\n")
+        RESULT.write_text(page(profiles))
+
+
+if __name__ == "__main__":
+    main()

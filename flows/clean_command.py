@@ -1,0 +1,94 @@
+"""`posttrain clean`: what takes space, and what of it can go."""
+
+import json
+import re
+import sys
+from typing import Annotated
+
+import typer
+
+from flows.console import completion as tab
+from flows.console.summary import Screen
+from flows.params.files import find_root
+from flows.running import WrongUseError, one_line
+
+AGE = re.compile(r"([1-9]\d{0,5})([hdw])")
+SECONDS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what takes space and what would go.")] = False,
+    keep_runs: Annotated[
+        int, typer.Option("--keep-runs", min=0, metavar="N", help="Keep what the last N pipeline runs made or used.")
+    ] = 10,
+    older_than: Annotated[str, typer.Option(metavar="AGE", help="Only what is older: 12h, 30d, 4w.")] = "",
+    stage: Annotated[
+        list[str] | None, typer.Option(metavar="STAGE", help="Only what this stage made.", autocompletion=tab.stages)
+    ] = None,
+    old_models: Annotated[
+        bool, typer.Option("--old-models", help="Versions of registered models without an alias keep nothing.")
+    ] = False,
+    artifacts: Annotated[
+        bool, typer.Option("--artifacts", help="Logs, tables and pages of runs that nothing keeps, too.")
+    ] = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Checkpoints of stopped stages too, which then begin anew.")
+    ] = False,
+    shared_cache: Annotated[
+        bool, typer.Option("--shared-cache", help="Remove from a cache that lies outside of this repository.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Show what takes space, and remove results that no commit, tag, registered model or recent run keeps."""
+    from flows.console import cleaning as shown
+    from flows.lineage.cleaning import removal, survey
+
+    older = _seconds(older_than)
+    root, screen = find_root(), Screen(sys.stderr if json_ else sys.stdout, soft_wrap=False)
+    asked = removal.Asked(keep_runs, older, frozenset(stage or ()), old_models, artifacts, checkpoints, shared_cache)
+    removed = None
+    with one_line():
+        found = survey.survey(root, keep_runs, old_models)
+        _check(asked.stages, found.names())
+        chosen = removal.choose(found, asked)
+        shown.show(screen, found, asked, chosen)
+        if chosen and not dry_run and _agreed(yes):
+            removed = removal.remove(root, asked, chosen)
+            screen.print(shown.done(removed), markup=False)
+    if json_:
+        print(json.dumps(shown.facts(found, chosen, removed)))
+    return 0
+
+
+def _agreed(yes: bool) -> bool:
+    """Whether the person wants it; without a terminal nobody can say so."""
+    if yes:
+        return True
+    if not _is_terminal():
+        raise WrongUseError(
+            "nothing was removed: there is no terminal to ask on; --yes removes it, --dry-run only shows it"
+        )
+    return typer.confirm("Remove it?", default=False)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _seconds(age: str) -> float:
+    found = AGE.fullmatch(age.strip())
+    if age and not found:
+        raise WrongUseError(f"--older-than: {age!r}: expected a number of hours, days or weeks such as 12h, 30d or 4w")
+    return int(found[1]) * SECONDS[found[2]] if found else 0.0
+
+
+def _check(asked: frozenset[str], known: set[str]) -> None:
+    """Refuse a stage that has made nothing here."""
+    from difflib import get_close_matches
+
+    names = {*known, *(name.partition("@")[0] for name in known)}
+    for name in sorted(asked - names):
+        close = get_close_matches(name, [*names], n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise WrongUseError(f"--stage: nothing here was made by a stage '{name}'{hint}")

@@ -1,0 +1,125 @@
+"""`posttrain clean` in the terminal: what takes space, what would be removed, what was removed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flows.lineage.cleaning.removal import Asked, Chosen
+from flows.lineage.cleaning.survey import KEEPERS, Survey
+
+UNKNOWN = "(no run on record)"
+WORDS = {"now": "now", "tag": "tags", "branch": "branches", "commit": "older commits", "index": "git's index"}
+WORDS |= {"experiment": "experiments", "model": "models", "run": "last runs", "": "nothing"}
+
+
+def rows(found: Survey) -> list[dict[str, Any]]:
+    """For each stage what its outs take: bytes, objects, the youngest and oldest age in days, and bytes by what keeps them first."""
+    of_stage: dict[str, list[str]] = {}
+    for md5 in found.objects:
+        names = sorted(found.stages.get(md5, ())) or [UNKNOWN]
+        of_stage.setdefault(names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more", []).append(md5)
+    told = []
+    for stage, members in of_stage.items():
+        kept: dict[str, int] = {}
+        for md5 in members:
+            by = next((kind for kind in KEEPERS if kind in found.keepers.get(md5, ())), "")
+            kept[by] = kept.get(by, 0) + found.objects[md5].size
+        ages = [found.age(md5) / 86400 for md5 in members]
+        size = sum(found.objects[md5].size for md5 in members)
+        row = {"stage": stage, "bytes": size, "objects": len(members), "days": [min(ages), max(ages)], "kept_by": kept}
+        told.append(row)
+    return sorted(told, key=lambda row: -int(row["bytes"]))
+
+
+def show(console: Console, found: Survey, asked: Asked, chosen: Chosen) -> None:
+    """Print what takes space, and what would be removed."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("stage", "size", "files", "age in days", "kept by"):
+        table.add_column(heading, justify="right" if heading in ("size", "files") else "left", overflow="fold")
+    for row in rows(found):
+        young, old = row["days"]
+        ages = f"{young:.0f}" if round(young) == round(old) else f"{young:.0f} to {old:.0f}"
+        table.add_row(row["stage"], size(row["bytes"]), f"{row['objects']:,}", ages, _kept(row["kept_by"]))
+    total = sum(one.size for one in found.objects.values())
+    console.print(f"DVC's cache, {size(total)} in {len(found.objects):,} files:", markup=False)
+    if found.objects:
+        console.print(table, markup=False)
+    for line in _lines(found, asked):
+        console.print(line, markup=False)
+    console.print(_sum(chosen, "would be removed"), markup=False)
+
+
+def size(count: int) -> str:
+    """Bytes as a person reads them."""
+    return (
+        f"{count / 1e9:,.1f} GB"
+        if count >= 1e9
+        else f"{count / 1e6:,.1f} MB"
+        if count >= 1e5
+        else f"{count / 1e3:,.1f} kB"
+    )
+
+
+def done(removed: Chosen) -> str:
+    """What was removed."""
+    return _sum(removed, "removed")
+
+
+def facts(found: Survey, chosen: Chosen, removed: Chosen | None) -> Mapping[str, Any]:
+    """All of it as plain data."""
+    return {
+        "cache": str(found.cache.objects),
+        "shared": found.cache.shared,
+        "stages": rows(found),
+        "checkpoints": {one.path: one.size for one in found.checkpoints},
+        "artifacts": sum(one.size for one in found.artifacts),
+        "others": found.others,
+        "would_remove": {"objects": [one.md5 for one in chosen.objects], "files": [one.path for one in chosen.files]},
+        "frees": chosen.frees,
+        "removed": None if removed is None else len(removed),
+    }
+
+
+def _kept(by: Mapping[str, int]) -> str:
+    return ", ".join(f"{WORDS[kind]} {size(by[kind])}" for kind in (*KEEPERS, "") if kind in by)
+
+
+def _lines(found: Survey, asked: Asked) -> Iterator[str]:
+    old = [one for one in found.artifacts if not one.kept]
+    if found.artifacts:
+        more = f", {_size(old)} of them of runs that nothing keeps" if old else ""
+        hint = "" if asked.artifacts or not old else "; --artifacts removes those"
+        yield f"files of runs in MLflow: {_files(found.artifacts)}{more}{hint}"
+    if found.checkpoints:
+        hint = "" if asked.checkpoints else "; --checkpoints removes them"
+        yield f"checkpoints of stopped stages: {_files(found.checkpoints)}{hint}"
+    stay = ", ".join(f"{name} {size(count)}" for name, count in found.others.items() if count)
+    if stay:
+        yield f"stays in any case: {stay}"
+    if found.cache.shared:
+        why = (
+            "what other clones alone need goes too"
+            if asked.shared_cache
+            else "--shared-cache removes from it all the same"
+        )
+        yield f"the cache {found.cache.objects} is not in this repository, and others may use it: {why}"
+    if found.cache.remotes:
+        yield f"nothing is removed from the remote {', '.join(found.cache.remotes)}; what was not pushed there is gone for good"
+
+
+def _files(files: Sequence[Any]) -> str:
+    return f"{_size(files)} in {len(files):,} file{'s' * (len(files) != 1)}"
+
+
+def _size(files: Iterable[Any]) -> str:
+    return size(sum(one.size for one in files))
+
+
+def _sum(chosen: Chosen, what: str) -> str:
+    linked = sum(not one.frees and one.size > 0 for one in chosen.objects)
+    note = f"; {linked:,} of them have other names on the disk, and free nothing" if linked else ""
+    if not chosen:
+        return f"nothing {'to remove' if what != 'removed' else 'was removed'}"
+    return f"{what}: {len(chosen):,} file{'s' * (len(chosen) != 1)}, which frees {size(chosen.frees)}{note}"

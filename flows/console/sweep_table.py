@@ -1,0 +1,123 @@
+"""What a sweep prints: its graph before it runs, and at its end a table of what came out at each point, with what sharing saved."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flows.console.conclusion import value as shown
+from flows.console.summary import STYLES, duration, log_end, relative, tally
+from flows.engine.state import StageResult
+from flows.sweeps.outcome import Row, Value
+from flows.sweeps.sweep import Sweep
+
+MOST = 40  # rows that are printed; the page and MLflow have all
+
+
+def show_plan(console: Console, sweep: Sweep) -> None:
+    """Print how many points there are, and what they share."""
+    late = sum(stage.reason is not None for stage in sweep.planned)
+    count, points = len(sweep.planned), len(sweep.points)
+    shared = f"; {sweep.stages} without sharing" if sweep.stages > count else ""
+    console.print(f"{points} point{'s' * (points != 1)}: {late} of {count} stages to run{shared}", markup=False)
+    for line in sweep.said:
+        console.print(line, markup=False)
+
+
+def show_nodes(console: Console, sweep: Sweep) -> None:
+    """Print each stage of the graph, with the number of points that share it and whether it would run."""
+    width = max(len(stage.name) for stage in sweep.planned)
+    for stage in sweep.planned:
+        points = len(sweep.nodes[stage.name].points)
+        about = "to run" if stage.reason else "in the cache"
+        console.print(f"{stage.name:<{width}}  {points:>3} point{'s' * (points != 1):<1}  {about}", markup=False)
+
+
+def show_failures(console: Console, sweep: Sweep, results: Sequence[StageResult]) -> None:
+    """Print the end of the log of each stage that failed, and how to go on."""
+    failed = [result for result in results if result.state == "failed"]
+    for result in failed:
+        console.print(Text(f"\n{result.stage} failed: {result.reason or 'see its log'}", STYLES["failed"]))
+        for line in log_end(result.log):
+            console.print(Text(f"  {line}"))
+        if result.log:
+            console.print(Text(f"log: {relative(result.log, sweep.root)}"))
+    if failed:
+        console.print("What succeeded is kept; mend the cause and sweep again to go on.")
+
+
+def show_end(
+    console: Console,
+    rows: Sequence[Row],
+    names: Sequence[str],
+    results: Sequence[StageResult],
+    seconds: float,
+    saved: tuple[float, float],
+) -> None:
+    """Print the table, best first. `saved` has the seconds of the stages that ran, and of all points' stages without sharing."""
+    if names:
+        console.print(table(rows[:MOST], names))
+        if len(rows) > MOST:
+            console.print(f"and {len(rows) - MOST} more; MLflow and the page have all")
+        console.print(meaning(rows), markup=False)
+    console.print(f"{tally(result.state for result in results)} in {duration(seconds)}", markup=False)
+    ran, alone = saved
+    if alone > ran + 1:
+        told = f"the stages that ran took {duration(ran)}; without sharing it would have been {duration(alone)}"
+        console.print(told, markup=False)
+
+
+def table(rows: Sequence[Row], names: Sequence[str]) -> Table:
+    """A row for each setting: its parameters, each metric with its interval, its points. With seeds alone a row for each metric."""
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    if not any(row.settings for row in rows):
+        for head in ("", "mean over seeds", "seeds"):
+            made.add_column(head, no_wrap=True)
+        for name in names:
+            for row in rows:
+                single = ", ".join(shown(name.rpartition("/")[2], value.mean) for _, value in row.single[name])
+                made.add_row(name, told(name, row.over_seeds[name]) if name in row.over_seeds else "", single)
+        return made
+    keys = list(dict.fromkeys(key for row in rows for key in row.settings))
+    for key in keys:
+        made.add_column(key, no_wrap=True)
+    for name in names:
+        made.add_column(name, no_wrap=True)
+    made.add_column("points", justify="right")
+    for row in rows:
+        cells = [told(name, row.over_seeds[name]) if name in row.over_seeds else "" for name in names]
+        numbers = ",".join(str(ended.point.number) for ended in row.points)
+        made.add_row(*(row.settings.get(key, "") for key in keys), *cells, numbers)
+    return made
+
+
+def told(name: str, value: Value) -> str:
+    """`72.6 % [68.6, 76.4]`."""
+    what = name.rpartition("/")[2]
+    if value.low is None or value.high is None:
+        return shown(what, value.mean)
+    ends = [shown(what, end).removesuffix(" %") for end in (value.low, value.high)]
+    return f"{shown(what, value.mean)} [{ends[0]}, {ends[1]}]"
+
+
+def meaning(rows: Sequence[Row]) -> str:
+    """What the brackets are."""
+    counts = {value.seeds for row in rows for value in row.over_seeds.values()}
+    if counts <= {1}:
+        return "[ ]: 95 % interval over problems or episodes; it says nothing of other seeds"
+    if 1 in counts:
+        return "[ ]: 95 % interval over seeds, where several have ended, else over problems or episodes"
+    return f"[ ]: 95 % interval over {' or '.join(map(str, sorted(counts)))} seeds (Student's t)"
+
+
+def costs(sweep: Sweep, results: Mapping[str, StageResult], known: Mapping[str, float]) -> tuple[float, float]:
+    """Seconds of the stages that ran, and of all points' stages if each point had run alone; `known` has those of earlier runs."""
+    ran = sum(result.seconds for result in results.values() if result.state == "ran")
+    alone = 0.0
+    for nodes in sweep.of_points.values():
+        for node in nodes.values():
+            result = results[node]
+            run = result.mlflow_run_id
+            alone += result.seconds if result.state == "ran" else known.get(run, 0.0) if run else 0.0
+    return ran, alone

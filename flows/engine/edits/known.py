@@ -1,0 +1,46 @@
+"""Code of this repository that reads sources or annotations, and has been looked at: what a stage writes does not depend on it.
+
+Each is known by the hash of its tree. After a change of it the hash is another one, and the code counts as what it looks like until
+somebody has looked again; tests/flows/engine/edits/test_known.py says so.
+"""
+
+import ast
+import hashlib
+from collections.abc import Mapping
+
+# Name of a function or a module's constant -> its hash, and where it is and why it is harmless.
+HARMLESS: Mapping[str, tuple[str, str]] = {
+    "digest": (
+        "c3f2838e0e1a473b",
+        "tasks/common/checkpoints.py: names the checkpoint that a stopped training goes on from, to the same bits",
+    ),
+    "ROOT": ("982f8ceeaea67454", "tasks/language/rewards/code_tests.py: where programs that are tested import from"),
+    "fault": (
+        "6448e406921055fb",
+        "tasks/language/configs/parts/python_rewards.py: says what is wrong with params.yaml",
+    ),
+    "_check_files": ("cbaf7cad00c4dd9d", "tasks/language/rewards/python_functions.py: which files are deps, by name"),
+    "files": ("a67fdac9f623289d", "tasks/language/rewards/python_worker.py: which files were imported, by name"),
+    "_in_one_line": ("5626f58e8785934a", "tasks/language/rewards/python_worker.py: where a user's function failed"),
+    "answer": ("c8357c5a2caa9fc7", "tasks/language/rewards/python_worker.py: reads the names of parameters alone"),
+}
+
+
+def digest(node: ast.AST) -> str:
+    """The hash by which a function, without its docstring, or an assignment is known."""
+    body = node.body if isinstance(node, ast.FunctionDef) else [node]
+    body = body[1:] if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None else body
+    head = ast.dump(node.args) if isinstance(node, ast.FunctionDef) else ""
+    return hashlib.sha256("\n".join([head, *map(ast.dump, body)]).encode()).hexdigest()[:16]
+
+
+def name(node: ast.AST) -> str:
+    """What a function is called, or the name that is assigned to."""
+    if isinstance(node, ast.Assign):
+        return ast.unparse(node.targets[0])
+    return str(getattr(node, "name", ""))
+
+
+def is_harmless(node: ast.AST) -> bool:
+    """Whether this very code has been looked at."""
+    return name(node) in HARMLESS and HARMLESS[name(node)][0] == digest(node)

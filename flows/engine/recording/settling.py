@@ -1,0 +1,107 @@
+"""Has the journals of runs that have ended written to MLflow and Prefect, by a process of its own, and waits for it."""
+
+import fcntl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+from flows.engine.dvc_repository import PlanError
+from flows.engine.recording import journal
+
+LOG = Path("mlruns/logs/recorder.log")
+LOOK_SECONDS = 0.02
+TELL_SECONDS = 1.0  # until a person is told for what it waits
+TRIES = 3  # processes that may end before a journal is given up
+
+_recording = False  # whether this is the process that records
+
+
+@contextmanager
+def recording(root: Path) -> Iterator[Iterator[Path]]:
+    """Be the process that records, once no other one is: yields the journals, the oldest first, until there is none left."""
+    global _recording
+    _recording = True
+    (root / journal.FOLDER).mkdir(parents=True, exist_ok=True)
+    with (root / journal.FOLDER / "lock").open("a") as lock, (root / journal.FOLDER / "door").open("a") as door:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def there() -> Iterator[Path]:
+            while True:
+                yield from journal.journals(root)[:1]
+                fcntl.flock(door, fcntl.LOCK_EX)  # whoever finds the lock held behind this door is seen to
+                if not journal.journals(root):
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                    return
+                fcntl.flock(door, fcntl.LOCK_UN)
+
+        yield there()
+
+
+def start(root: Path) -> Thread | None:
+    """Start a process that records all journals and then ends, unless one is at work; the thread waits for its end."""
+    if _at_work(root):
+        return None
+    (root / LOG).parent.mkdir(parents=True, exist_ok=True)
+    with (root / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "flows.recorder", str(root)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=root,
+            start_new_session=True,  # neither Ctrl-C nor the end of this process reaches it
+        )
+    waiting = Thread(target=process.wait, name="recorder", daemon=True)
+    waiting.start()
+    return waiting
+
+
+def go_on(root: Path) -> bool:
+    """Have what has ended recorded, without waiting for it; whether there was anything."""
+    left = bool(journal.ended(root))
+    if left:
+        start(root)
+    return left
+
+
+def settle(root: Path, wholly: bool = False) -> None:
+    """Wait until MLflow has all runs that have ended; with `wholly` until Prefect has them too.
+
+    PlanError where the process that writes them fails again and again.
+    """
+    told = time.monotonic() + TELL_SECONDS if sys.stderr.isatty() else float("inf")
+    for _ in range(TRIES):
+        if _recording or not journal.ended(root, wholly):
+            return
+        started = start(root)
+        while journal.ended(root, wholly) and (started.is_alive() if started else _at_work(root)):
+            time.sleep(LOOK_SECONDS)
+            if time.monotonic() > told:
+                print("waits until the last run is recorded", file=sys.stderr)
+                told = float("inf")
+    if journal.ended(root, wholly):
+        raise PlanError(f"{LOG}: an earlier run could not be recorded")
+
+
+def missing(root: Path) -> list[str]:
+    """A line for each run of which something could not be recorded, unless it was told before."""
+    found = dict[str, str]()
+    for fault in journal.take_faults(root):
+        found.setdefault(fault["run"], fault["text"])
+    return [f"what MLflow has of run {run[:8]} is incomplete: {text}" for run, text in found.items()]
+
+
+def _at_work(root: Path) -> bool:
+    """Whether a process is at work that will look for journals once more before it ends."""
+    (root / journal.FOLDER).mkdir(parents=True, exist_ok=True)
+    with (root / journal.FOLDER / "lock").open("a") as lock, (root / journal.FOLDER / "door").open("a") as door:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

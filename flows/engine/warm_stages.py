@@ -1,0 +1,38 @@
+"""Which stages of a run start warm, and what their server imports for them."""
+
+import platform
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from flows.engine.state import PlannedStage
+from flows.machine.warm_start import WarmStarts, parsed
+
+# By a package of stages: what their imports of other packages come to, in the order in which they are imported.
+MODULES = {
+    "tasks.language": (
+        *("numpy", "pandas", "pandera.pandas", "pyarrow.parquet", "pydantic", "ruamel.yaml", "psutil", "torch"),
+        *("matplotlib.figure", "matplotlib.backends.backend_svg"),
+        *("safetensors.torch", "transformers.modeling_utils", "transformers.modeling_layers"),
+        *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
+        *("transformers.models.llama.modeling_llama", "transformers.models.qwen2.modeling_qwen2", "torch._dynamo"),
+    ),
+    "tasks.offline": (
+        *("numpy", "pandas", "pandera.pandas", "pyarrow.parquet", "pydantic", "ruamel.yaml", "psutil", "torch"),
+        *("matplotlib.figure", "matplotlib.backends.backend_svg"),
+        *("gymnasium", "h5py", "minari"),
+    ),
+}
+
+
+def warm_starts(planned: Iterable[PlannedStage]) -> WarmStarts | None:
+    """Warm starts for a run in which at least two stages may use them; for one alone the server's imports would gain nothing.
+
+    On Linux only: elsewhere a fork of a process with such libraries is not safe.
+    """
+    if platform.system() != "Linux":
+        return None
+    path = str(Path(sys.executable).parent)
+    here = (stage for stage in planned if stage.reason and not (stage.pool or stage.launcher))
+    able = [stage for stage in here if parsed(stage.cmd, path, MODULES)]
+    return WarmStarts(MODULES) if len(able) > 1 else None

@@ -1,0 +1,74 @@
+"""Stages of DVC whose records are written without an execution, as `dvc commit` does, under DVC's own locks."""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.engine.dvc_closure import StageGraph
+from flows.engine.dvc_lock import Entry, read_entries, write_entries
+from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
+from flows.engine.dvc_stage import COMMAND
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
+    from dvc.stage import PipelineStage
+
+
+@dataclass(frozen=True)
+class Locked:
+    """Some stages while nothing else can write their records, deps or outs."""
+
+    root: Path
+    repo: "Repo"
+    stages: "Sequence[PipelineStage]"
+
+    def before(self, stage: "PipelineStage") -> Entry:
+        """The stage's entry in dvc.lock; PlanError where it has none."""
+        entries = read_entries(self.root)
+        if stage.name not in entries:
+            raise PlanError(f"{stage.name} has never run, so there is nothing to accept")
+        entry: Entry = entries[str(stage.name)]
+        return entry
+
+    def after(self, stage: "PipelineStage", deps: Collection[str] | None = None) -> Entry:
+        """The entry with the outs that are recorded, and the rest as it is now; of deps only these, where the others are as recorded."""
+        from dvc.stage.serialize import to_single_stage_lockfile
+
+        for dep in stage.deps:
+            if deps is None or str(dep.def_path) in deps:
+                dep.save()
+        entry: Entry = to_single_stage_lockfile(stage)
+        return entry
+
+    def write(self, names: Collection[str]) -> None:
+        """Record what `after` returned of these stages, in the run cache and then in dvc.lock, all at once."""
+        written = [stage for stage in self.stages if stage.name in names]
+        for stage in written:
+            if all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs):  # DVC's own rule
+                self.repo.stage_cache.save(stage)
+        self.write_lock(written)
+
+    def write_lock(self, stages: "Sequence[PipelineStage]") -> None:
+        """Write dvc.lock."""
+        if stages:
+            write_entries(self.root, stages)
+
+
+@contextmanager
+def locked(root: Path, names: Sequence[str]) -> Iterator[Locked]:
+    """Hold DVC's lock of the repository, and its locks of what these stages read and write; PlanError where another has those."""
+    from dvc.repo import lock_repo
+    from dvc.rwlock import rwlock
+
+    with plain_errors(), closing(open_repo(root)) as repo, ExitStack() as held:
+        held.enter_context(lock_repo(repo))
+        held.enter_context(repo.scm_context(quiet=True))
+        held.enter_context(params_read_once())
+        stages = StageGraph(repo).load(names)
+        read = [dep.fs_path for stage in stages for dep in stage.deps]
+        written = [out.fs_path for stage in stages for out in stage.outs]
+        hardlink = repo.config["core"].get("hardlink_lock", False)
+        held.enter_context(rwlock(repo.tmp_dir, repo.fs, f"{COMMAND}, accepting", read, written, hardlink))
+        yield Locked(root, repo, stages)

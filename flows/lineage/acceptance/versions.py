@@ -1,0 +1,82 @@
+"""Files as some record has them, by their hashes: whoever has such bytes is as good as any other.
+
+Looked for in the current commit, among what acceptances kept, in the commit and patch of the run that read them, and in the
+last commits that changed the file.
+"""
+
+import hashlib
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from flows.engine import mlflow_runs
+from flows.engine.dvc_lock import Entry, joined
+from flows.engine.dvc_stage import run_cache_key
+from flows.lineage import git_files, record
+from flows.lineage.acceptance import kept
+from flows.lineage.git_files import CLEAN, Tree
+from flows.lineage.record import Record
+
+COMMITS = 50  # of the last that changed a file
+
+
+def md5_of(content: bytes) -> str:
+    """DVC's hash of a file."""
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def recorded(root: Path, entry: Callable[[], Entry | None], wanted: Mapping[str, str]) -> dict[str, bytes]:
+    """Path -> content of these files, by their hashes, of a stage with this entry of dvc.lock; what cannot be had is left out."""
+    found: dict[str, bytes] = {}
+    for more in (_committed, _kept, partial(_of_maker, entry), _earlier):
+        lacking = {path: md5 for path, md5 in wanted.items() if path not in found}
+        if lacking:
+            given = more(root, lacking)
+            found |= {path: content for path, content in given.items() if md5_of(content) == wanted[path]}
+    return found
+
+
+def _committed(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    return git_files.contents(root, Tree("HEAD"), wanted)
+
+
+def _kept(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    versions = {path: kept.version(root, md5) for path, md5 in wanted.items()}
+    return {path: content for path, content in versions.items() if content is not None}
+
+
+def _of_maker(recorded: Callable[[], Entry | None], root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    entry = recorded()
+    if entry is None:
+        return {}
+    key, outs = run_cache_key(entry), joined(entry)
+    run_id = mlflow_runs.maker(root, key, outs) or mlflow_runs.accepted_maker(root, key, outs)
+    return of_run(root, record.of_run(root, run_id), wanted) if run_id else {}
+
+
+def of_run(root: Path, made: Record, wanted: Mapping[str, object]) -> dict[str, bytes]:
+    """These files as the run read them, as far as git has them; of a folder those below it."""
+    if made.commit is None or made.commit == "none":
+        return {}
+    return git_files.contents(root, Tree(made.commit, None if made.dirty in CLEAN else made.patch), wanted)
+
+
+def _earlier(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for path, md5 in wanted.items():
+        trees = {Tree(commit): [path] for commit in _commits(root, path)}
+        known = git_files.hashes_of(root, trees)
+        for tree in trees:
+            if known.get(tree, {}).get(path) == md5:
+                found |= git_files.contents(root, tree, [path])
+                break
+    return found
+
+
+def _commits(root: Path, path: str) -> Iterator[str]:
+    command = ["git", "-C", str(root), "rev-list", "-n", str(COMMITS), "HEAD", "--", f":(literal){path}"]
+    try:
+        yield from subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    except OSError:
+        return

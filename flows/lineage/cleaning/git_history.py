@@ -1,0 +1,118 @@
+"""Every hash that a file of DVC's names anywhere in git's history: in a branch, a tag, an older commit, an experiment, or the index.
+
+The files are found by their names, dvc.lock and *.dvc, and searched for whatever looks like a hash. So what is found is never less than
+what DVC itself finds by reading each commit, and a thousand commits that share a dvc.lock cost no more than one.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flows.engine.dvc_repository import PlanError
+
+HASH = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?:\.dir)?(?![0-9a-f])")
+PATHS = ("*dvc.lock", "*.dvc")  # as git's patterns, whose star goes beyond slashes
+EXPERIMENTS = "refs/exps/*"
+STACKS = ("refs/exps", "refs/stash")  # what waits there is named by the refs' logs alone
+STAGE = re.compile(r"  (\S.*):\s*")
+KEY = re.compile(r"    (\w+):")
+
+
+@dataclass(frozen=True)
+class Named:
+    """Hash -> by what kinds of things it is named ("tag", "branch", "commit", "experiment"), and by which stages as an out."""
+
+    kinds: Mapping[str, set[str]] = field(default_factory=dict)
+    stages: Mapping[str, set[str]] = field(default_factory=dict)
+
+
+def named(root: Path) -> Named:
+    """All of it; PlanError where git cannot say, since nothing may be removed then."""
+    blobs, paths = _blobs(root)
+    for blob, kind in _tips(root, paths):
+        blobs.setdefault(blob, set()).add(kind)
+    for line in _git(root, "ls-files", "--stage", "--", *(f":(top){path}" for path in PATHS)).splitlines():
+        blobs.setdefault(line.split()[1], set()).add("index")
+    kinds: dict[str, set[str]] = {}
+    stages: dict[str, set[str]] = {}
+    for blob, text in _contents(root, blobs):
+        for md5 in HASH.findall(text):
+            kinds.setdefault(md5, set()).update(blobs[blob])
+        for stage, md5 in outs(text):
+            stages.setdefault(md5, set()).add(stage)
+    return Named(kinds, stages)
+
+
+def outs(text: str) -> Iterator[tuple[str, str]]:
+    """Stage and hash of each out in the text of a dvc.lock, as DVC writes it."""
+    stage = key = ""
+    for line in text.splitlines():
+        if found := STAGE.fullmatch(line):
+            stage, key = found[1].strip("'\""), ""
+        elif found := KEY.match(line):
+            key = found[1]
+        elif key == "outs" and (found := HASH.search(line)):
+            yield stage, found[0]
+
+
+def _blobs(root: Path) -> tuple[dict[str, set[str]], set[str]]:
+    """Every version of every such file, by what kind of commit has it, and the paths of these files."""
+    ours = _git(root, "rev-list", f"--exclude={EXPERIMENTS}", "--all").split()
+    stacked = [
+        commit
+        for ref in _git(root, "for-each-ref", "--format=%(refname)", *STACKS).split()
+        for commit in _git(root, "log", "--walk-reflogs", "--format=%H", ref, "--").split()
+    ]
+    experiments = _git(root, "rev-list", f"--glob={EXPERIMENTS}", "--stdin", given=stacked).split()
+    blobs: dict[str, set[str]] = {}
+    paths = set[str]()
+    known = set(ours)
+    for kind, commits in (("commit", ours), ("experiment", [one for one in experiments if one not in known])):
+        options = ("--stdin", "-r", "-m", "--root", "--raw", "--no-abbrev", "--no-renames")
+        for line in _git(root, "diff-tree", *options, "--", *PATHS, given=commits).splitlines():
+            if line.startswith(":"):
+                facts, _, path = line.partition("\t")
+                _, mode, _, blob, _ = facts[1:].split()
+                if mode.startswith(("100", "120")):
+                    blobs.setdefault(blob, set()).add(kind)
+                    paths.add(path)
+    return blobs, paths
+
+
+def _tips(root: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The versions at branches and tags."""
+    refs = _git(root, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes", "refs/tags").split()
+    asked = [(f"{ref}:{path}", "tag" if ref.startswith("refs/tags") else "branch") for ref in refs for path in paths]
+    answers = _git(root, "cat-file", "--batch-check", given=[name for name, _ in asked]).splitlines()
+    for (_, kind), answer in zip(asked, answers, strict=True):
+        if answer.split()[1:2] == ["blob"]:
+            yield answer.split()[0], kind
+
+
+def _contents(root: Path, blobs: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The text of each version."""
+    rest = _run(root, ["cat-file", "--batch"], "".join(f"{blob}\n" for blob in blobs).encode())
+    while rest:
+        head, _, rest = rest.partition(b"\n")
+        blob, kind, *size = head.decode().split()
+        if kind != "blob":  # a clone that has only a part of the objects
+            raise PlanError(f"git: the object {blob} is {kind}, so it cannot be known which results it names")
+        end = int(size[0])
+        yield blob, rest[:end].decode(errors="replace")
+        rest = rest[end + 1 :]
+
+
+def _git(root: Path, *arguments: str, given: Iterable[str] = ()) -> str:
+    return _run(root, arguments, "".join(f"{line}\n" for line in given).encode()).decode(errors="replace")
+
+
+def _run(root: Path, arguments: Iterable[str], given: bytes) -> bytes:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, input=given, check=False)
+    except OSError as error:
+        raise PlanError(f"git: {error.strerror}; without it, it cannot be known which results a commit names") from None
+    if done.returncode:
+        raise PlanError(f"git: {' '.join(done.stderr.decode(errors='replace').split())[:300]}")
+    return done.stdout

@@ -1,0 +1,120 @@
+"""What `posttrain clean` removes: what is asked for, and nothing that something keeps.
+
+The order makes a kill harmless: what will go is written down, then folders' lists go before their files. What was not reached is named by
+nothing, so that the next call finds it again. All is looked at once more under the locks of posttrain and DVC, and what goes then was
+shown before.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flows.engine import mlflow_runs, mlflow_store
+from flows.engine.coordinator import Coordinator
+from flows.lineage import cached
+from flows.lineage.cleaning import dvc_cache, journal
+from flows.lineage.cleaning.dvc_cache import Stored
+from flows.lineage.cleaning.named_runs import TAG
+from flows.lineage.cleaning.survey import File, Survey, survey
+from tasks.common import mlflow_address
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asks for. `older` is in seconds; without `stages` those of all stages."""
+
+    keep_runs: int = 10
+    older: float = 0.0
+    stages: frozenset[str] = frozenset()
+    old_models: bool = False
+    artifacts: bool = False
+    checkpoints: bool = False
+    shared_cache: bool = False
+
+
+@dataclass
+class Chosen:
+    """What goes."""
+
+    objects: list[Stored] = field(default_factory=list)
+    files: list[File] = field(default_factory=list)
+
+    @property
+    def frees(self) -> int:
+        """The bytes that are free then."""
+        return sum(one.frees for one in self.objects) + sum(one.size for one in self.files)
+
+    def __len__(self) -> int:
+        return len(self.objects) + len(self.files)
+
+
+def choose(found: Survey, asked: Asked) -> Chosen:
+    """What nothing keeps, and what was asked for, of the stages and the age that were asked for."""
+
+    def wanted(stages: Iterable[str]) -> bool:
+        names = {*stages}
+        return not asked.stages or (bool(names) and all(_is_of(name, asked.stages) for name in names))
+
+    goes = {
+        md5
+        for md5 in found.objects
+        if not found.keepers.get(md5) and wanted(found.stages.get(md5, ())) and found.age(md5) >= asked.older
+    }
+    # a folder that stays, if only for its age, keeps its files
+    stays = {md5 for folder, files in found.listed.items() if folder not in goes for md5 in files}
+    chosen = Chosen([found.objects[md5] for md5 in sorted(goes - stays, key=lambda md5: (len(md5) == 32, md5))])
+    if found.cache.shared and not asked.shared_cache:
+        chosen.objects = []
+    files = (found.checkpoints if asked.checkpoints else []) + (found.artifacts if asked.artifacts else [])
+    chosen.files = [
+        one for one in files if not one.kept and wanted([one.stage] if one.stage else []) and one.age >= asked.older
+    ]
+    return chosen
+
+
+def remove(root: Path, asked: Asked, shown: Chosen) -> Chosen:
+    """Remove what was shown, as far as nothing keeps it by now; what was removed. PlanError while anything is at work here."""
+    with Coordinator(root), dvc_cache.locked(root):
+        found = survey(root, asked.keep_runs, asked.old_models)
+        now, objects, files = (
+            choose(found, asked),
+            {one.md5 for one in shown.objects},
+            {one.path for one in shown.files},
+        )
+        goes = Chosen(
+            [one for one in now.objects if one.md5 in objects], [one for one in now.files if one.path in files]
+        )
+        if goes:
+            journal.note(root, (one.md5 for one in goes.objects), (one.path for one in goes.files))
+            for file in _places(root, goes):
+                with suppress(FileNotFoundError):
+                    file.unlink()
+        _tag(root, found)
+    return goes
+
+
+def _places(root: Path, goes: Chosen) -> Iterator[Path]:
+    yield from (one.file for one in goes.objects)
+    yield from (root / one.path for one in goes.files)
+
+
+def _tag(root: Path, found: Survey) -> None:
+    """Say so in the runs that made what went, after an earlier kill too; in a shared MLflow not, since other clones may have the bytes."""
+    when = {md5: date for md5, date in journal.removed(root).items() if cached.path(root, md5) is None}
+    late = [
+        (run_id, max(when[md5] for md5 in gone))
+        for run_id, run in found.runs.stages.items()
+        if not run.cleaned and (gone := run.outs & when.keys())
+    ]
+    if not late or mlflow_address.shared(root) is not None:
+        return
+    client = mlflow_store.open_store(root)
+    with mlflow_runs.one_line():
+        for run_id, date in late:
+            mlflow_store.set_tags(client, run_id, {TAG: f"{date:%Y-%m-%d %H:%M:%S}"})
+
+
+def _is_of(name: str, asked: frozenset[str]) -> bool:
+    """Whether a stage was asked for, by itself or by the stage that it is a branch of."""
+    return name in asked or name.partition("@")[0] in asked

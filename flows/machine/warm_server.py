@@ -1,0 +1,108 @@
+"""The program that forks for stages (warm_start.py has the other side): `python warm_server.py SOCKET MODULE ..`.
+
+A fork does what `python -m MODULE` does in a new process: with the stage's own environment, folder and log, and under a supervisor
+of its own. The bits are those of a cold start, since nothing is computed before the fork.
+"""
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+if __name__ == "__main__":  # run by its path, so that it has the supervisor beside it wherever the stages are
+    sys.path[0] = str(Path(__file__).parents[2])
+
+from flows.machine import supervisor
+
+PR_SET_NAME = 15  # linux/prctl.h
+MOST_FILES = 64  # that one request hands over
+
+
+def serve(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str]]:
+    """Import the modules and fork for each request, until the other end is closed. Returns in a fork only: module and arguments."""
+    for module in modules:
+        with suppress(ImportError):
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # what a collection in a fork would touch would be copied
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors need nobody to ask for them
+    while True:
+        said, files, *_ = socket.recv_fds(control, 1, MOST_FILES)
+        if not said:
+            sys.exit()
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return supervise(socket.socket(fileno=files[0]), files[1], files[2:])
+        for file in files:
+            os.close(file)
+
+
+def supervise(line: socket.socket, output: int, keep: Sequence[int]) -> tuple[str, list[str]]:
+    """Become the supervisor of a stage, and fork the stage. Returns in the stage only: module and arguments."""
+    os.setsid()
+    with line.makefile("rb") as lines:
+        request = json.loads(lines.readline())
+    if select.select([line], [], [], 0)[0]:  # nobody waits for it any more
+        os._exit(0)
+    line.sendall(f"{os.getpid()}\n".encode())
+    for number in (1, 2):
+        os.dup2(output, number)
+    os.close(output)
+    supervisor.become_reaper()
+    stage = os.fork()
+    if stage:
+        memory = supervisor.PeakMemory(request["environ"].get(supervisor.PEAK_MEMORY))
+        supervisor.stop_on_signals()
+        supervisor.stop_at_end_of(line.fileno())
+        status = os.waitstatus_to_exitcode(os.waitpid(stage, 0)[1])
+        supervisor.stop_descendants()
+        memory.write()
+        for file in keep:
+            os.close(file)
+        _end(line, 128 - status if status < 0 else status)
+    line.close()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in supervisor.STOPS - {
+        signal.SIGINT
+    }:  # nohup has them ignored, which a cold stage's supervisor undoes too
+        signal.signal(number, signal.SIG_DFL)
+    for file in keep:
+        os.set_inheritable(file, True)
+    os.chdir(request["folder"])
+    sys.path[0] = str(Path.cwd())
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    name = request["environ"].get("DVC_STAGE", request["module"])
+    ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+    return request["module"], request["arguments"]
+
+
+def _end(line: socket.socket, status: int) -> NoReturn:
+    with suppress(OSError):
+        line.sendall(f"{status}\n".encode())
+    os._exit(0)
+
+
+def main() -> None:
+    """Serve, and in a fork run the stage as `python -m` would."""
+    sys.path[0] = str(Path.cwd())
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flows"]:
+        del sys.modules[name]  # a stage finds none of the project's modules loaded
+    module, arguments = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""A sweep from its points to its results: one graph is checked and run, what came out is shown and recorded. `run --seeds` is one over seeds.
+
+The commands and the Python interface call these functions, as they call those of running.py. Nothing heavy is imported until there is work.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from flows import running
+from flows.console.summary import relative
+from flows.engine.state import PlannedStage, StageResult, Watcher
+from flows.params import editing
+from flows.params.files import SEED
+from flows.running import FLOWS, WrongUseError, one_line
+from flows.sweeps import axes
+
+if TYPE_CHECKING:
+    from flows.sweeps.outcome import Row, Value
+    from flows.sweeps.sweep import Ended, Sweep, Watching
+
+COLUMNS = 4  # of the table of a sweep, unless one metric is asked for
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sweep is to run, and what it is to show."""
+
+    jobs: int | None = None
+    dry_run: bool = False
+    cold: bool = False
+    metric: str = ""
+    evaluations: bool = False  # stop at those that differ between points
+    pool: str = ""  # whose workers run stages with a GPU, and
+    with_patch: bool = False  # get what is not committed, too
+    began: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a sweep ended: whether every point is there, and what is known of each."""
+
+    good: bool
+    points: Sequence[Mapping[str, Any]]
+    sentence: str | None = None  # of the report over seeds
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What came out at the points of a sweep."""
+
+    ended: Sequence["Ended"]
+    values: Mapping[int, Mapping[str, "Value"]]  # number of a point -> its metrics
+    names: Sequence[str]  # of the metrics that are shown
+    rows: Sequence["Row"]
+
+
+def run_seeds(
+    root: Path, console: Console, targets: Sequence[str], seeds: str, settings: Sequence[str], options: Options
+) -> dict[str, StageResult]:
+    """The targets with each seed, then the workspace's own, if it is one of them, and the report over seeds.
+
+    The results are those of the workspace's stages, and one of the name `seeds` if a seed did not get to its end.
+    """
+    asked = axes.seeds(seeds)
+    if asked is None:
+        raise WrongUseError("--seeds: expected whole numbers from 0 on, such as 0,1,2")
+    with running.laid(root, settings, keep=not options.dry_run) as changes:
+        for change in changes:
+            console.print(f"params.yaml{' would change' if options.dry_run else ''}: {change}", markup=False)
+        outcome = run_points(root, console, axes.points([], asked), targets or ["language"], options)
+    if options.dry_run:
+        return {}
+    own, results = editing.value(root, SEED), dict[str, StageResult]()
+    if own in asked.values:
+        console.print(f"the workspace has seed {own}:", markup=False)
+        results = running.run(root, console, targets, jobs=options.jobs, cold=options.cold)
+    if outcome.sentence:
+        console.print(outcome.sentence, markup=False)
+    failed = {} if outcome.good else {"seeds": StageResult("seeds", "failed", "some seeds did not get to their end")}
+    return results | failed
+
+
+def run_points(
+    root: Path, console: Console, points: Sequence[axes.Point], targets: Sequence[str], options: Options
+) -> Outcome:
+    """Run all that the targets need at each of the points, show what came out, and record it.
+
+    WrongUseError or ParameterError of one line, before anything runs, where the points or targets are wrong.
+    """
+    from flows.console import sweep_table
+    from flows.sweeps import sweep as sweeping
+
+    flow, stages = _targets(targets)
+    pools = _has_server(root, console, options.pool)
+    with (
+        one_line(),
+        ExitStack() as stack,
+        sweeping.prepared(root, points, stages, options.evaluations, pools, options.pool) as sweep,
+    ):
+        if len(points) > 1 and len(sweep.planned) == len(sweep.of_points[points[0].number]):
+            varied = ", ".join(dict(points[-1].settings))
+            raise WrongUseError(f"{varied}: no stage that {', '.join(targets)} needs depends on it")
+        if options.dry_run:
+            sweep_table.show_plan(console, sweep)
+            sweep_table.show_nodes(console, sweep)
+            return Outcome(True, [])
+        recorded = _recorded(sweep)
+        if recorded is None:
+            sweep_table.show_plan(console, sweep)
+            if any(stage.reason and stage.pool for stage in sweep.planned):
+                from flows.workers import dispatch
+
+                sweep.owner.workers = workers = dispatch.prepare(root, sweep.planned, options.with_patch, copies=True)
+                stack.callback(workers.close if workers else lambda: None)
+            results = sweeping.run(sweep, flow, options.jobs, _watching(console, sweep, options.jobs), options.cold)
+        else:
+            results = [sweep.owner.describe(stage.name) for stage in sweep.planned]
+        found = _found(sweep, results, options)
+        sentence, pages = _show(console, sweep, results, found, options)
+        runs = _record(console, sweep, flow, results, found, pages) if recorded is None else recorded
+        return Outcome(all(one.done for one in found.ended), _facts(found, runs), sentence)
+
+
+def flows_of(root: Path, varied: Sequence[axes.Axis]) -> list[str]:
+    """The flows whose stages have the sections that are varied; the language flow where only seeds are."""
+    sections = [axis.key.split(".")[0] for axis in varied]
+    found = [flow for name in sections for flow in FLOWS if (root / f"tasks/{flow}/configs/{name}.py").is_file()]
+    return list(dict.fromkeys(found)) or ["language"]
+
+
+def _targets(targets: Sequence[str]) -> tuple[str, list[str]]:
+    """The flow to record under, and the stages to bring about."""
+    flow = next((name for name in targets if name in FLOWS), "language")
+    return flow, [stage for name in targets for stage in (running.targets(name) if name in FLOWS else (name,))]
+
+
+def _has_server(root: Path, console: Console, pool: str) -> bool:
+    """Whether there is a Prefect server for stages of work pools; WrongUseError without one if `pool` was asked for."""
+    if not pool and "pool:" not in (root / "dvc.yaml").read_text():
+        return False
+    from flows.workers import prefect_servers
+
+    with one_line():
+        found = prefect_servers.configure(root) is not None
+    if pool and not found:
+        raise WrongUseError(f"--pool {pool}: {prefect_servers.NONE}")
+    if not found:
+        console.print("no Prefect server is configured, so stages of pools run on this machine")
+    return found
+
+
+def _watching(console: Console, sweep: "Sweep", jobs: int | None) -> "Watching":
+    @contextmanager
+    def watching(planned: Sequence[PlannedStage]) -> Iterator[Watcher]:
+        from flows.console.display import watcher
+        from flows.lineage import durations
+
+        late = {stage.name: sweep.nodes[stage.name].draft.stage for stage in planned if stage.reason}
+        known = durations.of_stages(sweep.root, {*late.values()})
+        seconds = {node: known[stage] for node, stage in late.items() if stage in known}
+        with watcher(console, planned, sweep.root, seconds, jobs) as display:
+            yield display
+
+    return watching
+
+
+def _found(sweep: "Sweep", results: Sequence[StageResult], options: Options) -> _Found:
+    from flows.sweeps import outcome
+
+    ended = sweep.ended({result.stage: result for result in results})
+    values = {one.point.number: outcome.metrics(sweep.root, one, options.metric) for one in ended}
+    all_names = outcome.chosen(values, options.metric)
+    names = all_names[:COLUMNS] if options.evaluations and not options.metric else all_names
+    return _Found(ended, values, names, outcome.rows(ended, values, names))
+
+
+def _show(
+    console: Console, sweep: "Sweep", results: Sequence[StageResult], found: _Found, options: Options
+) -> tuple[str | None, list[Path]]:
+    """Print the table, write the page; the sentence of the report over seeds, where there is one, and the page."""
+    from flows.console import sweep_table
+    from flows.lineage import durations
+    from flows.sweeps import over_seeds
+    from flows.web import sweep_page
+
+    if options.metric and not found.names:
+        there = ", ".join(dict.fromkeys(name for values in found.values.values() for name in values))
+        console.print(f"--metric {options.metric}: no point has it; there are {there or 'none'}", markup=False)
+    sweep_table.show_failures(console, sweep, results)
+    made = durations.of_runs(sweep.root, {run for one in found.ended for run in one.runs.values() if run})
+    saved = sweep_table.costs(sweep, {result.stage: result for result in results}, made)
+    sweep_table.show_end(console, found.rows, found.names, results, time.monotonic() - options.began, saved)
+    sentence = None
+    if not any(row.settings for row in found.rows):  # seeds, and nothing else
+        try:
+            with one_line():
+                sentence = over_seeds.write(sweep.root, found.ended, sweep.root)
+        except WrongUseError as error:
+            console.print(str(error), markup=False)
+    page = sweep.root / over_seeds.PAGES[0]
+    if sentence is None:
+        page = sweep_page.write(sweep.root, sweep.title, found.rows, found.names, saved)
+    console.print(f"{page.stem}: {relative(page, sweep.root)}", markup=False)
+    return sentence, [page]
+
+
+def _facts(found: _Found, runs: Mapping[int, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "number": one.point.number,
+            "settings": dict(one.point.settings),
+            "run": runs.get(one.point.number),
+            "states": dict(one.states),
+            "metrics": {name: vars(value) for name, value in found.values[one.point.number].items()},
+        }
+        for one in found.ended
+    ]
+
+
+def _recorded(sweep: "Sweep") -> dict[int, str] | None:
+    """The runs of the points by their numbers, if the newest sweep is this one and all of it is there; else None."""
+    from flows.sweeps import recording
+
+    if any(stage.reason for stage in sweep.planned):
+        return None
+    return recording.same(sweep.root, [point.name for point in sweep.points], list(sweep.texts.values()))
+
+
+def _record(
+    console: Console,
+    sweep: "Sweep",
+    flow: str,
+    results: Sequence[StageResult],
+    found: _Found,
+    pages: Sequence[Path],
+) -> dict[int, str]:
+    """Write the points to MLflow; the results stand without it, so that a fault there is only said."""
+    from flows.sweeps import recording
+    from flows.web import sweep_page
+
+    parent = next((result.pipeline_run_id for result in results if result.pipeline_run_id), None)
+    if parent is None:
+        return {}
+    told = recording.Told(sweep.title, sweep_page.note(found.rows, found.names), pages)
+    try:
+        with one_line():
+            runs = recording.record(sweep.root, flow, parent, sweep.source, found.ended, found.values)
+            recording.describe(sweep.root, parent, told)
+            return runs
+    except WrongUseError as error:
+        console.print(f"what MLflow has of this sweep is incomplete: {error}", markup=False)
+        return {}

@@ -1,0 +1,306 @@
+"""Runs the nodes of a sweep, each in a copy of the snapshot, from the cache and into the cache.
+
+It stands where a run has its coordinator, and never touches the workspace, its outs or its dvc.lock. A node is found in DVC's run
+cache, whoever made it, or it runs and leaves an entry there, so that points share with each other and with the workspace.
+"""
+
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from flows.engine.checker import Checker, declared
+from flows.engine.coordinator import ATTEMPTS, Turn, only_run, unrecorded
+from flows.engine.dvc_command import Runner, StageFailed, StageWaiting, WorkerLost
+from flows.engine.dvc_lock import Entry, hashes
+from flows.engine.dvc_repository import PlanError, plain_errors
+from flows.engine.dvc_stage import cached_entries, run_cache_key
+from flows.engine.previous import remove
+from flows.engine.state import Grant, PlannedStage, StageResult, Watcher
+from flows.lineage import cached
+from flows.machine.warm_start import WarmStarts
+from flows.params.files import PARAMS
+from flows.sweeps import dvc_objects, snapshot
+from flows.sweeps.dvc_graph import Item, Node
+from flows.workers import dvc_transfer
+from flows.workers.in_copy import scratch_folder
+
+if TYPE_CHECKING:
+    from flows.engine.recording.recorder import Recorder
+    from flows.workers.dispatch import Dispatch
+
+HOME = Path(".dvc/tmp/posttrain/copies")  # as a worker's
+CHECKPOINTS = Path("mlruns/checkpoints")
+LONGEST = 120  # letters of a file's name
+
+
+class Nodes:
+    """The nodes of one sweep; a context manager, beside which no other run is at work in the repository.
+
+    `texts` has the params.yaml of each point by its number.
+    """
+
+    def __init__(self, root: Path, tree: Path, nodes: Mapping[str, Node], texts: Mapping[int, str]) -> None:
+        self.root, self._tree, self.nodes, self._texts = root.absolute(), tree, nodes, texts
+        self.recorder: Recorder | None = None
+        self.workers: Dispatch | None = None  # for the nodes of work pools
+        self.entries: dict[str, Entry] = {}  # of each node whose outs are in the cache
+        self._runner, self._checker = Runner(self.root), Checker(tree)
+        self._writing = threading.Lock()
+        self._held = ExitStack()
+
+    def warm(self, starts: WarmStarts | None) -> Self:
+        """The same, with stages that start warm."""
+        self._runner = Runner(self.root, starts)
+        return self
+
+    def __enter__(self) -> Self:
+        self._held.enter_context(only_run(self.root / ".dvc/tmp/posttrain"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._held.close()
+
+    def stop(self) -> None:
+        """Stop every command; waiting nodes never start."""
+        self._runner.stop()
+        self._checker.stop()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._runner.stopped
+
+    def log_of(self, name: str) -> Path:
+        """The file that a node's command writes its output to."""
+        return self.root / "mlruns/logs" / f"{file_name(name)}.log"
+
+    def plan(self) -> list[PlannedStage]:
+        """The nodes as a run plans stages: those whose outs are in the cache have no reason to run."""
+        planned = []
+        for node in self.nodes.values():
+            ready = all(name in self.entries for name in node.upstream.values())
+            node.reason = None if ready and self._found(node) else "not in the cache"
+            asked = node.draft.asked
+            upstream = tuple(node.upstream.values())
+            planned.append(
+                PlannedStage(
+                    node.id,
+                    node.reason,
+                    upstream,
+                    asked.cpu,
+                    asked.gpu,
+                    str(node.draft.cmd),
+                    asked.pool,
+                    asked.launcher,
+                )
+            )
+        return planned
+
+    def execute(
+        self,
+        name: str,
+        watch: Watcher,
+        grant: Grant | None = None,
+        force: bool = False,
+        on_worker: PlannedStage | None = None,
+    ) -> StageResult:
+        """Have the node's outs in the cache; its upstream's must be there. A failure is part of the result, never raised."""
+        if self.stopped:
+            return StageResult(name, "skipped", "the sweep was stopped")
+        node, started = self.nodes[name], time.monotonic()
+        result = StageResult(name, "failed", node.reason or "")
+        try:
+            with plain_errors():
+                if self._found(node):  # made since the plan, by another node
+                    result.state = "restored"
+                    self._find(result)
+                else:
+                    self._run(node, Turn(result, watch, grant or Grant(), on_worker, self.log_of(name)))
+                    result.state = "ran"
+                result.outs = hashes(self.entries[name], "outs")
+        except StageWaiting as waiting:
+            result.state, result.reason = "paused", str(waiting)
+        except Exception as error:
+            known = isinstance(error, StageFailed | PlanError)
+            result.state = "failed"
+            result.reason = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
+        result.seconds = time.monotonic() - started
+        return result
+
+    def describe(self, name: str) -> StageResult:
+        """The result of a node that needs not run, from the records alone."""
+        result = StageResult(name, "up-to-date", outs=hashes(self.entries[name], "outs"))
+        self._find(result)
+        return result
+
+    def close_record(self, results: Sequence[StageResult], complete: bool) -> None:
+        """End the sweep's own run in MLflow; its points' runs say what each of them is made of."""
+        if self.recorder is not None:
+            self.recorder.close(results, complete, name_stages=False)
+
+    def _find(self, result: StageResult) -> None:
+        if self.recorder is not None:
+            with unrecorded(result):
+                result.mlflow_run_id = self.recorder.find(
+                    self.nodes[result.stage].draft.stage, self.entries[result.stage]
+                )
+
+    def _found(self, node: Node) -> bool:
+        """Whether the run cache has the node's outs, and the cache all their files; notes the entry."""
+        entry = self._entry(node)
+        for found in cached_entries(self.root, run_cache_key(entry)):
+            if all(cached.whole(self.root, md5) for md5 in hashes(found, "outs").values()):
+                self.entries[node.id] = found
+                return True
+        return False
+
+    def _entry(self, node: Node) -> Entry:
+        """The node's future entry of dvc.lock, with the hashes of its deps."""
+        deps = [self._dep(node, path) for path in node.draft.deps]
+        entry: dict[str, Any] = {"cmd": node.draft.cmd, "deps": sorted(deps, key=lambda item: str(item["path"]))}
+        if node.draft.params:
+            entry["params"] = {file: dict(values) for file, values in node.draft.params.items()}
+        return {**entry, "outs": [{"path": path, "hash": "md5"} for path in node.draft.outs]}
+
+    def _dep(self, node: Node, path: str) -> Item:
+        if path in node.draft.outside:
+            return node.draft.outside[path]
+        return dvc_objects.described(self.root, path, self._read(node, path))
+
+    def _read(self, node: Node, path: str) -> dict[str, Item]:
+        """The outs of upstream that lie at this path, above it or below it."""
+        place = PurePosixPath(path)
+        outs = [out for stage in node.draft.makers[path] for out in self.entries[node.upstream[stage]]["outs"]]
+        found = {str(out["path"]): out for out in outs}
+        return {
+            name: out
+            for name, out in found.items()
+            if place in (PurePosixPath(name), *PurePosixPath(name).parents) or PurePosixPath(name) in place.parents
+        }
+
+    def _run(self, node: Node, turn: Turn) -> None:
+        entry, result = self._entry(node), turn.result
+        key, stage = run_cache_key(entry), node.draft.stage
+        with self._lineage(node, entry, turn) as variables:
+            turn.say(result.reason)
+            make = self._make_here if turn.on_worker is None else self._make_elsewhere
+            entry = {**entry, "outs": make(node, entry, turn, variables)}
+            if self.recorder is not None and result.mlflow_run_id is not None:
+                with unrecorded(result):
+                    self.recorder.made(result.mlflow_run_id, stage, entry)
+            with self._writing:
+                dvc_objects.keep_entry(self.root, entry)
+        with suppress(OSError):
+            (self.root / CHECKPOINTS / key).rmdir()
+        self.entries[node.id] = entry
+
+    def _make_here(
+        self, node: Node, entry: Entry, turn: Turn, variables: Mapping[str, str]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Run the command in a copy, check what it made and move that into the cache; the outs with their hashes."""
+        with scratch_folder(self.root / HOME, "sweep-") as (folder, lock):
+            copy = folder / "copy"
+            self._lay_out(node, copy, self.root / CHECKPOINTS / run_cache_key(entry))
+            own = {**os.environ, **turn.grant.environ, **variables, "DVC_ROOT": str(copy)}
+            grant = replace(turn.grant, environ=own, keep=(*turn.grant.keep, lock))
+            self._runner.call(node.draft.stage, node.draft.cmd, copy, turn.log, grant, turn.tell)
+            self._check(node, copy, turn.log)
+            return [
+                {"path": path, **dvc_transfer.keep(self.root, copy / path, copy, move=True)} for path in node.draft.outs
+            ]
+
+    def _make_elsewhere(
+        self, node: Node, entry: Entry, turn: Turn, _: Mapping[str, str]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Have a worker do the same; one that is lost is tried again."""
+        assert self.workers is not None
+        assert turn.on_worker is not None
+        named = replace(turn.on_worker, name=node.draft.stage)
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                outs, facts = self.workers.make(
+                    named, file_name(node.id), entry, turn.log, turn.tell, turn.say, lambda: self.stopped
+                )
+            except WorkerLost as lost:
+                if not left:
+                    raise StageFailed(f"{lost}; it was tried {ATTEMPTS} times") from None
+                turn.say(f"{lost}; tries again")
+            else:
+                break
+        if self.recorder is not None and turn.result.mlflow_run_id is not None:
+            with unrecorded(turn.result):
+                self.recorder.made_by(turn.result.mlflow_run_id, facts)
+        by_path = {str(out["path"]): out for out in outs}
+        return [by_path[path] for path in node.draft.outs]
+
+    def _lay_out(self, node: Node, copy: Path, checkpoints: Path) -> None:
+        """The snapshot with the point's params.yaml and what the stage reads; its checkpoints outlive the copy."""
+        snapshot.copy(self._tree, copy)
+        (copy / PARAMS).unlink()
+        (copy / PARAMS).write_text(self._texts[node.points[0].number])
+        wanted = {name: str(out["md5"]) for path in node.draft.makers for name, out in self._read(node, path).items()}
+        for name, md5 in wanted.items():
+            remove(copy / name)
+            dvc_objects.lay_out(self.root, md5, copy / name)
+        for name in node.draft.outs:
+            remove(copy / name)
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        (copy / CHECKPOINTS).parent.mkdir(parents=True, exist_ok=True)
+        (copy / CHECKPOINTS).symlink_to(checkpoints)
+
+    def _check(self, node: Node, copy: Path, log: Path) -> None:
+        """StageFailed unless the outs are valid, and the raw data that is linked to is what it was."""
+        made = [copy / path for path in node.draft.outs]
+        found = [*declared(copy, made)] or self._checker.problems(made)
+        if self.stopped:
+            raise StageFailed("stopped")
+        for path, item in node.draft.outside.items():
+            if (self._tree / path).is_symlink() and not dvc_objects.has(self._tree / path, str(item["md5"])):
+                found.append(f"{path} changed while the stage ran; run the sweep again")
+        if found:
+            with log.open("a") as file:
+                file.writelines(f"{problem}\n" for problem in found)
+            raise StageFailed(found[0])
+
+    @contextmanager
+    def _lineage(self, node: Node, entry: Entry, turn: Turn) -> Iterator[dict[str, str]]:
+        """One MLflow run around one execution."""
+        if self.recorder is None:
+            yield {}
+            return
+        result = turn.result
+        result.log = turn.log
+        run_id = result.mlflow_run_id = self.recorder.start(node.draft.stage, entry, result.reason)
+        status = "FAILED"
+        try:
+            yield self.recorder.variables(run_id, turn.log)
+            status = "FINISHED"
+        except StageWaiting as waiting:
+            status = "KILLED"
+            with unrecorded(result):
+                self.recorder.waits(run_id, str(waiting))
+            raise
+        finally:
+            killed = status == "FAILED" and self.stopped
+            with unrecorded(result):
+                self.recorder.end(run_id, "KILLED" if killed else status, turn.log)
+
+
+def file_name(node: str) -> str:
+    """A node's name as that of a file: values of parameters may be paths, lists and long."""
+    safe = re.sub(r"[^A-Za-z0-9@=,._+-]", "_", node)
+    if safe == node and len(node) <= LONGEST:
+        return node
+    return f"{safe[:LONGEST]}-{hashlib.sha256(node.encode()).hexdigest()[:8]}"

@@ -1,0 +1,127 @@
+"""What came out at each point: the headline of its evaluations, read from the cache, and what the sweep cost."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.engine.dvc_lock import hashes
+from flows.lineage import cached
+from flows.lineage.pipeline_record import headline_of
+from flows.params.files import SEED
+from flows.sweeps.axes import told
+from flows.sweeps.sweep import Ended
+
+FIRST = ("strict_greedy", "reference_loss", "score", "return")  # of a policy's headline, the first that it has
+LOWER = ("reference_loss",)  # of these, less is better
+
+
+@dataclass(frozen=True)
+class Value:
+    """A headline number at a point, or at all points that differ in their seed alone.
+
+    `low` and `high` bound its 95 % interval, over problems or episodes at a point and over seeds for several; None without one.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """Points that differ in their seed alone: their settings, and of each metric the value over seeds and that of each point."""
+
+    settings: Mapping[str, str]
+    points: Sequence[Ended]
+    over_seeds: Mapping[str, Value]
+    single: Mapping[str, Sequence[tuple[int | None, Value]]]  # metric -> seed and value
+
+
+def metrics(root: Path, ended: Ended, asked: str = "") -> dict[str, Value]:
+    """`POLICY/METRIC` -> its value at the point: the headline of every evaluation that is in the cache, and the metric that is asked for."""
+    found: dict[str, Value] = {}
+    for stage, entry in ended.entries.items():
+        measured = _metrics(root, hashes(entry, "outs"))
+        numbers = dict(headline_of(stage, measured))
+        policy, _, metric = asked.rpartition("/")
+        own = measured.get(metric)
+        if stage.partition("@")[2] == policy and isinstance(own, Mapping) and "mean" in own:
+            found[asked] = Value(float(own["mean"]), float(own["low"]), float(own["high"]))
+        for key, mean in numbers.items():
+            if not key.endswith(("/low", "/high")):
+                found[key] = Value(mean, numbers.get(f"{key}/low"), numbers.get(f"{key}/high"))
+    return found
+
+
+def chosen(by_point: Mapping[int, Mapping[str, Value]], metric: str = "") -> list[str]:
+    """The metrics to show: the one asked for, or of each policy that differs between points the first of its headline."""
+    names = list(dict.fromkeys(name for values in by_point.values() for name in values))
+    if metric:
+        return [name for name in names if name == metric]
+    policies: dict[str, str] = {}
+    for first in FIRST:
+        for name in names:
+            policy, _, what = name.rpartition("/")
+            if what == first:
+                policies.setdefault(policy, name)
+    found = [name for name in names if name in policies.values()]
+    differing = [
+        name for name in found if len({values[name].mean for values in by_point.values() if name in values}) > 1
+    ]
+    return differing or found
+
+
+def rows(points: Sequence[Ended], by_point: Mapping[int, Mapping[str, Value]], names: Sequence[str]) -> list[Row]:
+    """A row for each setting, the best by the first metric first."""
+    groups: dict[str, list[Ended]] = {}
+    for ended in points:
+        groups.setdefault(json.dumps(ended.point.without_seed, default=str), []).append(ended)
+    found = []
+    for group in groups.values():
+        single = {
+            name: [
+                (_seed(ended), by_point[ended.point.number][name])
+                for ended in group
+                if name in by_point[ended.point.number]
+            ]
+            for name in names
+        }
+        values = {name: over_seeds([value for _, value in each]) for name, each in single.items() if each}
+        settings = {key: told(value) for key, value in group[0].point.without_seed}
+        found.append(Row(settings, group, values, single))
+
+    def rank(row: Row) -> tuple[bool, float]:
+        value = row.over_seeds.get(names[0]) if names else None
+        return value is None, 0.0 if value is None else value.mean * (1 if names[0].endswith(LOWER) else -1)
+
+    return sorted(found, key=rank)
+
+
+def over_seeds(values: Sequence[Value]) -> Value:
+    """The mean, with Student's interval over seeds where there are several; a single value as it is."""
+    if len(values) == 1:
+        return values[0]
+    from scipy.stats import t
+
+    means = [value.mean for value in values]
+    mean, count = statistics.fmean(means), len(means)
+    half = float(t.ppf(0.975, count - 1)) * statistics.stdev(means) / count**0.5
+    return Value(mean, mean - half, mean + half, count)
+
+
+def _seed(ended: Ended) -> int | None:
+    found = dict(ended.point.settings).get(SEED)
+    return found if isinstance(found, int) else None
+
+
+def _metrics(root: Path, outs: Mapping[str, str]) -> Mapping[str, Any]:
+    """The content of a stage's file of metrics."""
+    for path, md5 in outs.items():
+        if path.startswith("data/metrics/") and (file := cached.path(root, md5)) is not None:
+            content = json.loads(file.read_text())
+            return content if isinstance(content, dict) else {}
+    return {}

@@ -1,0 +1,58 @@
+"""The report over the seeds of a sweep: what each seed's pipeline left is laid out, and `python -m tasks.seeds` makes the page of it.
+
+It is a child process, since flows import no stage's code.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_repository import PlanError
+from flows.lineage import cached
+from flows.params.files import PARAMS, SEED
+from flows.sweeps import dvc_objects
+from flows.sweeps.sweep import Ended
+from flows.workers.in_copy import scratch_folder
+
+HOME = Path(".dvc/tmp/posttrain/copies")
+MODULE = Path("tasks/seeds/__main__.py")
+EVALUATED = "evaluate@"
+PAGES = ("seeds.html", "seeds.md")
+CURVE = ("data/reward_model", "curve.csv")
+
+
+def write(root: Path, ended: Sequence[Ended], out: Path) -> str | None:
+    """Write seeds.html and seeds.md to `out`; their first sentence. None where there are no evaluations of at least two seeds.
+
+    PlanError of one line where the page cannot be made.
+    """
+    whole = [one for one in ended if one.done and any(stage.startswith(EVALUATED) for stage in one.entries)]
+    if len(whole) < 2 or not (root / MODULE).is_file():
+        return None
+    with scratch_folder(root / HOME, "seeds-") as (folder, _):
+        named = []
+        for one in whole:
+            name = str(dict(one.point.settings)[SEED])
+            _lay_out(root, one, folder / name)
+            named.append(f"{name}={folder / name}")
+        command = [sys.executable, "-m", "tasks.seeds", "--out", str(folder / "pages"), *named]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        if done.returncode:
+            *_, last = ["it failed", *done.stderr.strip().splitlines()]
+            raise PlanError(f"the report over seeds: {last}")
+        for page in PAGES:
+            (folder / "pages" / page).replace(out / page)
+        return done.stdout.strip()
+
+
+def _lay_out(root: Path, one: Ended, folder: Path) -> None:
+    folder.mkdir()
+    (folder / PARAMS).write_text(one.params)
+    for stage, entry in one.entries.items():
+        for path, md5 in hashes(entry, "outs").items():
+            if stage.startswith(EVALUATED) and path.startswith("data/evaluate/"):
+                dvc_objects.lay_out(root, md5, folder / path)
+            elif path == CURVE[0] and (curve := cached.files(root, md5).get(CURVE[1])):
+                dvc_objects.lay_out(root, curve, folder / path / CURVE[1])

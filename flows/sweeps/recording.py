@@ -1,0 +1,144 @@
+"""A sweep in MLflow: one parent, and a run for each point with its parameters and what came out of them.
+
+A point's run is one of a pipeline: `posttrain runs`, `lineage` and `compare` take it as they take any. It keeps the text of its
+params.yaml, which `posttrain apply` lays over the workspace's.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.engine import mlflow_runs, mlflow_seal, mlflow_store
+from flows.engine.dvc_repository import PlanError
+from flows.engine.mlflow_runs import PREFIX
+from flows.engine.records import mlflow_files
+from flows.lineage import history
+from flows.lineage.history import PAGE, PipelineRun
+from flows.lineage.pipeline_record import NAME, VALUE, used
+from flows.lineage.registered_models import NOT_IN_NAMES
+from flows.params.files import PARAMS
+from flows.sweeps.outcome import Value
+from flows.sweeps.sweep import Ended
+from tasks.common import mlflow_database
+from tasks.common.source_code import Source
+
+SWEEP, POINT, NUMBER = PREFIX + "sweep", PREFIX + "point", PREFIX + "point_number"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is to be said of the whole sweep: its name, its description and its pages."""
+
+    name: str
+    note: str
+    pages: Sequence[Path] = ()
+
+
+def record(
+    root: Path,
+    flow: str,
+    parent: str,
+    source: Source,
+    points: Sequence[Ended],
+    values: Mapping[int, Mapping[str, Value]],
+) -> dict[int, str]:
+    """Make the runs of the points under `parent`; the id of each by its number. PlanError if MLflow cannot be written."""
+    made: dict[int, str] = {}
+    with mlflow_runs.one_line():
+        client = mlflow_store.open_store(root)
+        experiment = mlflow_store.experiment(client, root, flow)
+        with mlflow_runs.reading(root) as records:
+            assert records is not None, "the parent is there"
+            seals = {
+                run: records.tags(run).get(mlflow_seal.TAG, "none")
+                for ended in points
+                for run in ended.runs.values()
+                if run
+            }
+        for ended in points:
+            tags = {
+                **mlflow_database.own_tags(root),
+                **mlflow_store.source_tags(source),
+                PREFIX + "engine": "true",
+                PREFIX + "flow": flow,
+                SWEEP: parent,
+                POINT: ended.point.name[:VALUE],
+                NUMBER: str(ended.point.number),
+                PREFIX + "changes": f"sweep {parent[:8]}: {ended.point.name}"[:VALUE],
+                "mlflow.parentRunId": parent,
+                "mlflow.source.type": "LOCAL",
+                "mlflow.source.name": f"posttrain sweep {flow}",
+            }
+            run_id = client.create_run(experiment, run_name=ended.point.name[:NAME], tags=tags).info.run_id
+            made[ended.point.number] = run_id
+            numbers = {
+                NOT_IN_NAMES.sub("_", f"{key}{end}"): number
+                for key, value in values[ended.point.number].items()
+                for end, number in (("", value.mean), ("/low", value.low), ("/high", value.high))
+                if number is not None
+            }
+            mlflow_store.log(client, run_id, used(ended.params, ended.states), numbers)
+            content = ended.params.encode()
+            mlflow_files.write(root, run_id, PARAMS, content)
+            states = {PREFIX + mlflow_store.tag_name("state", stage): state for stage, state in ended.states.items()}
+            runs = {PREFIX + mlflow_store.tag_name("run", stage): run for stage, run in ended.runs.items() if run}
+            chain = {
+                PREFIX + mlflow_store.tag_name("seal", stage): seals[run] for stage, run in ended.runs.items() if run
+            }
+            kept = {PAGE + PARAMS: hashlib.sha256(content).hexdigest()}
+            mlflow_store.set_tags(client, run_id, {**states, **runs, **chain, **kept})
+            if ended.done:
+                mlflow_store.seal(client, root, run_id)
+            client.set_terminated(run_id, "FINISHED" if ended.done else "FAILED")
+    return made
+
+
+def describe(root: Path, parent: str, told: Told) -> None:
+    """Name the sweep's own run, say what came out, keep its pages with it, and seal it."""
+    with mlflow_runs.one_line():
+        client = mlflow_store.open_store(root)
+        pages = {page.name: page.read_bytes() for page in told.pages}
+        for name, content in pages.items():
+            mlflow_files.write(root, parent, name, content)
+        kept = {PAGE + name: hashlib.sha256(content).hexdigest() for name, content in pages.items()}
+        tags = {"mlflow.runName": told.name[:NAME], "mlflow.note.content": told.note, SWEEP: parent}
+        mlflow_store.set_tags(client, parent, {**tags, PREFIX + "changes": told.name[:VALUE], **kept})
+        mlflow_store.seal(client, root, parent)
+
+
+def same(root: Path, names: Sequence[str], texts: Sequence[str]) -> dict[int, str] | None:
+    """The runs of the newest sweep's points by their numbers, if it has these points with these texts of params.yaml, all done."""
+    newest = history.newest(root, lambda run: bool(run.point))
+    if newest is None:
+        return None
+    found = [
+        run for run in history.pipelines(root, len(names) + 1, own=True) if run.sweep == newest.sweep and run.point
+    ]
+    wanted = {
+        str(number): (name, hashlib.sha256(text.encode()).hexdigest())
+        for number, (name, text) in enumerate(zip(names, texts, strict=True), 1)
+    }
+    there = {run.number: (run.point, run.pages.get(PARAMS)) for run in found if run.status == "FINISHED"}
+    return {int(run.number): run.id for run in found} if there == wanted else None
+
+
+def find(root: Path, text: str) -> tuple[PipelineRun, str]:
+    """The run that `text` names, and its params.yaml: the id of a pipeline run, or a point of the newest sweep by number or name."""
+    run = _point(root, text) or history.pipeline(root, text)
+    file = mlflow_files.read(root, run.id, PARAMS)
+    recorded = run.pages.get(PARAMS)
+    if not file.is_file() or recorded is None:
+        raise PlanError(f"{text}: run {run.id[:8]} has not kept its params.yaml")
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != recorded:
+        raise PlanError(f"{file}: is not the params.yaml that run {run.id[:8]} was made with")
+    return run, content.decode()
+
+
+def _point(root: Path, text: str) -> PipelineRun | None:
+    """The point of the newest sweep that has points."""
+    newest = history.newest(root, lambda run: bool(run.point))
+    if newest is None:
+        return None
+    return history.newest(root, lambda run: run.sweep == newest.sweep and text in (run.point, run.number))

@@ -1,0 +1,170 @@
+"""A sweep from what it varies to its outcome: points, one graph, one run of it, and a record of each point in MLflow."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.engine.dvc_lock import Entry
+from flows.engine.dvc_repository import PlanError
+from flows.engine.state import PlannedStage, StageResult, Watcher
+from flows.params import checking, data_files, editing
+from flows.params.files import PARAMS, ParameterError, read_text
+from flows.sweeps import dvc_graph, snapshot
+from flows.sweeps.axes import Point, told
+from flows.sweeps.dvc_graph import Item, Node
+from flows.sweeps.nodes import Nodes
+from flows.workers.in_copy import scratch_folder
+from tasks.common.source_code import Source
+
+HOME = Path(".dvc/tmp/posttrain/sweeps")
+Watching = Callable[[Sequence[PlannedStage]], AbstractContextManager[Watcher]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A point after the sweep: of each of its stages the state, the entry as dvc.lock would have it, and the run that made it."""
+
+    point: Point
+    params: str  # the text of its params.yaml
+    states: Mapping[str, str]
+    entries: Mapping[str, Entry]  # of the stages whose outs are in the cache
+    runs: Mapping[str, str | None]
+
+    @property
+    def done(self) -> bool:
+        """Whether every stage's outs are in the cache."""
+        return len(self.entries) == len(self.states)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The points of a sweep, their texts of params.yaml, and the graph that they share; in a snapshot of the repository."""
+
+    root: Path
+    tree: Path
+    source: Source
+    points: Sequence[Point]
+    texts: Mapping[int, str]  # by the number of a point
+    nodes: Mapping[str, Node]
+    of_points: Mapping[int, Mapping[str, str]]  # number of a point -> stage -> node
+    owner: Nodes
+    planned: Sequence[PlannedStage]
+    said: Sequence[str]  # of parameters without effect, and of files of the user's
+
+    @property
+    def title(self) -> str:
+        """`sweep dpo.beta=0.05,0.1 seed=0,1: 4 points`."""
+        values: dict[str, dict[str, None]] = {}
+        for point in self.points:
+            for key, value in point.settings:
+                values.setdefault(key, {})[told(value)] = None
+        axes = " ".join(f"{key}={','.join(each)}" for key, each in values.items())
+        return f"sweep {axes}: {len(self.points)} points"
+
+    @property
+    def stages(self) -> int:
+        """The stages of all points together, as many as would run without sharing."""
+        return sum(map(len, self.of_points.values()))
+
+    def ended(self, results: Mapping[str, StageResult]) -> list[Ended]:
+        """The points with the results of their nodes."""
+        found = []
+        for point in self.points:
+            nodes = self.of_points[point.number]
+            found.append(
+                Ended(
+                    point,
+                    self.texts[point.number],
+                    {stage: results[node].state for stage, node in nodes.items()},
+                    {
+                        stage: self.owner.entries[node]
+                        for stage, node in nodes.items()
+                        if results[node].state in ("ran", "restored", "up-to-date")
+                    },
+                    {stage: results[node].mlflow_run_id for stage, node in nodes.items()},
+                )
+            )
+        return found
+
+
+@contextmanager
+def prepared(
+    root: Path,
+    points: Sequence[Point],
+    targets: Sequence[str],
+    evaluations: bool = False,
+    pools: bool = False,
+    pool: str = "",
+) -> Iterator[Sweep]:
+    """The sweep over `points` of all that `targets` need, checked; it can run while the context lasts.
+
+    With `evaluations` only of those evaluations among it that differ between points, and what they need. `pools` and `pool` as a plan has them.
+    ParameterError or PlanError of one line if a point's parameters do not fit, or a stage cannot be shared.
+    """
+    root = root.absolute()
+    types = checking.sections(root)
+    with scratch_folder(root / HOME, "") as (folder, _):
+        tree = folder / "tree"
+        source = snapshot.take(root, tree)
+        base, known, said = read_text(tree / PARAMS), dict[str, Item](), list[str]()
+        texts: dict[int, str] = {}
+        drafted = []
+        for point in points:
+            texts[point.number], notes = _text(tree, types, point)
+            said += [note for note in notes if note not in said]
+            with snapshot.parameters(tree, texts[point.number]):
+                drafted.append((point, dvc_graph.drafts(root, tree, targets, known, pools, pool)))
+        assert read_text(tree / PARAMS) == base
+        nodes = dvc_graph.merged(drafted)
+        if evaluations:
+            nodes = dvc_graph.evaluated(nodes)
+        of_points = {
+            point.number: {node.draft.stage: name for name, node in nodes.items() if point in node.points}
+            for point in points
+        }
+        owner = Nodes(root, tree, nodes, texts)
+        planned = owner.plan()
+        late = {stage.name for stage in planned if stage.reason}
+        for point in points:
+            with snapshot.parameters(tree, texts[point.number]), _about(point):
+                names = {stage for stage, node in of_points[point.number].items() if node in late}
+                editing.check_together(tree, types, {*of_points[point.number]}, names)
+                said += [line for line in data_files.check(tree, names) if line not in said]
+        yield Sweep(root, tree, source, points, texts, nodes, of_points, owner, planned, said)
+
+
+def run(sweep: Sweep, flow: str, jobs: int | None, watching: Watching, cold: bool) -> list[StageResult]:
+    """Run what is not in the cache yet; the result of each node."""
+    from flows.engine.prefect_flow import run_flow
+
+    with watching(sweep.planned) as watch:
+        return run_flow(
+            sweep.root,
+            sweep.planned,
+            flow_name=flow,
+            jobs=jobs,
+            watch=watch,
+            cold=cold,
+            owner=sweep.owner.warm,
+            source=sweep.source,
+        )
+
+
+def _text(tree: Path, types: checking.Sections, point: Point) -> tuple[str, list[str]]:
+    """The point's params.yaml, and lines on parameters that do nothing there."""
+    before = editing.read(tree)
+    try:
+        changes = editing.edit(tree, types, point.edits("sweep")) if point.settings else []
+        return read_text(tree / PARAMS), [line for line in changes if " -> " not in line]
+    finally:
+        (tree / PARAMS).write_bytes(before)
+
+
+@contextmanager
+def _about(point: Point) -> Iterator[None]:
+    """Name the point in what is wrong with it."""
+    try:
+        yield
+    except (ParameterError, PlanError) as error:
+        raise type(error)(f"point {point.name}: {error}") from None

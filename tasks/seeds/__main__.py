@@ -1,0 +1,104 @@
+"""`python -m tasks.seeds --out FOLDER SEED=FOLDER ..`: the report of the language flow over several seeds, as seeds.html and seeds.md.
+
+Each seed's folder has what its pipeline left: params.yaml, data/evaluate/POLICY, and the reward model's curve.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from tasks.common import pages, tables
+from tasks.common.errors import ConfigError
+from tasks.language.configs.report import ReportConfig
+from tasks.language.reporting import comparing, scoreboard
+from tasks.language.reporting.differences import read_measures
+from tasks.language.reporting.over_seeds import Measured, joined, over_problems, over_seeds
+from tasks.language.reporting.scoreboard import Results
+from tasks.language.tables.evaluation import Generations
+from tasks.seeds import pictures
+from tasks.seeds.sentences import sentences
+from tasks.stage import read_section
+
+EVALUATIONS, REWARD_MODEL = Path("data/evaluate"), Path("data/reward_model")
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One seed's results, the measures of each policy, and the curves of its stages."""
+
+    results: Results
+    measured: Measured
+    curves: Mapping[str, pd.DataFrame]
+
+
+def read(folder: Path) -> Seed:
+    """What a seed's pipeline left in its folder."""
+    config = section(folder)
+    evaluations = folder / EVALUATIONS
+    folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
+    answers = {name: tables.read(Generations, place / "generations.parquet") for name, place in folders.items()}
+    found = {name: comparing.evaluation(place) for name, place in folders.items()}
+    return Seed(
+        comparing.compared(config, evaluations, answers, found),
+        {name: read_measures(place / "measures.parquet") for name, place in folders.items()},
+        comparing.curves(config, folders, folder / REWARD_MODEL),
+    )
+
+
+def section(folder: Path) -> ReportConfig:
+    """The section `report` of a seed's params.yaml."""
+    config = read_section("report", ReportConfig, folder / "params.yaml")
+    assert isinstance(config, ReportConfig)
+    return config
+
+
+def write(folders: Mapping[str, Path], out: Path) -> str:
+    """Write the pages of at least two seeds to `out`; the sentence that they begin with."""
+    config = section(next(iter(folders.values())))
+    seeds = {name: read(folder) for name, folder in folders.items()}
+    each = [one.results for one in seeds.values()]
+    merged = over_seeds(each)
+    problems = over_problems(each, [one.measured for one in seeds.values()], config.seed, config.bootstrap)
+    drawn = pictures.pictures({name: one.results for name, one in seeds.items()}, merged, problems)
+    learned = pictures.curves({name: one.curves for name, one in seeds.items()})
+    first, *more = sentences(merged, problems, config.best_by, [*folders])
+    made = joined(merged, problems)
+    view = {
+        "sentence": first,
+        "more": more,
+        "seeds": [*folders],
+        "problems": len(next(iter(next(iter(seeds.values())).measured.values()))),
+        "baseline": config.baseline,
+        "overview": [*drawn],
+        "learning": [*learned],
+        "tables": made,
+        "meaning": scoreboard.meaning(merged),
+    }
+    pages.write(Path(__file__).parent / "templates", "seeds", view, {**drawn, **learned}, out)
+    return first
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.seeds", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("seeds", nargs="+", metavar="SEED=FOLDER")
+    given = parser.parse_args(arguments)
+    folders = {text.partition("=")[0]: Path(text.partition("=")[2]) for text in given.seeds}
+    if len(folders) < 2:
+        print("tasks.seeds: expected at least two seeds", file=sys.stderr)
+        return 2
+    try:
+        print(write(folders, given.out))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""What may be said of several seeds, in whole sentences, each with what it rests on."""
+
+from collections.abc import Iterator, Sequence
+
+from tasks.common.estimates import Estimate
+from tasks.language.reporting.differences import Difference
+from tasks.language.reporting.headline import best_policies
+from tasks.language.reporting.scoreboard import Results, text
+
+FIRST = ("strict_greedy", "reference_loss")  # what is compared: right answers, or where none are known the loss
+
+
+def sentences(seeds: Results, problems: Results, by: str, names: Sequence[str]) -> list[str]:
+    """First the best policy, then what each policy's difference to the baseline rests on."""
+    metric = FIRST[0] if seeds.answered else FIRST[1]
+    told = f"Over seeds {', '.join(names[:-1])} and {names[-1]}"
+    chosen, best = best_policies(seeds, by)
+    top = seeds.baseline if seeds.baseline in best or not best else best[0]
+    reached, before = (text(_kind(metric), seeds.judged[policy][metric]) for policy in (top, seeds.baseline))
+    unit = (
+        "of the test problems right (greedy answers)" if seeds.answered else "nats a token of the reference responses"
+    )
+    how = "answers" if seeds.answered else "needs"
+    named = "on validation problems" if chosen == "strict_validation" else f"by {chosen}"
+    subject = f"{top}, on average the best policy {named}," if best else top
+    lead = f"{told}, {subject} {how} {reached} {unit}"
+    if top in seeds.changes:
+        over_seeds, over_problems = (one.changes[top][metric].estimate for one in (seeds, problems))
+        rest = _rests(seeds.changes[top][metric], problems.changes[top][metric])
+        lead += (
+            f", {seeds.baseline} {before}. The difference is {_points(metric, over_seeds.mean)} "
+            f"({_ends(metric, over_seeds)} over seeds, {_ends(metric, over_problems)} over problems): {rest}"
+        )
+    return [f"{lead}.", *_others(seeds, problems, metric, top)]
+
+
+def _others(seeds: Results, problems: Results, metric: str, top: str) -> Iterator[str]:
+    for policy in seeds.later:
+        if policy == top or metric not in seeds.changes[policy]:
+            continue
+        change, beside = seeds.changes[policy][metric], problems.changes[policy][metric]
+        yield (
+            f"{policy}: {_points(metric, change.estimate.mean)} "
+            f"({_ends(metric, change.estimate)} over seeds, {_ends(metric, beside.estimate)} over problems): "
+            f"{_rests(change, beside)}."
+        )
+
+
+def _rests(over_seeds: Difference, over_problems: Difference) -> str:
+    """What the intervals allow to say."""
+    if not any((*vars(over_seeds.estimate).values(), *vars(over_problems.estimate).values())):
+        return "there is none"
+    seeds, problems = over_seeds.side, over_problems.side
+    if seeds and seeds == problems:
+        return "neither the seed nor the choice of problems explains it"
+    if problems and not seeds:
+        return "these trainings differ on such problems, but another seed may not"
+    if seeds and not problems:
+        return "all seeds agree, but on these problems it may be chance"
+    return "it may be chance"
+
+
+def _kind(metric: str) -> str:
+    return "strict" if metric.startswith("strict") else metric
+
+
+def _points(metric: str, value: float) -> str:
+    return f"{100 * value + 0.0:+.1f} points" if metric.startswith("strict") else f"{value + 0.0:+.3f} nats"
+
+
+def _ends(metric: str, estimate: Estimate) -> str:
+    scale, form = (100, "+.1f") if metric.startswith("strict") else (1, "+.3f")
+    return f"{scale * estimate.low + 0.0:{form}} to {scale * estimate.high + 0.0:{form}}"

@@ -1,0 +1,48 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flows.engine.state import PlannedStage
+from flows.engine.warm_stages import MODULES, warm_starts
+
+
+def stage(
+    name: str, reason: str | None = "params", cmd: str = "python -m tasks.language.dpo", **more: str
+) -> PlannedStage:
+    return PlannedStage(name, reason, (), 1, 0, cmd, **more)
+
+
+def test_one_stage_alone_starts_cold() -> None:
+    assert warm_starts([stage("a"), stage("b", None), stage("c", cmd="echo"), stage("d", pool="gpu")]) is None
+    assert warm_starts([stage("a"), stage("b")]) is not None
+
+
+def test_elsewhere_than_on_linux_all_start_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert warm_starts([stage("a"), stage("b")]) is None
+
+
+IMPORTS = """
+import importlib, json, sys, threading
+from pathlib import Path
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+own = [name for name in sys.modules if name.partition(".")[0] in ("flows", "tasks", "tests", "posttrain")]
+print(json.dumps([own, threading.active_count(), [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]]))
+"""
+RESTARTED = "jemalloc_bg_thd\n"  # pyarrow's; jemalloc starts it anew in a fork, as OpenBLAS does with its own
+
+
+@pytest.mark.parametrize("package", MODULES)
+def test_what_is_imported_exists_and_has_started_nothing(package: str) -> None:
+    """No module of the project's own, whose change must count, and no thread that a fork would lose."""
+    command = [sys.executable, "-c", IMPORTS, *MODULES[package]]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+    own, threads, tasks = json.loads(said.stdout.splitlines()[-1])
+    assert own == []
+    assert threads == 1
+    assert len([task for task in tasks if task != RESTARTED]) == 1

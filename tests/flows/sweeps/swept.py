@@ -1,0 +1,46 @@
+"""Sweeps over toy pipelines, run by the engine without Prefect and MLflow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flows.engine.dvc_lock import hashes
+from flows.engine.execute import Execution
+from flows.engine.state import Event, StageResult
+from flows.lineage import cached
+from flows.sweeps import axes
+from flows.sweeps import sweep as sweeping
+from flows.sweeps.sweep import Ended
+from tests.flows.engine.toy import Toy
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep did: the reason of each node before it ran, its result, and the points."""
+
+    reasons: Mapping[str, str | None]
+    results: Mapping[str, StageResult]
+    points: Sequence[Ended]
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {name: result.state for name, result in self.results.items()}
+
+    def content(self, toy: Toy, number: int, path: str) -> str:
+        """An out of a point, as the cache has it."""
+        ended = next(one for one in self.points if one.point.number == number)
+        [md5] = [hashes(entry, "outs")[path] for entry in ended.entries.values() if path in hashes(entry, "outs")]
+        file = cached.path(toy.root, md5)
+        assert file is not None
+        return file.read_text()
+
+
+def swept(toy: Toy, *varied: str, seeds: str = "", targets: Sequence[str] = (), jobs: int = 2) -> Swept:
+    """Run a sweep over all that the targets need."""
+    points = axes.points([axes.axis(text) for text in varied], axes.seeds(seeds))
+    events: list[Event] = []
+    with sweeping.prepared(toy.root, points, targets or tuple(toy.stages)) as sweep, sweep.owner as owner:
+        execution = Execution(owner, sweep.planned, jobs, events.append)
+        execution.start_ready()
+        results = {result.stage: result for result in execution.results()}
+        reasons = {stage.name: stage.reason for stage in sweep.planned}
+        return Swept(reasons, results, sweep.ended(results))

@@ -1,0 +1,119 @@
+"""`posttrain accept`, and what `run` and `status` say of edits without effect, on a pipeline that has run and is committed."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flows.engine.dvc_lock import read_entries
+from flows.engine.mlflow_recording import FlowRun
+from flows.params import checking, rules
+from tests.flows.engine.toy import Toy
+from tests.flows.toy_pipeline import TYPES, call, make_pipeline
+
+WHY = ("--why", "the same by hand")
+
+
+@pytest.fixture(autouse=True)
+def _typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "sections", lambda root: TYPES)
+    monkeypatch.setattr(rules, "RULES", [])
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Path:
+    """Five stages that have run, each with a run in MLflow."""
+    root = make_pipeline(tmp_path_factory.mktemp("made") / "toy")
+    who = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    subprocess.run(["git", *who, "commit", "--quiet", "--message", "x"], cwd=root, check=True)
+    (root / "mlruns").mkdir()
+    shutil.copyfile(empty_mlflow, root / "mlruns/mlflow.db")
+    toy = object.__new__(Toy)
+    toy.root, toy.events = root, []
+    recorder = FlowRun(root, "language")
+    names = ("problems", "sft", "dpo", "ppo", "report")
+    recorder.close(toy.run(*names, recorder=recorder).values())
+    assert call(root, "run")[0] == 0
+    return root
+
+
+@pytest.fixture
+def root(done: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(done, tmp_path / "toy", symlinks=True)
+
+
+def edit(root: Path, old: str, new: str) -> None:
+    text = (root / "stage.py").read_text()
+    assert old in text
+    (root / "stage.py").write_text(text.replace(old, new))
+
+
+def test_a_comment_runs_nothing_and_is_said_once(root: Path) -> None:
+    edit(root, "name, out = ", "# what it makes\nname, out = ")
+    told = "comments or layout in stage.py; problems, sft, dpo, ppo and report stay as they are\n"
+    code, out, _ = call(root, "status")
+    assert (code, out.splitlines()[-1]) == (0, f"the next run accepts: {told}".strip())
+    assert "all 5 stages are up to date" in out
+    assert f"the next run accepts: {told}" in call(root, "run", "--dry-run")[1]
+    assert call(root, "status", "--why", "sft")[1].startswith("sft is up to date\nthe next run accepts: comments or")
+    code, out, error = call(root, "run")
+    assert (code, error) == (0, "")
+    assert out.startswith(f"accepted: {told}nothing has changed: 5 stages are up to date (")
+    code, out, _ = call(root, "run")
+    assert out.startswith("nothing has changed: 5 stages")
+    assert call(root, "audit")[0] == 0
+    assert "accepted: comments or layout in stage.py" in call(root, "lineage", "sft")[1]
+    assert "accepted: comments or layout in stage.py" in call(root, "lineage", "sft", "--full")[1]
+    assert '"accepted": [\n' in call(root, "lineage", "sft", "--json")[1]
+
+
+def test_a_person_vouches_and_the_audit_tells_it(root: Path) -> None:
+    before = read_entries(root)["report"]["outs"]
+    edit(root, '"working on"', '"at work on"')
+    code, out, error = call(root, "accept", "report", *WHY)
+    assert (code, out) == (2, "")
+    assert error == "posttrain: report: problems, sft, dpo above it is out of date; run that first\n"
+    for stage in ("problems", "sft", "dpo", "ppo", "report"):
+        code, out, error = call(root, "accept", stage, *WHY)
+        assert (code, error) == (0, "")
+        assert '  -print("working on", name, flush=True)\n  +print("at work on", name, flush=True)\n' in out
+        assert out.endswith(f"accepted for {stage}, as you say so; `posttrain audit` tells it as vouched for\n")
+    assert read_entries(root)["report"]["outs"] == before
+    assert call(root, "run")[1].startswith("nothing has changed")
+    code, out, _ = call(root, "audit")
+    assert code == 0
+    assert out.count("the same by hand. It is vouched for, not proven") == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "change", "line"),
+    [
+        (("sft",), "", 'accept: expected a reason, as in --why "a faster loop, the same sums"'),
+        (("sft", "--why", " "), "", 'accept: expected a reason, as in --why "a faster loop, the same sums"'),
+        (("sft", *WHY), "", "sft is up to date, so there is nothing to accept"),
+        (("language", *WHY), "", "accept language: that is a flow; expected a stage"),
+        (("sftt", *WHY), "", "dvc.yaml: no stage 'sftt'; did you mean 'sft'?"),
+        (
+            ("problems", *WHY),
+            "comment",
+            "problems: the edits of its code have no effect; `posttrain run` records that by itself",
+        ),
+        (
+            ("problems", *WHY),
+            "out",
+            "problems: its out data/problems is deleted; only outs as they were recorded can be kept",
+        ),
+    ],
+)
+def test_wrong_use_is_one_line(root: Path, arguments: tuple[str, ...], change: str, line: str) -> None:
+    if change == "comment":
+        edit(root, "name, out = ", "# what it makes\nname, out = ")
+    if change == "out":
+        edit(root, '"working on"', '"at work on"')
+        shutil.rmtree(root / "data/problems")
+    before = (root / "dvc.lock").read_text()
+    code, _, error = call(root, "accept", *arguments)
+    assert (code, error) == (2, f"posttrain: {line}\n")
+    assert (root / "dvc.lock").read_text() == before

@@ -1,0 +1,135 @@
+"""A run that knows by the times of files that nothing has changed, and every change that it must see."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows import unchanged
+from tests.flows.toy_pipeline import call, environ, make_pipeline
+
+FAST = """
+import sys
+from flows import start
+sys.argv = ["posttrain", *sys.argv[1:]]
+try:
+    start.main()
+finally:
+    print("imported" if "flows.cli" in sys.modules else "at once", file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline in which all has run, and whose files are old enough to be judged by their times."""
+    root = make_pipeline(tmp_path_factory.mktemp("unchanged") / "toy")
+    assert call(root, "run")[0] == 0
+    time.sleep(unchanged.SETTLED + 0.1)
+    assert "nothing has changed" in call(root, "run")[1]
+    assert (root / unchanged.NOTE).is_file()
+    return root
+
+
+def started(root: Path, *arguments: str) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", FAST, *arguments], cwd=root, env=environ(), capture_output=True, text=True, check=False
+    )
+    return done.stdout, done.stderr.strip().splitlines()[-1]
+
+
+def told(root: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the command is answered at once."""
+    monkeypatch.chdir(root)
+    return unchanged.said(arguments, time.monotonic()) is not None
+
+
+def test_it_says_the_same_and_imports_nothing(template: Path) -> None:
+    out, how = started(template, "run")
+    assert how == "at once"
+    assert out.splitlines()[0].startswith("nothing has changed: 5 stages are up to date (0.")
+    code, slow, _ = call(template, "run")
+    assert code == 0
+    assert out.splitlines()[1:] == slow.splitlines()[1:]
+    assert started(template / "data", "run")[1] == "at once", "from a folder below, too"
+
+
+@pytest.mark.parametrize("arguments", [("run", "dpo"), ("status",), ("run", "--json"), ("run", "--force", "dpo"), ()])
+def test_another_question_is_another_answer(
+    template: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not told(template, *arguments, monkeypatch=monkeypatch)
+
+
+def grown(path: Path) -> Callable[[Path], None]:
+    return lambda root: (root / path).write_text((root / path).read_text() + "\n")
+
+
+def gone(path: Path) -> Callable[[Path], None]:
+    return lambda root: (root / path).unlink()
+
+
+def cache_object(root: Path) -> Path:
+    return next(file for file in sorted((root / ".dvc/cache/files").rglob("*")) if file.is_file())
+
+
+def same_size(root: Path) -> None:
+    file = root / "data/dpo/result.json"
+    facts = file.stat()
+    file.write_text("9.9")
+    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # only the inode's own time tells
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "params": grown(Path("params.yaml")),
+    "graph": grown(Path("dvc.yaml")),
+    "code": grown(Path("stage.py")),
+    "lock": grown(Path("dvc.lock")),
+    "config": grown(Path(".dvc/config")),
+    "out edited": grown(Path("data/sft/result.json")),
+    "out edited and its time put back": same_size,
+    "out gone": gone(Path("data/report/report.html")),
+    "file more": lambda root: (root / "data/ppo/more").write_text("x"),
+    "page gone": gone(Path("report.html")),
+    "page edited": grown(Path("report.md")),
+    "object gone": lambda root: cache_object(root).unlink(),
+    "same bytes, new file": lambda root: (root / "stage.py").write_text((root / "stage.py").read_text()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_seen(change: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["cp", "-a", template, tmp_path / "toy"], check=True)
+    root = tmp_path / "toy"
+    time.sleep(unchanged.SETTLED + 0.1)  # the copy's inodes are new
+    assert "nothing has changed" in call(root, "run")[1]
+    assert told(root, "run", monkeypatch=monkeypatch)
+    CHANGES[change](root)
+    assert not told(root, "run", monkeypatch=monkeypatch)
+
+
+def test_a_young_file_and_another_environment_are_looked_at(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(template, "run", monkeypatch=monkeypatch)
+    monkeypatch.setenv("DVC_NO_ANALYTICS", "7")
+    assert not told(template, "run", monkeypatch=monkeypatch)
+    root = make_pipeline(tmp_path / "toy")
+    call(root, "run")
+    assert "nothing has changed" in call(root, "run")[1]
+    assert not (root / unchanged.NOTE).exists(), "its files are younger than the clock can tell apart"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"said": {"[\\"run\\"]": 1}}', '{"said": [], "files": 3}', "\x00"]
+)
+def test_a_broken_note_is_no_answer(
+    content: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dvc.yaml").write_text("")
+    (tmp_path / unchanged.NOTE).parent.mkdir(parents=True)
+    (tmp_path / unchanged.NOTE).write_text(content)
+    assert not told(tmp_path, "run", monkeypatch=monkeypatch)

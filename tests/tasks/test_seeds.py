@@ -1,0 +1,89 @@
+"""The page over seeds, made of what the pipelines of several seeds left."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+
+from tasks.seeds.__main__ import main
+from tests.tasks.language.test_report import CONFIG, Elements, outs, without_answers
+
+SEEDS = {"0": 1, "5": 2, "6": 3}  # seed -> of its random numbers
+
+
+def with_params(folder: Path) -> Path:
+    YAML(typ="safe").dump({"report": CONFIG.model_dump()}, folder / "params.yaml")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What each seed's pipeline left."""
+    root = tmp_path_factory.mktemp("seeds")
+    for name, number in SEEDS.items():
+        outs(root / name / "data", np.random.default_rng(number))
+        with_params(root / name)
+    return {name: root / name for name in SEEDS}
+
+
+def arguments(folders: dict[str, Path]) -> list[str]:
+    return [f"{name}={folder}" for name, folder in folders.items()]
+
+
+@pytest.fixture(scope="module")
+def page(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    out = tmp_path_factory.mktemp("out")
+    assert main(["--out", str(out), *arguments(folders)]) == 0
+    return (out / "seeds.html").read_text(), (out / "seeds.md").read_text()
+
+
+def test_the_page_is_self_contained_and_well_formed(page: tuple[str, str]) -> None:
+    elements = Elements()
+    elements.feed(page[0])
+    assert elements.open == []
+    assert len(set(elements.ids)) == len(elements.ids)
+    assert all(resource.startswith("#") for resource in elements.resources)
+
+
+def test_every_number_has_both_intervals_and_every_curve_every_seed(page: tuple[str, str]) -> None:
+    html, text = page
+    assert re.search(r"dpo \|.*\(seeds \+?[\d.]+ to \+?[\d.]+; problems \+?[\d.]+ to \+?[\d.]+\)", text)
+    for curve in ("loss", "mean_token_accuracy", "rewards/chosen", "logps/rejected"):
+        assert f">{curve}</text>" in html
+    assert "Over seeds 0, 5 and 6, sft, on average the best policy on validation problems, answers " in html
+    told = "these trainings differ on such problems, but another seed may not"
+    assert re.search(rf"dpo: \+20.0 points .*: {told}", text), "one of the three has +0 points"
+    assert "△" in text
+    assert "▼" in text
+
+
+def test_the_same_seeds_give_the_same_bytes(page: tuple[str, str], folders: dict[str, Path], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tasks.seeds", "--out", str(tmp_path), *arguments(folders)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (tmp_path / "seeds.html").read_text() == page[0]
+    assert done.stdout.strip() in page[1]
+
+
+def test_without_answers_the_loss_is_told(folders: dict[str, Path], tmp_path: Path) -> None:
+    given = {
+        name: with_params((without_answers(folder / "data", tmp_path / name / "data")).parent)
+        for name, folder in folders.items()
+    }
+    assert main(["--out", str(tmp_path / "out"), *arguments(given)]) == 0
+    text = (tmp_path / "out/seeds.md").read_text()
+    assert "nats a token of the reference responses" in text
+    assert "right (greedy answers)" not in text
+
+
+def test_one_seed_and_a_broken_file_are_one_line(
+    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--out", str(tmp_path), *arguments(folders)[:1]]) == 2
+    assert capsys.readouterr().err == "tasks.seeds: expected at least two seeds\n"
+    (tmp_path / "params.yaml").write_text("report: {}\n")
+    assert main(["--out", str(tmp_path), f"9={tmp_path}", *arguments(folders)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
