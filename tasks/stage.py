@@ -108,7 +108,7 @@ def as_rank(run: Callable[[], Metrics]) -> Metrics:
     try:
         processes.join(torch)
         metrics = run()
-        torch.distributed.destroy_process_group()
+        processes.leave(torch)
     except (StageError, TrainingError) as error:
         raise processes.failed(str(error)) from None
     except RuntimeError as error:

@@ -97,6 +97,12 @@ def join(torch: Any) -> None:
     )
 
 
+def leave(torch: Any) -> None:
+    """Part from the other processes, once all of them are here: who ends while another still connects is lost to it."""
+    torch.distributed.all_reduce(torch.zeros(1))
+    torch.distributed.destroy_process_group()
+
+
 def facts(torch: Any) -> dict[str, float]:
     """What a run's record says of its processes: their number, threads of each, and GPUs in all. Sums, and so bits, depend on them."""
     count = max(1, size())

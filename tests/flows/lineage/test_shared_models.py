@@ -41,7 +41,8 @@ def test_each_content_has_one_version_and_the_alias_is_at_the_best(client: Mlflo
     def register(root: Path, md5: str) -> str:
         result = StageResult("sft", "ran", outs={"data/sft": md5}, mlflow_run_id=run_id)
         together.wait()
-        return registered_models.register(client, root, "language", PARAMS, [result])["sft"]
+        left = registered_models.Left.by(root, [result])
+        return registered_models.register(client, root, "language", PARAMS, [result], left)["sft"]
 
     with ThreadPoolExecutor(2) as pool:
         for letter in "abc":
@@ -85,7 +86,9 @@ def test_an_alias_that_another_sets_to_less_is_set_again(
     run_id = client.create_run(client.create_experiment("language")).info.run_id
     for letter, greedy in (("a", 0.4), ("b", 0.6)):
         result = StageResult("sft", "ran", outs={"data/sft": letter * 32}, mlflow_run_id=run_id)
-        registered_models.register(client, clone(tmp_path / letter, greedy), "language", PARAMS, [result])
+        root = clone(tmp_path / letter, greedy)
+        left = registered_models.Left.by(root, [result])
+        registered_models.register(client, root, "language", PARAMS, [result], left)
     before = MlflowClient.set_registered_model_alias
     calls = []
 
