@@ -68,6 +68,7 @@ def sweep(
     seeds: Sequence[int] = (),
     random: int | None = None,
     metric: str = "",
+    early: str = "",
     jobs: int | None = None,
     pool: str = "",
     quiet: bool = False,
@@ -76,7 +77,8 @@ def sweep(
 
     One row for each point, by its number, in the order of the grid with the seeds last: the values, `run` (its run in MLflow), and for each metric its mean
     and, where it is known, its 95 % interval as METRIC/low and METRIC/high. Without targets the evaluations are run, and their main metrics are shown, or the one
-    that `metric` names. `random` draws that many points. StageFailed where a point did not get to its end; the others are kept.
+    that `metric` names. `random` draws that many points. With `early`, a number of the trainings' curves, those that are behind by
+    it are not trained to their end; `behind` says why. StageFailed where a point did not get to its end; the others are kept.
     """
     import pandas as pd
 
@@ -87,7 +89,9 @@ def sweep(
     root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
     varied = [axes.Axis(key, axes.distinct(key, of)) for key, of in values.items()]
     points = axes.points(varied, axes.seeds(",".join(map(str, seeds))), random)
-    options = sweeping.Options(jobs, metric=metric, evaluations=not targets, pool=pool, began=time.monotonic())
+    options = sweeping.Options(
+        jobs, metric=metric, early=early, evaluations=not targets, pool=pool, began=time.monotonic()
+    )
     outcome = sweeping.run_points(root, console, points, targets or sweeping.flows_of(root, varied), options)
     rows = {point["number"]: _point(point) for point in outcome.points}
     if not outcome.good:
@@ -96,7 +100,8 @@ def sweep(
 
 
 def _point(facts: Mapping[str, Any]) -> dict[str, object]:
-    row: dict[str, object] = {**facts["settings"], "run": facts["run"]}
+    behind = {"behind": facts["behind"]} if facts["behind"] else {}
+    row: dict[str, object] = {**facts["settings"], "run": facts["run"], **behind}
     for name, value in facts["metrics"].items():
         row[name] = value["mean"]
         row |= {f"{name}/{end}": value[end] for end in ("low", "high") if value[end] is not None}

@@ -31,6 +31,13 @@ def sweep(
     metric: Annotated[
         str, typer.Option(metavar="POLICY/METRIC", help="The number to sort by, such as dpo/strict_greedy.")
     ] = "",
+    early: Annotated[
+        str,
+        typer.Option(
+            metavar="NUMBER",
+            help="Compare trainings on their way by this number of their curves, such as eval_accuracy, and train only the better half on.",
+        ),
+    ] = "",
     jobs: Annotated[int | None, typer.Option(min=1, help="Cores to use at most.")] = None,
     pool: Annotated[
         str,
@@ -55,7 +62,7 @@ def sweep(
     if not varied and not seeds:
         raise WrongUseError("sweep: expected a parameter with the values to try, such as dpo.beta=0.05,0.1,0.2")
     points = axes.points(varied, axes.seeds(seeds), random)
-    options = sweeping.Options(jobs, dry_run, cold, metric, not targets, pool, with_patch, STARTED)
+    options = sweeping.Options(jobs, dry_run, cold, metric, early, not targets, pool, with_patch, STARTED)
     outcome = sweeping.run_points(root, console, points, targets or sweeping.flows_of(root, varied), options)
     if json_:
         print(json.dumps({"points": outcome.points}))

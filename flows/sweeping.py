@@ -35,6 +35,7 @@ class Options:
     dry_run: bool = False
     cold: bool = False
     metric: str = ""
+    early: str = ""  # the number by which trainings that are behind are stopped
     evaluations: bool = False  # stop at those that differ between points
     pool: str = ""  # whose workers run stages with a GPU, and
     with_patch: bool = False  # get what is not committed, too
@@ -101,7 +102,7 @@ def run_points(
     with (
         one_line(),
         ExitStack() as stack,
-        sweeping.prepared(root, points, stages, options.evaluations, pools, options.pool) as sweep,
+        sweeping.prepared(root, points, stages, options.evaluations, pools, options.pool, options.early) as sweep,
     ):
         if len(points) > 1 and len(sweep.planned) == len(sweep.of_points[points[0].number]):
             varied = ", ".join(dict(points[-1].settings))
@@ -124,7 +125,7 @@ def run_points(
         found = _found(sweep, results, options)
         sentence, pages = _show(console, sweep, results, found, options)
         runs = _record(console, sweep, flow, results, found, pages) if recorded is None else recorded
-        return Outcome(all(one.done for one in found.ended), _facts(found, runs), sentence)
+        return Outcome(all(one.over for one in found.ended), _facts(found, runs), sentence)
 
 
 def flows_of(root: Path, varied: Sequence[axes.Axis]) -> list[str]:
@@ -161,9 +162,11 @@ def _watching(console: Console, sweep: "Sweep", jobs: int | None) -> "Watching":
         from flows.console.display import watcher
         from flows.lineage import durations
 
-        late = {stage.name: sweep.nodes[stage.name].draft.stage for stage in planned if stage.reason}
-        known = durations.of_stages(sweep.root, {*late.values()})
-        seconds = {node: known[stage] for node, stage in late.items() if stage in known}
+        late = {stage.name: sweep.owner.part(stage.name) for stage in planned if stage.reason}
+        known = durations.of_stages(sweep.root, {node.draft.stage for node, _ in late.values()})
+        seconds = {
+            name: known[node.draft.stage] * share for name, (node, share) in late.items() if node.draft.stage in known
+        }
         with watcher(console, planned, sweep.root, seconds, jobs) as display:
             yield display
 
@@ -194,8 +197,9 @@ def _show(
         console.print(f"--metric {options.metric}: no point has it; there are {there or 'none'}", markup=False)
     sweep_table.show_failures(console, sweep, results)
     made = durations.of_runs(sweep.root, {run for one in found.ended for run in one.runs.values() if run})
-    saved = sweep_table.costs(sweep, {result.stage: result for result in results}, made)
-    sweep_table.show_end(console, found.rows, found.names, results, time.monotonic() - options.began, saved)
+    cost = sweep_table.costs(sweep, {result.stage: result for result in results}, made)
+    ended = [result for result in results if result.stage in sweep.nodes]
+    sweep_table.show_end(console, found.rows, found.names, ended, time.monotonic() - options.began, cost)
     sentence = None
     if not any(row.settings for row in found.rows):  # seeds, and nothing else
         try:
@@ -205,7 +209,7 @@ def _show(
             console.print(str(error), markup=False)
     page = sweep.root / over_seeds.PAGES[0]
     if sentence is None:
-        page = sweep_page.write(sweep.root, sweep.title, found.rows, found.names, saved)
+        page = sweep_page.write(sweep.root, sweep.title, found.rows, found.names, cost)
     console.print(f"{page.stem}: {relative(page, sweep.root)}", markup=False)
     return sentence, [page]
 
@@ -217,6 +221,7 @@ def _facts(found: _Found, runs: Mapping[int, str]) -> list[dict[str, Any]]:
             "settings": dict(one.point.settings),
             "run": runs.get(one.point.number),
             "states": dict(one.states),
+            "behind": one.behind,
             "metrics": {name: vars(value) for name, value in found.values[one.point.number].items()},
         }
         for one in found.ended

@@ -51,7 +51,7 @@ def _left(kept: Kept | None) -> Text:
 def _done(run: PipelineRun) -> Text:
     """Which stages ran, were restored or failed, and how many were up to date."""
     counts, parts = Counter(run.states.values()), list[Text]()
-    for state in ("failed", "skipped", "paused", "ran", "restored", "up-to-date"):
+    for state in ("failed", "skipped", "paused", "behind", "ran", "restored", "up-to-date"):
         if counts[state]:
             names = [stage for stage, of in run.states.items() if of == state]
             few = ", ".join(names) if state != "up-to-date" and len(names) <= 6 else str(len(names))

@@ -26,6 +26,7 @@ WORDS: dict[State, str] = {
     "failed": "failed",
     "skipped": "skipped",
     "paused": "paused",
+    "behind": "behind",
 }
 STYLES: dict[State, str] = {
     "waiting": "dim",
@@ -36,6 +37,7 @@ STYLES: dict[State, str] = {
     "failed": "bold red",
     "skipped": "yellow",
     "paused": "bold yellow",
+    "behind": "yellow",
 }
 LOG_LINES, LINE = 12, 500  # lines of a failed stage's log that are shown at the end, and characters of each
 
@@ -68,7 +70,10 @@ def duration(seconds: float) -> str:
 def tally(states: Iterable[State]) -> str:
     """How many stages are in which state: `2 ran, 1 restored, 11 up to date`."""
     counts = Counter(states)
-    order: tuple[State, ...] = ("failed", "skipped", "paused", "ran", "restored", "up-to-date", "running", "waiting")
+    order: tuple[State, ...] = (
+        *("failed", "skipped", "paused", "behind"),
+        *("ran", "restored", "up-to-date", "running", "waiting"),
+    )
     return ", ".join(f"{counts[state]} {WORDS[state]}" for state in order if counts[state])
 
 

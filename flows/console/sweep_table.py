@@ -9,7 +9,7 @@ from rich.text import Text
 from flows.console.conclusion import value as shown
 from flows.console.summary import STYLES, duration, log_end, relative, tally
 from flows.engine.state import StageResult
-from flows.sweeps.outcome import Row, Value
+from flows.sweeps.outcome import Cost, Row, Value
 from flows.sweeps.sweep import Sweep
 
 MOST = 40  # rows that are printed; the page and MLflow have all
@@ -17,8 +17,8 @@ MOST = 40  # rows that are printed; the page and MLflow have all
 
 def show_plan(console: Console, sweep: Sweep) -> None:
     """Print how many points there are, and what they share."""
-    late = sum(stage.reason is not None for stage in sweep.planned)
-    count, points = len(sweep.planned), len(sweep.points)
+    late = sum(stage.reason is not None for stage in sweep.planned if stage.name in sweep.nodes)
+    count, points = len(sweep.nodes), len(sweep.points)
     shared = f"; {sweep.stages} without sharing" if sweep.stages > count else ""
     console.print(f"{points} point{'s' * (points != 1)}: {late} of {count} stages to run{shared}", markup=False)
     for line in sweep.said:
@@ -29,7 +29,7 @@ def show_nodes(console: Console, sweep: Sweep) -> None:
     """Print each stage of the graph, with the number of points that share it and whether it would run."""
     width = max(len(stage.name) for stage in sweep.planned)
     for stage in sweep.planned:
-        points = len(sweep.nodes[stage.name].points)
+        points = len(sweep.owner.part(stage.name)[0].points)
         about = "to run" if stage.reason else "in the cache"
         console.print(f"{stage.name:<{width}}  {points:>3} point{'s' * (points != 1):<1}  {about}", markup=False)
 
@@ -53,19 +53,22 @@ def show_end(
     names: Sequence[str],
     results: Sequence[StageResult],
     seconds: float,
-    saved: tuple[float, float],
+    cost: Cost,
 ) -> None:
-    """Print the table, best first. `saved` has the seconds of the stages that ran, and of all points' stages without sharing."""
+    """Print the table, best first, and what sharing and stopping early saved."""
     if names:
         console.print(table(rows[:MOST], names))
         if len(rows) > MOST:
             console.print(f"and {len(rows) - MOST} more; MLflow and the page have all")
         console.print(meaning(rows), markup=False)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}", markup=False)
-    ran, alone = saved
-    if alone > ran + 1:
-        told = f"the stages that ran took {duration(ran)}; without sharing it would have been {duration(alone)}"
+    if cost.alone > cost.ran + 1:
+        told = (
+            f"the stages that ran took {duration(cost.ran)}; without sharing it would have been {duration(cost.alone)}"
+        )
         console.print(told, markup=False)
+    for line in cost.early:
+        console.print(line, markup=False)
 
 
 def table(rows: Sequence[Row], names: Sequence[str]) -> Table:
@@ -85,10 +88,13 @@ def table(rows: Sequence[Row], names: Sequence[str]) -> Table:
     for name in names:
         made.add_column(name, no_wrap=True)
     made.add_column("points", justify="right")
+    if any(row.behind for row in rows):
+        made.add_column("behind")
     for row in rows:
         cells = [told(name, row.over_seeds[name]) if name in row.over_seeds else "" for name in names]
         numbers = ",".join(str(ended.point.number) for ended in row.points)
-        made.add_row(*(row.settings.get(key, "") for key in keys), *cells, numbers)
+        behind = [row.behind] if len(made.columns) > len(keys) + len(names) + 1 else []
+        made.add_row(*(row.settings.get(key, "") for key in keys), *cells, numbers, *behind)
     return made
 
 
@@ -111,13 +117,14 @@ def meaning(rows: Sequence[Row]) -> str:
     return f"[ ]: 95 % interval over {' or '.join(map(str, sorted(counts)))} seeds (Student's t)"
 
 
-def costs(sweep: Sweep, results: Mapping[str, StageResult], known: Mapping[str, float]) -> tuple[float, float]:
-    """Seconds of the stages that ran, and of all points' stages if each point had run alone; `known` has those of earlier runs."""
-    ran = sum(result.seconds for result in results.values() if result.state == "ran")
-    alone = 0.0
+def costs(sweep: Sweep, results: Mapping[str, StageResult], known: Mapping[str, float]) -> Cost:
+    """What the sweep cost, and would have if each point had run alone; `known` has the seconds of earlier runs."""
+    ran, alone = dict[str, float](), 0.0
+    for name, result in results.items():
+        if result.state == "ran":
+            node = sweep.owner.part(name)[0].id
+            ran[node] = ran.get(node, 0.0) + result.seconds
     for nodes in sweep.of_points.values():
         for node in nodes.values():
-            result = results[node]
-            run = result.mlflow_run_id
-            alone += result.seconds if result.state == "ran" else known.get(run, 0.0) if run else 0.0
-    return ran, alone
+            alone += ran[node] if node in ran else known.get(results[node].mlflow_run_id or "", 0.0)
+    return Cost(sum(ran.values()), alone, sweep.owner.sentences())

@@ -98,6 +98,7 @@ class Execution:
         self._telling, self._submitting = threading.Lock(), threading.Lock()
         self._futures: dict[str, Future[StageResult]] = {}
         self._succeeded = {stage.name for stage in planned if stage.reason is None}
+        self._lost = set[str]()  # stages that have ended otherwise
         self._skipped: dict[str, StageResult] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(len(planned), 1), thread_name_prefix="stage")
         for stage in planned:
@@ -108,7 +109,7 @@ class Execution:
     def start_ready(self) -> None:
         """Submit every stage that waits for no other any more."""
         for stage in self.planned.values():
-            if stage.reason and self._succeeded.issuperset(stage.upstream):
+            if stage.reason and self._succeeded.issuperset(stage.upstream) and all(map(self._over, stage.after)):
                 self.submit(stage.name)
 
     def submit(self, name: str) -> "Future[StageResult]":
@@ -145,10 +146,15 @@ class Execution:
             self._leave_descendants(stage.name, "skipped", f"{stage.name} failed")
         elif result.state == "paused":
             self._leave_descendants(stage.name, "paused", f"{stage.name} waits for people")
-        elif result.state != "skipped":
-            self._succeeded.add(stage.name)
-            self.start_ready()
+        elif result.state == "behind":
+            self._leave_descendants(stage.name, "behind", f"{stage.name} is behind")
+        succeeded = result.state not in ("failed", "paused", "skipped", "behind")
+        (self._succeeded if succeeded else self._lost).add(stage.name)
+        self.start_ready()
         return result
+
+    def _over(self, name: str) -> bool:
+        return name in self._succeeded or name in self._lost or name in self._skipped
 
     def _more(self, seen: Judged, result: StageResult) -> bool:
         """Wait until people have judged as much as the stage asks for; False if the run is stopped before."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-# A paused stage waits for people, or for a stage that does.
-State = Literal["waiting", "running", "up-to-date", "restored", "ran", "failed", "skipped", "paused"]
+# A paused stage waits for people, or for a stage that does. A sweep does not train on what is behind, or what needs it.
+State = Literal["waiting", "running", "up-to-date", "restored", "ran", "failed", "skipped", "paused", "behind"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class PlannedStage:
     cmd: str = ""
     pool: str = ""  # the work pool whose workers run it; "" for this machine
     launcher: str = ""  # what the command is started through
+    after: tuple[str, ...] = ()  # stages that have to end first, whether well or not
     accepts: tuple[str, ...] = ()  # edits of its code without effect, in words, which the next run records as such
 
 

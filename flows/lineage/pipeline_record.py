@@ -32,6 +32,7 @@ WORDS = {
     "failed": "failed",
     "skipped": "skipped",
     "paused": "paused",
+    "behind": "behind",
     "up-to-date": "up to date",
 }
 

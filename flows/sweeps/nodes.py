@@ -76,6 +76,22 @@ class Nodes:
         self._runner.stop()
         self._checker.stop()
 
+    def part(self, name: str) -> tuple[Node, float]:
+        """The node of a planned stage, and the share of its work that this stage is."""
+        return self.nodes[name], 1.0
+
+    def why_behind(self, node: str, results: Mapping[str, StageResult]) -> str:
+        """Why a node was not trained to its end; empty unless its training was behind."""
+        return ""
+
+    def numbers(self, node: str) -> dict[str, float]:
+        """What a node's training had reached where it was compared with others."""
+        return {}
+
+    def sentences(self) -> list[str]:
+        """What stopping trainings early saved."""
+        return []
+
     @property
     def stopped(self) -> bool:
         """Whether `stop` was called."""
@@ -93,18 +109,8 @@ class Nodes:
             node.reason = None if ready and self._found(node) else "not in the cache"
             asked = node.draft.asked
             upstream = tuple(node.upstream.values())
-            planned.append(
-                PlannedStage(
-                    node.id,
-                    node.reason,
-                    upstream,
-                    asked.cpu,
-                    asked.gpu,
-                    str(node.draft.cmd),
-                    asked.pool,
-                    asked.launcher,
-                )
-            )
+            resources = (asked.cpu, asked.gpu, str(node.draft.cmd), asked.pool, asked.launcher)
+            planned.append(PlannedStage(node.id, node.reason, upstream, *resources))
         return planned
 
     def execute(
@@ -201,8 +207,7 @@ class Nodes:
                     self.recorder.made(result.mlflow_run_id, stage, entry)
             with self._writing:
                 dvc_objects.keep_entry(self.root, entry)
-        with suppress(OSError):
-            (self.root / CHECKPOINTS / key).rmdir()
+        _forget(self.root / CHECKPOINTS / key)
         self.entries[node.id] = entry
 
     def _make_here(
@@ -296,6 +301,14 @@ class Nodes:
             killed = status == "FAILED" and self.stopped
             with unrecorded(result):
                 self.recorder.end(run_id, "KILLED" if killed else status, turn.log)
+
+
+def _forget(checkpoints: Path) -> None:
+    """Remove the folder of a training that has ended, with what it had reached where it paused."""
+    with suppress(OSError):
+        for reached in checkpoints.glob("*.json"):
+            reached.unlink()
+        checkpoints.rmdir()
 
 
 def file_name(node: str) -> str:

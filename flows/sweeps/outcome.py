@@ -32,6 +32,15 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """Seconds of the stages that ran, and of all points' stages without sharing; sentences on what stopping early saved."""
+
+    ran: float
+    alone: float
+    early: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Row:
     """Points that differ in their seed alone: their settings, and of each metric the value over seeds and that of each point."""
 
@@ -39,6 +48,11 @@ class Row:
     points: Sequence[Ended]
     over_seeds: Mapping[str, Value]
     single: Mapping[str, Sequence[tuple[int | None, Value]]]  # metric -> seed and value
+
+    @property
+    def behind(self) -> str:
+        """Why it was not trained to its end; empty if it was."""
+        return next((ended.behind for ended in self.points if ended.behind), "")
 
 
 def metrics(root: Path, ended: Ended, asked: str = "") -> dict[str, Value]:

@@ -23,7 +23,7 @@ from flows.sweeps.sweep import Ended
 from tasks.common import mlflow_database
 from tasks.common.source_code import Source
 
-SWEEP, POINT, NUMBER = PREFIX + "sweep", PREFIX + "point", PREFIX + "point_number"
+SWEEP, POINT, NUMBER, BEHIND = PREFIX + "sweep", PREFIX + "point", PREFIX + "point_number", PREFIX + "behind"
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ def record(
                 POINT: ended.point.name[:VALUE],
                 NUMBER: str(ended.point.number),
                 PREFIX + "changes": f"sweep {parent[:8]}: {ended.point.name}"[:VALUE],
+                **({BEHIND: ended.behind} if ended.behind else {}),
                 "mlflow.parentRunId": parent,
                 "mlflow.source.type": "LOCAL",
                 "mlflow.source.name": f"posttrain sweep {flow}",
@@ -77,7 +78,7 @@ def record(
                 for key, value in values[ended.point.number].items()
                 for end, number in (("", value.mean), ("/low", value.low), ("/high", value.high))
                 if number is not None
-            }
+            } | {NOT_IN_NAMES.sub("_", key): number for key, number in ended.reached.items()}
             mlflow_store.log(client, run_id, used(ended.params, ended.states), numbers)
             content = ended.params.encode()
             mlflow_files.write(root, run_id, PARAMS, content)
@@ -88,9 +89,9 @@ def record(
             }
             kept = {PAGE + PARAMS: hashlib.sha256(content).hexdigest()}
             mlflow_store.set_tags(client, run_id, {**states, **runs, **chain, **kept})
-            if ended.done:
+            if ended.over:
                 mlflow_store.seal(client, root, run_id)
-            client.set_terminated(run_id, "FINISHED" if ended.done else "FAILED")
+            client.set_terminated(run_id, "FINISHED" if ended.over else "FAILED")
     return made
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.engine.dvc_lock import Entry
@@ -13,6 +13,8 @@ from flows.params.files import PARAMS, ParameterError, read_text
 from flows.sweeps import dvc_graph, snapshot
 from flows.sweeps.axes import Point, told
 from flows.sweeps.dvc_graph import Item, Node
+from flows.sweeps.halved_nodes import HalvedNodes
+from flows.sweeps.halving import Halving
 from flows.sweeps.nodes import Nodes
 from flows.workers.in_copy import scratch_folder
 from tasks.common.source_code import Source
@@ -30,11 +32,18 @@ class Ended:
     states: Mapping[str, str]
     entries: Mapping[str, Entry]  # of the stages whose outs are in the cache
     runs: Mapping[str, str | None]
+    behind: str = ""  # why a training of it was not ended
+    reached: Mapping[str, float] = field(default_factory=dict)  # where its trainings were compared with those of others
 
     @property
     def done(self) -> bool:
         """Whether every stage's outs are in the cache."""
         return len(self.entries) == len(self.states)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do: it is done, or behind others, and nothing of it failed."""
+        return self.done or (bool(self.behind) and not {"failed", "skipped", "paused"} & {*self.states.values()})
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,8 @@ class Sweep:
                         if results[node].state in ("ran", "restored", "up-to-date")
                     },
                     {stage: results[node].mlflow_run_id for stage, node in nodes.items()},
+                    next((why for node in nodes.values() if (why := self.owner.why_behind(node, results))), ""),
+                    {key: number for node in nodes.values() for key, number in self.owner.numbers(node).items()},
                 )
             )
         return found
@@ -96,10 +107,12 @@ def prepared(
     evaluations: bool = False,
     pools: bool = False,
     pool: str = "",
+    early: str = "",
 ) -> Iterator[Sweep]:
     """The sweep over `points` of all that `targets` need, checked; it can run while the context lasts.
 
     With `evaluations` only of those evaluations among it that differ between points, and what they need. `pools` and `pool` as a plan has them.
+    With `early`, a number of the trainings' curves, those that are behind by it are not trained to their end.
     ParameterError or PlanError of one line if a point's parameters do not fit, or a stage cannot be shared.
     """
     root = root.absolute()
@@ -123,7 +136,9 @@ def prepared(
             point.number: {node.draft.stage: name for name, node in nodes.items() if point in node.points}
             for point in points
         }
-        owner = Nodes(root, tree, nodes, texts)
+        owner = (
+            HalvedNodes(root, tree, nodes, texts, Halving(nodes, early)) if early else Nodes(root, tree, nodes, texts)
+        )
         planned = owner.plan()
         late = {stage.name for stage in planned if stage.reason}
         for point in points:

@@ -31,6 +31,7 @@ COLOURS: dict[State, tuple[str, str]] = {  # fill, border
     "failed": ("#fbe0de", "#c62f26"),
     "skipped": ("#fff3d6", "#b7800d"),
     "paused": ("#fff3d6", "#b7800d"),
+    "behind": ("#fff3d6", "#b7800d"),
     "ran": ("#dff3e3", "#1f8a3b"),
     "restored": ("#e0ecfb", "#2a6fc9"),
     "up-to-date": ("#f1f1f1", "#888888"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flows.console.summary import duration
 from flows.console.sweep_table import meaning, told
-from flows.sweeps.outcome import Row
+from flows.sweeps.outcome import Cost, Row
 from flows.web import sweep_figure
 from flows.web.plain_page import html
 
@@ -14,41 +14,47 @@ PAGE = Path("sweep.html")
 STYLE = ".figure svg { width: 100%; height: auto; max-width: 60rem; }\n"
 
 
-def write(root: Path, title: str, rows: Sequence[Row], names: Sequence[str], saved: tuple[float, float]) -> Path:
+def write(root: Path, title: str, rows: Sequence[Row], names: Sequence[str], cost: Cost) -> Path:
     """Write the page of the last sweep; MLflow keeps that of each."""
     file = root / PAGE
-    file.write_text(html(title, "".join(_body(rows, names, saved)), STYLE))
+    file.write_text(html(title, "".join(_body(rows, names, cost)), STYLE))
     return file
 
 
 def note(rows: Sequence[Row], names: Sequence[str]) -> str:
     """The table in Markdown, for the sweep's run in MLflow."""
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
-    lines = ["| " + " | ".join([*keys, *names, "points"]) + " |", "|" + "---|" * (len(keys) + len(names) + 1)]
+    heads = _heads(rows, keys, names)
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(_cells(row, keys, names)) + " |" for row in rows]
     return "\n".join([*lines[:60], "", meaning(rows)])
 
 
-def _body(rows: Sequence[Row], names: Sequence[str], saved: tuple[float, float]) -> list[str]:
+def _body(rows: Sequence[Row], names: Sequence[str], cost: Cost) -> list[str]:
     if not names:
         return ["<p>No evaluation has ended at any point.</p>\n"]
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
-    heads = "".join(f"<th>{escape(name)}</th>" for name in [*keys, *names, "points"])
+    heads = "".join(f"<th>{escape(name)}</th>" for name in _heads(rows, keys, names))
     cells = (_cells(row, keys, names) for row in rows)
     lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in cells)
     many = any(value.seeds > 1 for row in rows for value in row.over_seeds.values())
     dots = " Small dots are single seeds." if many else ""
-    ran, alone = saved
-    cost = f"The stages that ran took {duration(ran)}; without sharing it would have been {duration(alone)}."
+    saved = f"The stages that ran took {duration(cost.ran)}; without sharing it would have been {duration(cost.alone)}."
+    early = "".join(f'<p class="note">{escape(line)}.</p>\n' for line in cost.early)
     return [
         f'<div class="figure">{sweep_figure.figure(rows, names)}</div>\n',
         f'<p class="note">{escape(meaning(rows))}.{dots}</p>\n',
         f'<div class="wide"><table class="numbers"><thead><tr>{heads}</tr></thead><tbody>\n{lines}</tbody></table></div>\n',
-        f'<p class="note">{cost} <code>posttrain apply POINT</code> lays the parameters of a point over params.yaml.</p>\n',
+        early,
+        f'<p class="note">{saved} <code>posttrain apply POINT</code> lays the parameters of a point over params.yaml.</p>\n',
     ]
 
 
 def _cells(row: Row, keys: Sequence[str], names: Sequence[str]) -> list[str]:
     values = [told(name, row.over_seeds[name]) if name in row.over_seeds else "" for name in names]
     numbers = ", ".join(str(ended.point.number) for ended in row.points)
-    return [*(row.settings.get(key, "") for key in keys), *values, numbers]
+    return [*(row.settings.get(key, "") for key in keys), *values, numbers, *([row.behind] if row.behind else [])]
+
+
+def _heads(rows: Sequence[Row], keys: Sequence[str], names: Sequence[str]) -> list[str]:
+    return [*keys, *names, "points", *(["behind"] if any(row.behind for row in rows) else [])]

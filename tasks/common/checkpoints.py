@@ -29,6 +29,7 @@ from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.common.precision import TrainedWeights
 from tasks.common import models
+from tasks.common.pausing import Pause
 from tasks.common.tracking import Row, track
 
 FOLDER = Path("mlruns/checkpoints")
@@ -77,16 +78,19 @@ class Training:
         generator is added to it.) `fit` is called when the state has been loaded, and must yield between two steps only.
 
         TrainingError with one line naming the step (a row may stand for several) where `fit` cannot go on, or where a
-        metric or a weight is not finite. So no checkpoint and no out holds such a number.
+        metric or a weight is not finite. So no checkpoint and no out holds such a number. WaitingError where the training is to
+        pause (tasks/common/pausing.py); it goes on from there.
         """
         state = {**state, **_global_generators()}
         earlier = self._read(state)
         for part in state.values():
             if isinstance(part, TrainedWeights):
                 part.broadcast()
-        rows = list(earlier)
+        rows, pause = list(earlier), Pause.asked()
         try:
-            track(self._kept(fit(len(earlier)), rows, state, total), total, earlier)
+            if pause is not None and len(rows) >= pause.step(total):
+                pause.end(rows, total)
+            track(self._kept(fit(len(earlier)), rows, state, total, pause), total, earlier)
         except TrainingError as error:
             raise TrainingError(f"{self.name}: step {(len(rows) + 1) * steps_a_row}: {error}") from None
         if ended and len(rows) > len(earlier):
@@ -98,14 +102,17 @@ class Training:
         if self.ours and distributed.is_main():
             self.path.unlink(missing_ok=True)
 
-    def _kept(self, steps: Iterable[Row], rows: list[Row], state: State, total: int) -> Iterator[Row]:
+    def _kept(
+        self, steps: Iterable[Row], rows: list[Row], state: State, total: int, pause: Pause | None
+    ) -> Iterator[Row]:
         """Pass on the rows of the steps after `rows`, and add each to `rows` once all its numbers are known to be finite."""
         due = time.monotonic() + EVERY_SECONDS
         for row in steps:
             for name, value in row.items():
                 check_finite(name, value)
             started = time.monotonic()
-            writes = distributed.agreed(started >= due)
+            pauses = pause is not None and len(rows) + 1 == pause.step(total)
+            writes = distributed.agreed(started >= due) or pauses
             if writes or len(rows) + 1 == total:
                 _check_weights(state)
             rows.append(row)
@@ -114,6 +121,8 @@ class Training:
                 ended = time.monotonic()
                 due = ended + max(EVERY_SECONDS, (ended - started) / SHARE)
             yield row
+            if pause is not None and pauses:
+                pause.end(rows, total)
 
     def _read(self, state: State) -> list[Row]:
         """Load the checkpoint into `state`; the rows so far, none if there is no checkpoint of this training."""

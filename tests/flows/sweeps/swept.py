@@ -34,11 +34,13 @@ class Swept:
         return file.read_text()
 
 
-def swept(toy: Toy, *varied: str, seeds: str = "", targets: Sequence[str] = (), jobs: int = 2) -> Swept:
+def swept(
+    toy: Toy, *varied: str, seeds: str = "", targets: Sequence[str] = (), jobs: int = 2, early: str = ""
+) -> Swept:
     """Run a sweep over all that the targets need."""
     points = axes.points([axes.axis(text) for text in varied], axes.seeds(seeds))
     events: list[Event] = []
-    with sweeping.prepared(toy.root, points, targets or tuple(toy.stages)) as sweep, sweep.owner as owner:
+    with sweeping.prepared(toy.root, points, targets or tuple(toy.stages), early=early) as sweep, sweep.owner as owner:
         execution = Execution(owner, sweep.planned, jobs, events.append)
         execution.start_ready()
         results = {result.stage: result for result in execution.results()}

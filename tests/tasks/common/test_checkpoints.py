@@ -12,6 +12,7 @@ from tasks.algorithms.common.errors import TrainingError
 from tasks.common import checkpoints
 from tasks.common.checkpoints import Best, Training, resumable
 from tasks.common.config import Config
+from tasks.common.errors import WaitingError
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import llama
 
@@ -97,6 +98,32 @@ def test_everything_is_as_without_the_kills(whole, kind, kills):
     found = toy.tensors()
     assert found.keys() == expected.keys()
     assert any(".momentum_buffer" in name for name in found) == (kind == "muon")
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
+
+
+def test_a_training_that_pauses_ends_as_if_it_had_not(whole, monkeypatch):
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 1000.0)
+    rows, expected = whole["muon"]
+    for share, steps, start in (("1/4", 2, 0), ("1/4", 2, 2), ("1/2", 4, 2), ("1/9", 1, 4)):
+        asked = {"share": share, "metric": "loss", "file": "rung.json"}
+        monkeypatch.setenv("POSTTRAIN_PAUSE", json.dumps(asked))
+        toy = Toy()
+        with pytest.raises(WaitingError, match=f"paused after step {steps} of {STEPS}"):
+            toy.train()
+        assert json.loads(Path("rung.json").read_text()) == {
+            "step": steps,
+            "total": STEPS,
+            "value": rows[steps - 1]["loss"],
+        }
+        assert toy.starts == ([] if start >= steps else [start])
+    monkeypatch.setenv("POSTTRAIN_PAUSE", json.dumps(asked | {"metric": "accuracy"}))
+    with pytest.raises(TrainingError, match="--early accuracy: the curve has no such number; it has loss, best"):
+        Toy().train()
+    monkeypatch.delenv("POSTTRAIN_PAUSE")
+    toy = Toy()
+    assert toy.train() == rows
+    assert toy.starts == [4]
+    found = toy.tensors()
     assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
 
 

@@ -1,0 +1,159 @@
+"""The nodes of a sweep whose trainings pause at rungs, where the half that is behind is left (flows/sweeps/halving.py).
+
+A rung is a stage of the plan, of the name that `Rung.name` gives it: it trains its node up to there. A node's end needs its last rung, and waits
+for those of the others to have ended, whether well or not.
+"""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from flows.engine.coordinator import Turn
+from flows.engine.dvc_command import StageFailed, StageWaiting
+from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_repository import PlanError, plain_errors
+from flows.engine.dvc_stage import run_cache_key
+from flows.engine.state import Grant, PlannedStage, StageResult, Watcher
+from flows.lineage import cached
+from flows.sweeps import halving
+from flows.sweeps.dvc_graph import Node
+from flows.sweeps.halving import CURVES, Halving, Rung
+from flows.sweeps.nodes import CHECKPOINTS, Nodes
+
+
+class HalvedNodes(Nodes):
+    """As Nodes. `early` has the groups that are compared."""
+
+    def __init__(
+        self, root: Path, tree: Path, nodes: Mapping[str, Node], texts: Mapping[int, str], early: Halving
+    ) -> None:
+        super().__init__(root, tree, nodes, texts)
+        self.early = early
+
+    def plan(self) -> list[PlannedStage]:
+        """As of Nodes, with the rungs before their nodes. What is known to be behind has no reason to run.
+
+        PlanError where a training in the cache has not the number to compare.
+        """
+        ends = {stage.name: stage for stage in super().plan()}
+        for node in self.nodes.values():
+            if all(name in self.entries for name in node.upstream.values()):
+                for rung in self.early.rungs(node.id):
+                    self._look(node, rung)
+        planned = []
+        for name, end in ends.items():
+            node, last = self.nodes[name], end.upstream
+            for rung in self.early.rungs(name):
+                known = self.early.known(rung) or self._left(node, rung.number)
+                reason = None if known else "to compare the points"
+                planned.append(
+                    replace(
+                        end, name=rung.name, reason=reason, upstream=last, after=self.early.before(name, rung.number)
+                    )
+                )
+                last = (rung.name,)
+            if end.reason and self._left(node):
+                node.reason = None
+            needs = tuple(dict.fromkeys((*end.upstream, *last)))
+            planned.append(replace(end, reason=node.reason, upstream=needs, after=self.early.before(name)))
+        by_name = {stage.name: stage for stage in planned}
+        order = TopologicalSorter({stage.name: (*stage.upstream, *stage.after) for stage in planned}).static_order()
+        return [by_name[name] for name in order]
+
+    def execute(
+        self,
+        name: str,
+        watch: Watcher,
+        grant: Grant | None = None,
+        force: bool = False,
+        on_worker: PlannedStage | None = None,
+    ) -> StageResult:
+        """As of Nodes. Of a rung: have the node trained up to there. The state is `behind` where others are ahead."""
+        rung = self.early.rung(name)
+        node = self.nodes[rung.node if rung else name]
+        if self.stopped:
+            return StageResult(name, "skipped", "the sweep was stopped")
+        result, started = StageResult(name, "failed"), time.monotonic()
+        try:
+            with plain_errors():
+                found = self._found(node)
+                if not found and (behind := self.early.behind(node.id, rung.number if rung else None)):
+                    return StageResult(name, "behind", behind)
+                if rung is None:
+                    return super().execute(name, watch, grant, force, on_worker)
+                if not self._look(node, rung):
+                    turn = Turn(result, watch, grant or Grant(), None, self.log_of(name))
+                    self._reach(node, rung, turn)
+            result.state = "ran"
+        except Exception as error:
+            known = isinstance(error, StageFailed | PlanError)
+            result.reason = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
+        result.seconds = time.monotonic() - started
+        return result
+
+    def describe(self, name: str) -> StageResult:
+        """As of Nodes, of rungs too, and of what is known to be behind."""
+        rung = self.early.rung(name)
+        node = self.nodes[rung.node if rung else name]
+        if node.id not in self.entries and (why := self._left(node, rung.number if rung else None)):
+            return StageResult(name, "behind", why)
+        return StageResult(name, "up-to-date") if rung else super().describe(name)
+
+    def part(self, name: str) -> tuple[Node, float]:
+        """The node of a planned stage, and the share of its work that this stage is."""
+        rung = self.early.rung(name)
+        shares = [0.0, *(float(one.share) for one in self.early.rungs(rung.node if rung else name)), 1.0]
+        number = rung.number if rung else len(shares) - 2
+        return self.nodes[rung.node if rung else name], shares[number + 1] - shares[number]
+
+    def why_behind(self, node: str, results: Mapping[str, StageResult]) -> str:
+        """Why a node was not trained to its end; empty unless its training was behind."""
+        own = [results[name] for name in (*(rung.name for rung in self.early.rungs(node)), node)]
+        return next((result.reason for result in own if result.state == "behind"), "")
+
+    def numbers(self, node: str) -> dict[str, float]:
+        """What a node's training had reached where it was compared with others."""
+        return self.early.numbers(node)
+
+    def sentences(self) -> list[str]:
+        """What stopping trainings early saved."""
+        return self.early.sentences()
+
+    def _left(self, node: Node, number: int | None = None) -> str | None:
+        """Why a node does not go on to a rung, or to its end, or what it needs does not; None while that is not known."""
+        for name in node.upstream.values():
+            if name not in self.entries and self._left(self.nodes[name]):
+                return f"{name} is behind"
+        return self.early.left(node.id, number)
+
+    def _look(self, node: Node, rung: Rung) -> bool:
+        """Whether a node has reached a rung, which is noted."""
+        metric = self.early.metric
+        if node.id in self.entries:
+            curve = next(md5 for path, md5 in hashes(self.entries[node.id], "outs").items() if path.startswith(CURVES))
+            file = cached.path(self.root, curve)
+            reached = halving.from_curve(file.read_text(), rung, metric) if file is not None else None
+            if reached is None:
+                raise PlanError(f"--early {metric}: {node.id} is in the cache, and its curve has no such number")
+        else:
+            reached = halving.read(halving.file(self._checkpoints(node), rung, metric))
+        if reached is not None:
+            self.early.note(rung, reached)
+        return reached is not None
+
+    def _reach(self, node: Node, rung: Rung, turn: Turn) -> None:
+        """Train a node up to a rung, and note what it has reached."""
+        entry, checkpoints = self._entry(node), self._checkpoints(node)
+        turn.say(turn.result.reason)
+        with suppress(StageWaiting), self._lineage(node, entry, turn) as variables:
+            asked = halving.variable(rung, self.early.metric, checkpoints)
+            self._make_here(node, entry, turn, {**variables, **asked})
+            raise StageFailed(f"--early: {node.draft.stage} does not pause, so that its points cannot be compared")
+        if not self._look(node, rung):
+            raise StageFailed(f"{node.draft.stage} paused elsewhere than at {float(100 * rung.share):g} % of its steps")
+
+    def _checkpoints(self, node: Node) -> Path:
+        return self.root / CHECKPOINTS / run_cache_key(self._entry(node))
