@@ -1,8 +1,8 @@
 """Successive halving over steps: trainings of a sweep pause together, and those in the half that is behind are not trained on.
 
 The trainings of one stage at different settings are a group. They train to the group's first rung, a share of their steps, and pause.
-Those that differ in their seed alone count as one, with the mean of their numbers. The better half goes on to the next rung, and the last
-to the end. A training that goes on ends with the bits that it would have without pauses. What is behind keeps its checkpoint.
+Those that differ in their seed alone count as one, with the mean of their numbers. The better half goes on to the next rung, and what is left of it
+to the end; what is as good as the last of that half goes on too. A training that goes on ends with the bits that it would have without pauses. What is behind keeps its checkpoint.
 (K. Jamieson and A. Talwalkar, arXiv:1502.07943, algorithm 1, with steps as the resource.)
 """
 
@@ -74,14 +74,15 @@ class Group:
         for rung in range(number):
             at = self._at(rung)
             values = {settings: value for settings in alive if (value := self._value(settings, rung)) is not None}
-            best = sorted(values, key=lambda settings: self._rank(values[settings]))
-            alive, entered = best[: math.ceil(len(alive) / 2)], alive
+            ranks = sorted(map(self._rank, values.values()))
+            cut = ranks[min(math.ceil(len(alive) / 2), len(ranks)) - 1] if ranks else 0.0
+            alive, entered = [one for one in alive if one in values and self._rank(values[one]) <= cut], alive
             if own in entered and own not in alive:
                 if own not in values:
                     return f"did not get to step {at.step} of {at.total} with each seed" if at else "did not get there"
                 assert at is not None
-                last = f"{values[alive[-1]]:.4g}"
-                return f"at step {at.step} of {at.total} {self.metric} was {values[own]:.4g}; {last} goes on"
+                last = max((values[one] for one in alive), key=self._rank)
+                return f"at step {at.step} of {at.total} {self.metric} was {values[own]:.4g}; {last:.4g} goes on"
         return None
 
     def decided(self, number: int) -> bool:
