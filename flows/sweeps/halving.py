@@ -1,8 +1,9 @@
 """Successive halving over steps: trainings of a sweep pause together, and those in the half that is behind are not trained on.
 
 The trainings of one stage at different settings are a group. They train to the group's first rung, a share of their steps, and pause.
-Those that differ in their seed alone count as one, with the mean of their numbers. The better half goes on to the next rung, and what is left of it
-to the end; what is as good as the last of that half goes on too. A training that goes on ends with the bits that it would have without pauses. What is behind keeps its checkpoint.
+Those that differ in their seed alone count as one, with the mean of their numbers. The better half goes on to the next rung or to the
+end, and so does what is as good as the last of that half. A training that goes on ends with the bits that it would have without pauses.
+What is behind keeps its checkpoint.
 (K. Jamieson and A. Talwalkar, arXiv:1502.07943, algorithm 1, with steps as the resource.)
 """
 
@@ -218,6 +219,8 @@ class Halving:
                     f"{group.stage}: {behind} of {len(nodes)} trainings were behind by {group.metric} and are paused; "
                     f"all together trained {done:,} of {every:,} steps"
                 )
+            else:
+                found.append(f"{group.stage}: no training was behind by {group.metric}")
         return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.flows.sweeps.test_halving import FIT
 from tests.flows.toy_pipeline import environ, make_pipeline, posttrain
 
 pytestmark = pytest.mark.slow
@@ -23,6 +24,9 @@ Path("data/metrics").mkdir(parents=True, exist_ok=True)
 value = {"mean": beta + seed / 100, "low": 0.0, "high": 1.0}
 Path("data/metrics/evaluate@dpo.json").write_text(json.dumps({"strict_greedy": value, "other": value}))
 """
+
+READ = 'params = json.loads(pathlib.Path("params.yaml").read_text())["fit"]\n'
+BY_FIT = 'YAML(typ="safe").load(Path("params.yaml"))["fit"]["rate"] / 100'
 
 
 @pytest.fixture
@@ -76,6 +80,44 @@ def test_a_sweep_ends_in_a_table_a_page_and_runs_that_can_be_taken_up(root: Path
     forged = posttrain(root, "apply", "4")
     assert forged.returncode == 2
     assert "is not the params.yaml that run" in forged.stderr
+
+
+def test_points_that_are_behind_are_told_in_the_table_the_page_and_mlflow(root: Path) -> None:
+    load = 'from ruamel.yaml import YAML\nparams = YAML(typ="safe").load(pathlib.Path("params.yaml"))["fit"]\n'
+    program = FIT.replace("LOG", repr(str(root / "steps.txt"))).replace(READ, load)
+    (root / "fit.py").write_text(program)
+    with (root / "dvc.yaml").open("a") as pipeline:
+        pipeline.write("  fit:\n    cmd: python fit.py\n    deps: [fit.py]\n    params: [fit]\n")
+        pipeline.write("    outs: [data/fit, data/curves/fit.csv]\n")
+    with (root / "params.yaml").open("a") as params:
+        params.write("fit: {rate: 1}\n")
+    (root / "evaluate.py").write_text(EVALUATE.replace('json.loads(Path("data/dpo/result.json").read_text())', BY_FIT))
+    text = (root / "dvc.yaml").read_text()
+    (root / "dvc.yaml").write_text(text.replace("deps: [evaluate.py, data/dpo]", "deps: [evaluate.py, data/fit]"))
+    command = ("sweep", "fit.rate=1,2,4,3", "--early", "accuracy", "evaluate@dpo")
+    done = posttrain(root, *command)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("fit.rate"))
+    assert [line.split()[0] for line in lines[head + 1 : head + 5]] == ["4", "1", "2", "3"]
+    assert lines[head + 4].endswith("4  at step 4 of 8 accuracy was 12; 16 goes on")
+    told = "fit: 3 of 4 trainings were behind by accuracy and are paused; all together trained 16 of 32 steps"
+    assert told in lines
+    page = (root / "sweep.html").read_text()
+    assert told in page
+    assert "at step 2 of 8 accuracy was 2; 6 goes on" in page
+    listed = json.loads(posttrain(root, "runs", "--json", "--points").stdout)
+    points = {run["params"]["fit.rate"]: run for run in listed if run["name"].startswith("fit.rate=")}
+    assert {run["status"] for run in listed} == {"FINISHED"}
+    assert points["3"]["metrics"]["fit/accuracy/at_50_percent"] == 12
+    assert "dpo/strict_greedy" not in points["3"]["metrics"]
+    assert points["4"]["metrics"]["dpo/strict_greedy"] == pytest.approx(0.04)
+    again = posttrain(root, *command, "--json")
+    facts = json.loads(again.stdout)["points"]
+    assert [fact["behind"] for fact in facts][2:] == ["", "at step 4 of 8 accuracy was 12; 16 goes on"]
+    assert {fact["run"] for fact in facts} == {run["id"] for run in points.values()}, "the same records"
+    audited = posttrain(root, "audit")
+    assert (audited.returncode, "no faults" in audited.stdout) == (0, True), audited.stdout
 
 
 def test_a_sweep_that_is_killed_goes_on(root: Path) -> None:
