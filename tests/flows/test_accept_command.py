@@ -1,7 +1,11 @@
 """`posttrain accept`, and what `run` and `status` say of edits without effect, on a pipeline that has run and is committed."""
 
+import os
+import random
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,7 @@ from flows.engine.dvc_lock import read_entries
 from flows.engine.mlflow_recording import FlowRun
 from flows.params import checking, rules
 from tests.flows.engine.toy import Toy
-from tests.flows.toy_pipeline import TYPES, call, make_pipeline
+from tests.flows.toy_pipeline import TYPES, call, environ, make_pipeline
 
 WHY = ("--why", "the same by hand")
 
@@ -85,6 +89,32 @@ def test_a_person_vouches_and_the_audit_tells_it(root: Path) -> None:
     code, out, _ = call(root, "audit")
     assert code == 0
     assert out.count("the same by hand. It is vouched for, not proven") == 5
+
+
+@pytest.mark.slow
+def test_accept_may_be_killed_at_any_moment(root: Path, tmp_path: Path) -> None:
+    """DVC's record is then that of before or that of after, and the same command again ends it, once."""
+    edit(root, '"working on"', '"at work on"')
+    command = [sys.executable, "-m", "flows.cli", "accept", "problems", *WHY]
+    whole = shutil.copytree(root, tmp_path / "whole", symlinks=True)
+    began = time.monotonic()
+    subprocess.run(command, cwd=whole, env=environ(), check=True, capture_output=True)
+    seconds, ends = time.monotonic() - began, {(place / "dvc.lock").read_text() for place in (root, whole)}
+    draw = random.Random(int(os.environ.get("SEED_OF_TESTS", 0)))
+    for _ in range(4):
+        with subprocess.Popen(command, cwd=root, env=environ(), stdout=subprocess.DEVNULL) as process:
+            time.sleep(draw.uniform(0.3, 0.95) * seconds)
+            process.kill()
+        assert (root / "dvc.lock").read_text() in ends
+    for stage in ("problems", "sft", "dpo", "ppo", "report"):
+        again = subprocess.run([*command[:4], stage, *WHY], cwd=root, env=environ(), capture_output=True, text=True)
+        assert again.returncode == 0 or (stage, again.stderr) == (
+            "problems",
+            "posttrain: problems is up to date, so there is nothing to accept\n",
+        )
+    assert call(root, "run")[1].startswith("nothing has changed")
+    code, out, _ = call(root, "audit")
+    assert (code, out.count("the same by hand. It is vouched for, not proven")) == (0, 5), out
 
 
 @pytest.mark.parametrize(
