@@ -71,7 +71,8 @@ def test_the_curve_and_the_model_are_those_of_one_process(with_dropout, tmp_path
         for found in [out for out in several if name in IN_RANKS or out.name == "sharded"]:
             curve = pd.read_csv(found / "curve.csv")
             assert list(curve) == list(expected)
-            if name.startswith("dpo"):  # before the first update both rewards of a pair are 0, and which is higher is rounding
+            # Before the first update both rewards of a pair are 0, and which is higher is rounding.
+            if name.startswith("dpo"):
                 curve.loc[0, "rewards/accuracies"] = expected.loc[0, "rewards/accuracies"]
             difference = ((curve - expected).abs() / (1 + expected.abs())).max()
             assert difference.max() < CLOSE, (found, difference.idxmax(), difference.max())
