@@ -6,6 +6,7 @@ outs and their objects in the cache, parameters, the engine itself. While none o
 
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from flows.running import Part
 
 NOTE = ".dvc/tmp/posttrain/unchanged.json"
+COMPILED = "__pycache__"  # what .dvcignore leaves out
 SETTLED = 2.0  # seconds that a file must be old to be judged by its times: coarse clocks of file systems tick so
 SECONDS = "(seconds)"  # stands in what is said for the time that it took
-Facts = list[
-    int
-]  # of a file or folder: size, times of content and of inode, the inode; a folder's change with what is in it
+# Of a file: size, times of content and of inode, the inode. Of a folder: the names in it.
+Facts = list[int] | str | None
 
 
 def said(arguments: Sequence[str], began: float) -> str | None:
@@ -72,7 +73,7 @@ def remember(root: str, arguments: Sequence[str], text: str, paths: Iterable[str
         return
     files = {path: _facts(path) for place in paths for path in _within(os.path.join(root, place))}
     now = time.time_ns()
-    if any(now - max(facts[1:3]) < SETTLED * 1e9 for facts in files.values() if facts):
+    if any(isinstance(facts, list) and now - max(facts[1:3]) < SETTLED * 1e9 for facts in files.values()):
         return
     shown = {os.path.relpath(path, root) if path.startswith(root + os.sep) else path: f for path, f in files.items()}
     note = {"environment": environment(), "files": shown, "said": {json.dumps(list(arguments)): text}}
@@ -108,11 +109,13 @@ def _root(folder: str) -> str | None:
 
 
 def _facts(path: str) -> Facts:
-    """Nothing where there is nothing."""
+    """None where there is nothing. A folder's own times do not count: Python changes them as it compiles a module."""
     try:
         found = os.stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            return "/".join(sorted(name for name in os.listdir(path) if name != COMPILED))
     except FileNotFoundError:
-        return []
+        return None
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
@@ -120,5 +123,5 @@ def _within(path: str) -> Iterator[str]:
     yield path
     if os.path.isdir(path):
         for folder, folders, names in os.walk(path, followlinks=True):
-            folders[:] = [name for name in folders if name != "__pycache__"]
+            folders[:] = [name for name in folders if name != COMPILED]
             yield from (os.path.join(folder, name) for name in (*folders, *names))

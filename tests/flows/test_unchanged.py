@@ -111,6 +111,19 @@ def test_a_change_is_seen(change: str, template: Path, tmp_path: Path, monkeypat
     assert not told(root, "run", monkeypatch=monkeypatch)
 
 
+def test_a_compiled_module_is_no_change(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first import writes such a folder beside the code, at any time and from any process."""
+    subprocess.run(["cp", "-a", template, tmp_path / "toy"], check=True)
+    root = tmp_path / "toy"
+    (root / ".dvcignore").write_text("__pycache__\n")
+    time.sleep(unchanged.SETTLED + 0.1)
+    assert "nothing has changed" in call(root, "run")[1]
+    (root / "data/ppo/__pycache__").mkdir()
+    (root / "data/ppo/__pycache__/stage.pyc").write_text("")
+    assert told(root, "run", monkeypatch=monkeypatch)
+    assert "nothing has changed" in call(root, "run")[1]
+
+
 def test_a_young_file_and_another_environment_are_looked_at(
     template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
