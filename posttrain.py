@@ -78,7 +78,7 @@ def sweep(
     One row for each point, by its number, in the order of the grid with the seeds last: the values, `run` (its run in MLflow), and for each metric its mean
     and, where it is known, its 95 % interval as METRIC/low and METRIC/high. Without targets the evaluations are run, and their main metrics are shown, or the one
     that `metric` names. `random` draws that many points. With `early`, a number of the trainings' curves, those that are behind by
-    it are not trained to their end; `behind` says why. StageFailed where a point did not get to its end; the others are kept.
+    it are not trained to their end, and a column `behind` says why. StageFailed where a point did not get to its end; the others are kept.
     """
     import pandas as pd
 
@@ -93,14 +93,14 @@ def sweep(
         jobs, metric=metric, early=early, evaluations=not targets, pool=pool, began=time.monotonic()
     )
     outcome = sweeping.run_points(root, console, points, targets or sweeping.flows_of(root, varied), options)
-    rows = {point["number"]: _point(point) for point in outcome.points}
+    rows = {point["number"]: _point(point, bool(early)) for point in outcome.points}
     if not outcome.good:
         raise StageFailed("sweep: some points did not get to their end; what had finished is kept")
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("point")
 
 
-def _point(facts: Mapping[str, Any]) -> dict[str, object]:
-    behind = {"behind": facts["behind"]} if facts["behind"] else {}
+def _point(facts: Mapping[str, Any], early: bool) -> dict[str, object]:
+    behind = {"behind": facts["behind"]} if early else {}
     row: dict[str, object] = {**facts["settings"], "run": facts["run"], **behind}
     for name, value in facts["metrics"].items():
         row[name] = value["mean"]

@@ -111,7 +111,7 @@ def run_points(
             sweep_table.show_plan(console, sweep)
             sweep_table.show_nodes(console, sweep)
             return Outcome(True, [])
-        recorded = _recorded(sweep)
+        recorded = _recorded(sweep, options.early)
         if recorded is None:
             sweep_table.show_plan(console, sweep)
             if any(stage.reason and stage.pool for stage in sweep.planned):
@@ -124,7 +124,7 @@ def run_points(
             results = [sweep.owner.describe(stage.name) for stage in sweep.planned]
         found = _found(sweep, results, options)
         sentence, pages = _show(console, sweep, results, found, options)
-        runs = _record(console, sweep, flow, results, found, pages) if recorded is None else recorded
+        runs = _record(console, sweep, flow, results, found, pages, options.early) if recorded is None else recorded
         return Outcome(all(one.over for one in found.ended), _facts(found, runs), sentence)
 
 
@@ -228,13 +228,13 @@ def _facts(found: _Found, runs: Mapping[int, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _recorded(sweep: "Sweep") -> dict[int, str] | None:
+def _recorded(sweep: "Sweep", early: str) -> dict[int, str] | None:
     """The runs of the points by their numbers, if the newest sweep is this one and all of it is there; else None."""
     from flows.sweeps import recording
 
     if any(stage.reason for stage in sweep.planned):
         return None
-    return recording.same(sweep.root, [point.name for point in sweep.points], list(sweep.texts.values()))
+    return recording.same(sweep.root, [point.name for point in sweep.points], list(sweep.texts.values()), early)
 
 
 def _record(
@@ -244,6 +244,7 @@ def _record(
     results: Sequence[StageResult],
     found: _Found,
     pages: Sequence[Path],
+    early: str,
 ) -> dict[int, str]:
     """Write the points to MLflow; the results stand without it, so that a fault there is only said."""
     from flows.sweeps import recording
@@ -255,7 +256,7 @@ def _record(
     told = recording.Told(sweep.title, sweep_page.note(found.rows, found.names), pages)
     try:
         with one_line():
-            runs = recording.record(sweep.root, flow, parent, sweep.source, found.ended, found.values)
+            runs = recording.record(sweep.root, flow, parent, sweep.source, found.ended, found.values, early)
             recording.describe(sweep.root, parent, told)
             return runs
     except WrongUseError as error:

@@ -30,8 +30,14 @@ def show_nodes(console: Console, sweep: Sweep) -> None:
     width = max(len(stage.name) for stage in sweep.planned)
     for stage in sweep.planned:
         points = len(sweep.owner.part(stage.name)[0].points)
-        about = "to run" if stage.reason else "in the cache"
+        about = "to run" if stage.reason else _there(sweep, stage.name)
         console.print(f"{stage.name:<{width}}  {points:>3} point{'s' * (points != 1):<1}  {about}", markup=False)
+
+
+def _there(sweep: Sweep, name: str) -> str:
+    if sweep.owner.describe(name).state == "behind":
+        return "behind"
+    return "in the cache" if name in sweep.nodes else "reached"
 
 
 def show_failures(console: Console, sweep: Sweep, results: Sequence[StageResult]) -> None:
@@ -127,4 +133,4 @@ def costs(sweep: Sweep, results: Mapping[str, StageResult], known: Mapping[str, 
     for nodes in sweep.of_points.values():
         for node in nodes.values():
             alone += ran[node] if node in ran else known.get(results[node].mlflow_run_id or "", 0.0)
-    return Cost(sum(ran.values()), alone, sweep.owner.sentences())
+    return Cost(sum(ran.values()), alone, sweep.owner.sentences(results))

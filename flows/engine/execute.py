@@ -95,11 +95,11 @@ class Execution:
                 devices.check(self._slots.gpus)
             except devices.DeviceError as error:
                 raise PlanError(str(error)) from None
-        self._telling, self._submitting = threading.Lock(), threading.Lock()
-        self._futures: dict[str, Future[StageResult]] = {}
+        self._telling, self._starting = threading.Lock(), threading.Lock()
+        self._futures = {stage.name: Future[StageResult]() for stage in planned if stage.reason}
+        self._started, self._left = set[str](), set[str]()  # of these; the others wait
         self._succeeded = {stage.name for stage in planned if stage.reason is None}
         self._lost = set[str]()  # stages that have ended otherwise
-        self._skipped: dict[str, StageResult] = {}
         self._pool = ThreadPoolExecutor(max_workers=max(len(planned), 1), thread_name_prefix="stage")
         for stage in planned:
             self._tell(Event(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or ""))
@@ -107,54 +107,63 @@ class Execution:
                 coordinator.log_of(stage.name).unlink(missing_ok=True)
 
     def start_ready(self) -> None:
-        """Submit every stage that waits for no other any more."""
+        """Start every stage that waits for no other any more, as soon as there is room."""
         for stage in self.planned.values():
             if stage.reason and self._succeeded.issuperset(stage.upstream) and all(map(self._over, stage.after)):
-                self.submit(stage.name)
+                with self._starting:
+                    if stage.name in self._started:
+                        continue
+                    self._started.add(stage.name)
+                self._pool.submit(self._run, stage)
 
-    def submit(self, name: str) -> "Future[StageResult]":
-        """The future of the stage's result; the first call has it start as soon as there is room."""
-        with self._submitting:
-            if name not in self._futures:
-                self._futures[name] = self._pool.submit(self._run, self.planned[name])
-            return self._futures[name]
+    def future(self, name: str) -> "Future[StageResult]":
+        """The result of a stage that may run, once it has ended or it is known that it will not run."""
+        return self._futures[name]
 
     def join(self) -> None:
-        """Return when every submitted stage, and every one that these submit, has ended."""
-        for name in self.planned:  # upstream before downstream
-            if name in self._futures:
-                self._futures[name].result()
+        """Return when every stage that was started, and every one that these start, has ended."""
+        for name, future in self._futures.items():  # upstream before downstream
+            if name in self._started:
+                future.result()
 
     def results(self) -> list[StageResult]:
-        """Wait until every submitted stage has ended; the result of each planned stage."""
+        """Wait until every stage that was started has ended; the result of each planned stage."""
         return [self._result(stage) for stage in self.planned.values()]
 
     def _result(self, stage: PlannedStage) -> StageResult:
-        if stage.name in self._futures:
-            return self._futures[stage.name].result()
         if stage.reason is None:
             return self.coordinator.describe(stage.name)
-        return self._skipped.get(stage.name, StageResult(stage.name, "skipped", "the run was stopped"))
+        if stage.name in self._started or stage.name in self._left:
+            return self._futures[stage.name].result()
+        return StageResult(stage.name, "skipped", "the run was stopped")
 
-    def _run(self, stage: PlannedStage) -> StageResult:
-        result, going_on = StageResult(stage.name, "paused"), True
-        while going_on:
+    def _run(self, stage: PlannedStage) -> None:
+        """Bring a stage to its end, start what waits for it, and set its future."""
+        try:
+            result = self._outcome(stage)
+            if result.state == "failed":
+                self._leave_descendants(stage.name, "skipped", f"{stage.name} failed")
+            elif result.state == "paused":
+                self._leave_descendants(stage.name, "paused", f"{stage.name} waits for people")
+            elif result.state == "behind":
+                self._leave_descendants(stage.name, "behind", f"{stage.name} is behind")
+            succeeded = result.state not in ("failed", "paused", "skipped", "behind")
+            (self._succeeded if succeeded else self._lost).add(stage.name)
+            self.start_ready()
+        except BaseException as error:
+            self._futures[stage.name].set_exception(error)
+        else:
+            self._futures[stage.name].set_result(result)
+
+    def _outcome(self, stage: PlannedStage) -> StageResult:
+        while True:
             seen = Judged(self.coordinator.root) if self.wait else None
             result = self._execute(stage)
-            going_on = result.state == "paused" and seen is not None and self._more(seen, result)
-        if result.state == "failed":
-            self._leave_descendants(stage.name, "skipped", f"{stage.name} failed")
-        elif result.state == "paused":
-            self._leave_descendants(stage.name, "paused", f"{stage.name} waits for people")
-        elif result.state == "behind":
-            self._leave_descendants(stage.name, "behind", f"{stage.name} is behind")
-        succeeded = result.state not in ("failed", "paused", "skipped", "behind")
-        (self._succeeded if succeeded else self._lost).add(stage.name)
-        self.start_ready()
-        return result
+            if result.state != "paused" or seen is None or not self._more(seen, result):
+                return result
 
     def _over(self, name: str) -> bool:
-        return name in self._succeeded or name in self._lost or name in self._skipped
+        return name in self._succeeded or name in self._lost or name in self._left
 
     def _more(self, seen: Judged, result: StageResult) -> bool:
         """Wait until people have judged as much as the stage asks for; False if the run is stopped before."""
@@ -195,11 +204,16 @@ class Execution:
         """Give all that depends on a stage this state, unless another stage has kept it from running already."""
         lost = {cause}
         for stage in self.planned.values():
-            if stage.name not in self._skipped and lost.intersection(stage.upstream):
+            if stage.reason and lost.intersection(stage.upstream):
                 lost.add(stage.name)
-                left = self._skipped[stage.name] = StageResult(stage.name, state, reason)
+                with self._starting:
+                    if stage.name in self._left:
+                        continue
+                    self._left.add(stage.name)
+                left = StageResult(stage.name, state, reason)
                 self._record(partial(_ended, left))
                 self._tell(Event(stage.name, state, reason))
+                self._futures[stage.name].set_result(left)
 
     def _record(self, tell: "Callable[[Recorder], None]") -> None:
         if self.coordinator.recorder is not None:

@@ -131,7 +131,7 @@ def _reachable() -> Iterator[None]:
 
 
 def _flow(name: str, execution: Execution) -> "Flow[[], State[object] | None]":
-    from prefect import allow_failure, flow
+    from prefect import flow
     from prefect.futures import PrefectFuture, wait
     from prefect.states import Cancelled
     from prefect.task_runners import ThreadPoolTaskRunner
@@ -145,12 +145,9 @@ def _flow(name: str, execution: Execution) -> "Flow[[], State[object] | None]":
             for stage in execution.planned.values():
                 if stage.reason:
                     upstream = [tasks[name] for name in stage.upstream if name in tasks]
-                    others = [allow_failure(tasks[name]) for name in stage.after if name in tasks]
-                    tasks[stage.name] = _task(stage.name, execution).submit(wait_for=[*upstream, *others])
+                    tasks[stage.name] = _task(stage.name, execution).submit(wait_for=upstream)
             wait(list(tasks.values()))
         left = {name: task.state for name, task in tasks.items() if not task.state.is_completed()}
-        behind = {result.stage for result in execution.results() if result.state == "behind"}
-        left = {name: state for name, state in left.items() if name not in behind}
         if any(state.is_failed() or state.is_crashed() for state in left.values()):
             raise StageFailed(f"failed or skipped: {', '.join(left)}")
         if left:
@@ -167,15 +164,13 @@ def _task(name: str, execution: Execution) -> "Task[..., State[object]]":
 
     @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
     def stage() -> "State[object]":
-        future, logger = execution.submit(name), get_run_logger()
+        future, logger = execution.future(name), get_run_logger()
         shown = _Waiting(name, execution)
         for line in _follow(execution.coordinator.log_of(name), future, shown.look):
             logger.info(line)
         result = future.result()
         if result.state == "paused":
             return Cancelled(name=FOR_PEOPLE, message=result.reason)
-        if result.state == "behind":
-            return Cancelled(name="Behind", message=result.reason)
         if result.state in ("failed", "skipped"):
             raise StageFailed(result.reason)
         return Completed(name=result.state.capitalize(), message=result.reason)

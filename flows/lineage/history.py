@@ -35,6 +35,7 @@ class PipelineRun:
     sweep: str = ""  # the run of the sweep that it belongs to
     point: str = ""  # of a point of a sweep: its settings
     number: str = ""  # and its number
+    early: str = ""  # the number by which its trainings were stopped early, where they were
 
 
 def pipelines(root: Path, limit: int | None = None, flow: str | None = None, own: bool = False) -> list[PipelineRun]:
@@ -105,6 +106,7 @@ def _pipeline(records: Reader, head: Head) -> PipelineRun:
         tags.get(PREFIX + "sweep", ""),
         tags.get(PREFIX + "point", ""),
         tags.get(PREFIX + "point_number", ""),
+        tags.get(PREFIX + "early", ""),
     )
 
 

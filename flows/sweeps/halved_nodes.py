@@ -1,7 +1,7 @@
 """The nodes of a sweep whose trainings pause at rungs, where the half that is behind is left (flows/sweeps/halving.py).
 
 A rung is a stage of the plan, of the name that `Rung.name` gives it: it trains its node up to there. A node's end needs its last rung, and waits
-for those of the others to have ended, whether well or not.
+for all rungs of the others to have ended, whether well or not.
 """
 
 import time
@@ -118,9 +118,9 @@ class HalvedNodes(Nodes):
         """What a node's training had reached where it was compared with others."""
         return self.early.numbers(node)
 
-    def sentences(self) -> list[str]:
+    def sentences(self, results: Mapping[str, StageResult]) -> list[str]:
         """What stopping trainings early saved."""
-        return self.early.sentences()
+        return self.early.sentences({name: result.state for name, result in results.items()})
 
     def _left(self, node: Node, number: int | None = None) -> str | None:
         """Why a node does not go on to a rung, or to its end, or what it needs does not; None while that is not known."""
@@ -130,30 +130,35 @@ class HalvedNodes(Nodes):
         return self.early.left(node.id, number)
 
     def _look(self, node: Node, rung: Rung) -> bool:
-        """Whether a node has reached a rung, which is noted."""
-        metric = self.early.metric
+        """Whether it is known what a node had reached at a rung, which is noted."""
+        metric = self.early.measure.name
         if node.id in self.entries:
             curve = next(md5 for path, md5 in hashes(self.entries[node.id], "outs").items() if path.startswith(CURVES))
             file = cached.path(self.root, curve)
-            reached = halving.from_curve(file.read_text(), rung, metric) if file is not None else None
-            if reached is None:
-                raise PlanError(f"--early {metric}: {node.id} is in the cache, and its curve has no such number")
+            try:
+                reached = halving.from_curve(file.read_text() if file else "", rung, metric)
+            except (ValueError, IndexError):
+                raise PlanError(
+                    f"--early {metric}: {node.id} is in the cache, and its curve has no such number"
+                ) from None
         else:
-            reached = halving.read(halving.file(self._checkpoints(node), rung, metric))
-        if reached is not None:
-            self.early.note(rung, reached)
-        return reached is not None
+            reached = halving.read(self._file(node, rung), metric)
+            if reached is None:
+                return False
+        self.early.note(rung, reached)
+        return True
 
     def _reach(self, node: Node, rung: Rung, turn: Turn) -> None:
-        """Train a node up to a rung, and note what it has reached."""
-        entry, checkpoints = self._entry(node), self._checkpoints(node)
+        """Train a node up to a rung, and note what it has reached. A command that does not pause has made the node's outs then."""
+        entry = self._entry(node)
         turn.say(turn.result.reason)
         with suppress(StageWaiting), self._lineage(node, entry, turn) as variables:
-            asked = halving.variable(rung, self.early.metric, checkpoints)
-            self._make_here(node, entry, turn, {**variables, **asked})
-            raise StageFailed(f"--early: {node.draft.stage} does not pause, so that its points cannot be compared")
+            asked = halving.variable(rung, self.early.measure.name, self._file(node, rung))
+            outs = self._make_here(node, entry, turn, {**variables, **asked})
+            self._keep(node, entry, outs, turn.result)
         if not self._look(node, rung):
-            raise StageFailed(f"{node.draft.stage} paused elsewhere than at {float(100 * rung.share):g} % of its steps")
+            raise StageFailed(f"{node.draft.stage} paused elsewhere than at {rung.told} of its steps")
 
-    def _checkpoints(self, node: Node) -> Path:
-        return self.root / CHECKPOINTS / run_cache_key(self._entry(node))
+    def _file(self, node: Node, rung: Rung) -> Path:
+        checkpoints = self.root / CHECKPOINTS / run_cache_key(self._entry(node))
+        return halving.file(checkpoints, node.draft.stage, rung, self.early.measure.name)

@@ -9,23 +9,23 @@ What is behind keeps its checkpoint.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 
 from flows.engine.dvc_repository import PlanError
-from flows.params.files import PARAMS, SEED
+from flows.params.files import PARAMS
 from flows.sweeps.axes import told
 from flows.sweeps.dvc_graph import Node
+from flows.sweeps.measure import Measure, columns
 
 VARIABLE = "POSTTRAIN_PAUSE"  # as tasks/common/pausing.py reads it
 CURVES = "data/curves/"  # where trainings leave their numbers by step
 MOST = 4  # rungs: the first is at a sixteenth of the steps, at least
-LOWER = "loss"  # how the names of metrics end of which less is better
-LENGTHS = ("steps", "epochs")
-SAMPLING = ("temperature", "top_p", "max_new_tokens")  # what numbers of validation depend on besides the policy
+DONE = ("ran", "restored", "up-to-date")  # states of trainings that have got to their end
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,12 @@ class Rung:
     @property
     def name(self) -> str:
         """`grpo@learning_rate=1e-4 to 25 %`."""
-        return f"{self.node} to {float(100 * self.share):g} %"
+        return f"{self.node} to {self.told}"
+
+    @property
+    def told(self) -> str:
+        """`25 %`."""
+        return f"{float(100 * self.share):.3g} %"
 
 
 @dataclass(frozen=True)
@@ -56,10 +61,12 @@ class Group:
     """The trainings of a stage: a key for each setting, which has a training for each seed."""
 
     stage: str
-    metric: str
+    measure: Measure
     candidates: Mapping[str, Sequence[str]]  # settings as text -> nodes
     shares: Sequence[Fraction]
-    reached: dict[tuple[str, int], Reached] = field(default_factory=dict)  # node and number of a rung
+    reached: dict[tuple[str, int], Reached | None] = field(
+        default_factory=dict
+    )  # node and number of a rung; None: ended without
 
     def rungs(self, node: str) -> list[Rung]:
         """The rungs of a training, in their order."""
@@ -75,79 +82,79 @@ class Group:
         for rung in range(number):
             at = self._at(rung)
             values = {settings: value for settings in alive if (value := self._value(settings, rung)) is not None}
-            ranks = sorted(map(self._rank, values.values()))
+            ranks = sorted(map(self.measure.rank, values.values()))
             cut = ranks[min(math.ceil(len(alive) / 2), len(ranks)) - 1] if ranks else 0.0
-            alive, entered = [one for one in alive if one in values and self._rank(values[one]) <= cut], alive
+            alive, entered = [one for one in alive if one in values and self.measure.rank(values[one]) <= cut], alive
             if own in entered and own not in alive:
                 if own not in values:
                     return f"did not get to step {at.step} of {at.total} with each seed" if at else "did not get there"
                 assert at is not None
-                last = max((values[one] for one in alive), key=self._rank)
-                return f"at step {at.step} of {at.total} {self.metric} was {values[own]:.4g}; {last:.4g} goes on"
+                last = max((values[one] for one in alive), key=self.measure.rank)
+                return f"at step {at.step} of {at.total} {self.measure.name} was {values[own]:.4g}; {last:.4g} goes on"
         return None
 
     def decided(self, number: int) -> bool:
         """Whether all is known that `behind` needs for rung `number`."""
         for rung in range(number):
-            for settings, nodes in self.candidates.items():
-                if self.behind(nodes[0], rung) is None and self._value(settings, rung) is None:
+            for nodes in self.candidates.values():
+                if self.behind(nodes[0], rung) is None and any((node, rung) not in self.reached for node in nodes):
                     return False
         return True
 
-    def trained(self) -> tuple[int, int]:
-        """The steps that all trainings together were trained, and those that they have."""
-        done, every = 0, 0
+    def sentence(self, states: Mapping[str, str]) -> str:
+        """What halving saved; `states` has how each training ended."""
+        trained, every = 0, 0
         for node in (node for nodes in self.candidates.values() for node in nodes):
-            own = [self.reached[node, number] for number in range(len(self.shares)) if (node, number) in self.reached]
+            own = [at for number in range(len(self.shares)) if (at := self.reached.get((node, number)))]
             if own:
                 every += own[0].total
-                done += own[-1].step if self.behind(node, len(self.shares)) else own[0].total
-        return done, every
+                trained += own[0].total if states[node] in DONE else own[-1].step
+        behind = sum(states[node] == "behind" for nodes in self.candidates.values() for node in nodes)
+        if not behind:
+            return f"{self.stage}: no training was behind by {self.measure.name}"
+        count = sum(map(len, self.candidates.values()))
+        return (
+            f"{self.stage}: {behind} of {count} trainings were behind by {self.measure.name} and are paused; "
+            f"all together trained {trained:,} of {every:,} steps"
+        )
 
     def _value(self, settings: str, rung: int) -> float | None:
         """The mean over seeds; None unless each seed has got there."""
         nodes = self.candidates[settings]
-        found = [self.reached[node, rung] for node in nodes if (node, rung) in self.reached]
-        return fmean(one.value for one in found) if len(found) == len(nodes) else None
+        found = [at.value for node in nodes if (at := self.reached.get((node, rung)))]
+        return fmean(found) if len(found) == len(nodes) else None
 
     def _at(self, rung: int) -> Reached | None:
-        found = [one for (_, number), one in self.reached.copy().items() if number == rung]
+        found = [one for (_, number), one in self.reached.copy().items() if one and number == rung]
         if len({(one.step, one.total) for one in found}) > 1:
             steps = ", ".join(map(str, sorted({one.total for one in found})))
             raise PlanError(f"--early: points train {self.stage} for {steps} steps, so they cannot be compared at one")
         return found[0] if found else None
 
-    def _rank(self, value: float) -> float:
-        return value if self.metric.endswith(LOWER) else -value
-
 
 class Halving:
-    """The groups of a sweep's graph, and what their trainings have reached; `metric` is a number of their curves.
+    """The groups of a sweep's graph, and what their trainings have reached; `asked` is a number of their curves, as Measure takes it.
 
-    PlanError of one line where nothing can be compared by it.
+    `tree` is the project. PlanError of one line where nothing can be compared by it.
     """
 
-    def __init__(self, nodes: Mapping[str, Node], metric: str) -> None:
-        self.metric = metric
-        self.groups = list(_groups(nodes, metric))
-        varied = {key for node in nodes.values() for point in node.points for key, _ in point.without_seed}
-        if not self.groups:
+    def __init__(self, nodes: Mapping[str, Node], asked: str, tree: Path) -> None:
+        self.measure = measure = Measure.asked(asked)
+        varied = _varied(nodes.values())
+        groups = dict(_groups(nodes, varied))
+        if not groups:
             raise PlanError(
-                f"--early: no training depends on {', '.join(sorted(varied)) or 'what is varied'}; it compares those that leave a "
-                f"curve in {CURVES}"
+                f"--early: no training depends on {', '.join(varied) or 'what is varied'}; it compares those that leave a curve in {CURVES}"
             )
-        last = {key.rpartition(".")[2] for key in varied}
-        if lengths := last & {*LENGTHS}:
-            raise PlanError(f"--early: compares points at the same step, but {lengths.pop()} varies")
-        if metric.startswith("eval_") and (sampled := last & {*SAMPLING}):
-            raise PlanError(f"--early {metric}: is measured on answers that depend on {sampled.pop()}, which varies")
-        if metric in ("reward", "eval_reward") and (of := next((key for key in varied if ".reward" in key), None)):
-            raise PlanError(f"--early {metric}: {of} varies, so that points have different rewards; use eval_accuracy")
-        for group in self.groups:
-            for name in (name for of in group.candidates.values() for name in of):
-                asked = nodes[name].draft.asked
-                if asked.pool or asked.launcher:
-                    raise PlanError(f"--early: {group.stage} runs on workers, and pauses only on this machine")
+        curves = columns(tree, {stage: nodes[_first(of)].draft.cmd for stage, of in groups.items()}, measure.name)
+        without = {stage: told["names"] for stage, told in curves.items() if not told["has"]}
+        self.groups: list[Group] = []
+        for stage, candidates in groups.items():
+            if stage not in without:
+                self.groups.append(_group(stage, measure, candidates, nodes, varied))
+        if not self.groups:
+            there = "; ".join(f"that of {stage} has {', '.join(names)}" for stage, names in without.items())
+            raise PlanError(f"--early {measure.name}: no curve has such a number; {there}")
         self._of = {node: group for group in self.groups for nodes in group.candidates.values() for node in nodes}
         self._rungs = {rung.name: rung for node, group in self._of.items() for rung in group.rungs(node)}
 
@@ -165,17 +172,12 @@ class Halving:
         return group.rungs(node) if group else []
 
     def before(self, node: str, number: int | None = None) -> tuple[str, ...]:
-        """The names of what has to end before anything can be said of rung `number` of a node, or of its end."""
+        """The names of what has to end before anything can be said of rung `number` of a node, or of its end: all earlier rungs."""
         group = self._of.get(node)
-        if group is None or number == 0:
+        if group is None:
             return ()
-        number = len(group.shares) if number is None else number
-        return tuple(
-            group.rungs(other)[number - 1].name
-            for nodes in group.candidates.values()
-            for other in nodes
-            if other != node
-        )
+        others = [other for nodes in group.candidates.values() for other in nodes]
+        return tuple(rung.name for other in others for rung in group.rungs(other)[:number])
 
     def behind(self, node: str, number: int | None = None) -> str | None:
         """Why a node does not go on to a rung, or to its end."""
@@ -191,87 +193,100 @@ class Halving:
         return group.behind(node, at) if group.decided(at) else None
 
     def numbers(self, node: str) -> dict[str, float]:
-        """What a node had reached at each rung: `grpo/eval_accuracy/at_25_percent`."""
+        """What a node had reached at each rung: `grpo/eval_accuracy/at_step_40`."""
         group = self._of.get(node)
-        found = {rung: group.reached.get((node, rung.number)) for rung in group.rungs(node)} if group else {}
-        return {
-            f"{group.stage}/{self.metric}/at_{float(100 * rung.share):g}_percent": at.value
-            for rung, at in found.items()
-            if group and at
-        }
+        found = [group.reached.get((node, rung.number)) for rung in group.rungs(node)] if group else []
+        return {f"{group.stage}/{self.measure.name}/at_step_{at.step}": at.value for at in found if group and at}
 
-    def note(self, rung: Rung, reached: Reached) -> None:
-        """Note what a training has reached."""
+    def note(self, rung: Rung, reached: Reached | None) -> None:
+        """Note what a training had reached, or that it ended without such a number."""
         self._of[rung.node].reached[rung.node, rung.number] = reached
 
-    def sentences(self) -> list[str]:
-        """What halving saved, a line for each group."""
+    def sentences(self, states: Mapping[str, str]) -> list[str]:
+        """What halving saved, a line for each group; `states` has how each node ended."""
         found = []
         for group in self.groups:
-            nodes = [node for of in group.candidates.values() for node in of]
-            try:
-                done, every = group.trained()
-                behind = sum(group.behind(node, len(group.shares)) is not None for node in nodes)
-            except PlanError:  # which the stages said
-                continue
-            if behind:
-                found.append(
-                    f"{group.stage}: {behind} of {len(nodes)} trainings were behind by {group.metric} and are paused; "
-                    f"all together trained {done:,} of {every:,} steps"
-                )
-            else:
-                found.append(f"{group.stage}: no training was behind by {group.metric}")
+            with suppress(PlanError):  # which the stages said
+                found.append(group.sentence(states))
         return found
 
 
-def file(checkpoints: Path, rung: Rung, metric: str) -> Path:
+def file(checkpoints: Path, stage: str, rung: Rung, metric: str) -> Path:
     """Where a training leaves what it had reached at a rung, beside its checkpoint."""
     name = "".join(letter if letter.isalnum() else "_" for letter in metric)
-    return checkpoints / f"{rung.share.numerator}-{rung.share.denominator}-{name}.json"
+    return checkpoints / f"{stage}-{rung.share.numerator}-{rung.share.denominator}-{name}.json"
 
 
-def variable(rung: Rung, metric: str, checkpoints: Path) -> dict[str, str]:
+def variable(rung: Rung, metric: str, file: Path) -> dict[str, str]:
     """What has a training pause at a rung."""
-    asked = {"share": str(rung.share), "metric": metric, "file": str(file(checkpoints, rung, metric))}
-    return {VARIABLE: json.dumps(asked)}
+    return {VARIABLE: json.dumps({"share": str(rung.share), "metric": metric, "file": str(file)})}
 
 
-def read(path: Path) -> Reached | None:
+def read(path: Path, metric: str) -> Reached | None:
     """What a training left at a rung; None if it did not get there."""
     try:
-        return Reached(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        found = json.loads(path.read_text())
+        return Reached(found["step"], found["total"], found["value"]) if found["metric"] == metric else None
+    except (OSError, ValueError, TypeError, LookupError):
         return None
 
 
 def from_curve(content: str, rung: Rung, metric: str) -> Reached | None:
-    """What a training that has ended had reached at a rung, by its curve; None where that has no such number."""
+    """What a training that has ended had reached at a rung, by its curve; None of a training of no steps.
+
+    ValueError where the curve has no such number.
+    """
     head, *rows = (line.split(",") for line in content.splitlines())
     step = max(1, int(rung.share * len(rows)))
-    try:
-        return Reached(step, len(rows), float(rows[step - 1][head.index(metric)]))
-    except (ValueError, IndexError):
-        return None
+    return Reached(step, len(rows), float(rows[step - 1][head.index(metric)])) if rows else None
 
 
-def _groups(nodes: Mapping[str, Node], metric: str) -> Iterator[Group]:
-    by_stage: dict[str, dict[str, list[str]]] = {}
+def _varied(nodes: Iterable[Node]) -> list[str]:
+    """The parameters that have several values, without the seed."""
+    values: dict[str, dict[str, None]] = {}
+    for node in nodes:
+        for point in node.points:
+            for key, value in point.without_seed:
+                values.setdefault(key, {})[told(value)] = None
+    return [key for key, each in values.items() if len(each) > 1]
+
+
+def _groups(nodes: Mapping[str, Node], varied: Collection[str]) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """The trainings that read what varies: stage -> settings as text -> nodes."""
+    found: dict[str, dict[str, list[str]]] = {}
     for name, node in nodes.items():
-        if not any(out.startswith(CURVES) for out in node.draft.outs):
-            continue
-        settings = _common(node)
-        if any(_reads(node, key) for key in settings):
-            key = ",".join(f"{key}={value}" for key, value in settings.items())
-            by_stage.setdefault(node.draft.stage, {}).setdefault(key, []).append(name)
-    for stage, candidates in by_stage.items():
-        if len(candidates) > 1:
-            count = min(MOST, int(math.log2(len(candidates))))
-            yield Group(stage, metric, candidates, [Fraction(1, 2**power) for power in range(count, 0, -1)])
+        if any(out.startswith(CURVES) for out in node.draft.outs) and any(_reads(node, key) for key in varied):
+            settings = ",".join(f"{key}={value}" for key, value in _common(node).items())
+            found.setdefault(node.draft.stage, {}).setdefault(settings, []).append(name)
+    return ((stage, candidates) for stage, candidates in found.items() if len(candidates) > 1)
+
+
+def _first(candidates: Mapping[str, Sequence[str]]) -> str:
+    return next(iter(candidates.values()))[0]
+
+
+def _group(
+    stage: str,
+    measure: Measure,
+    candidates: Mapping[str, Sequence[str]],
+    nodes: Mapping[str, Node],
+    varied: Sequence[str],
+) -> Group:
+    for name in (name for of in candidates.values() for name in of):
+        asked = nodes[name].draft.asked
+        if asked.pool or asked.launcher or asked.gpu > 1:
+            where = "in several processes" if asked.gpu > 1 else "on workers"
+            raise PlanError(f"--early: {stage} runs {where}, where a training does not pause")
+    node = nodes[_first(candidates)]
+    params = node.draft.params.get(PARAMS, {})
+    measure.check(params, [key for key in varied if _reads(node, key)], varied)
+    count = min(MOST, int(math.log2(len(candidates))))
+    return Group(stage, measure, candidates, measure.shares(stage, params, count))
 
 
 def _common(node: Node) -> dict[str, str]:
     """The settings that all points of a node have, without the seed."""
-    each = [{key: told(value) for key, value in point.settings if key != SEED} for point in node.points]
+    each = [{key: told(value) for key, value in point.without_seed} for point in node.points]
     return {key: value for key, value in each[0].items() if all(other.get(key) == value for other in each)}
 
 

@@ -88,7 +88,7 @@ class Nodes:
         """What a node's training had reached where it was compared with others."""
         return {}
 
-    def sentences(self) -> list[str]:
+    def sentences(self, results: Mapping[str, StageResult]) -> list[str]:
         """What stopping trainings early saved."""
         return []
 
@@ -196,18 +196,22 @@ class Nodes:
         }
 
     def _run(self, node: Node, turn: Turn) -> None:
-        entry, result = self._entry(node), turn.result
-        key, stage = run_cache_key(entry), node.draft.stage
+        entry = self._entry(node)
         with self._lineage(node, entry, turn) as variables:
-            turn.say(result.reason)
+            turn.say(turn.result.reason)
             make = self._make_here if turn.on_worker is None else self._make_elsewhere
-            entry = {**entry, "outs": make(node, entry, turn, variables)}
-            if self.recorder is not None and result.mlflow_run_id is not None:
-                with unrecorded(result):
-                    self.recorder.made(result.mlflow_run_id, stage, entry)
-            with self._writing:
-                dvc_objects.keep_entry(self.root, entry)
-        _forget(self.root / CHECKPOINTS / key)
+            self._keep(node, entry, make(node, entry, turn, variables), turn.result)
+
+    def _keep(self, node: Node, entry: Entry, outs: Sequence[Mapping[str, Any]], result: StageResult) -> None:
+        """Write the entry of what a node has made, with which it is in the run cache; its checkpoints are of no more use."""
+        checkpoints = self.root / CHECKPOINTS / run_cache_key(entry)
+        entry = {**entry, "outs": outs}
+        if self.recorder is not None and result.mlflow_run_id is not None:
+            with unrecorded(result):
+                self.recorder.made(result.mlflow_run_id, node.draft.stage, entry)
+        with self._writing:
+            dvc_objects.keep_entry(self.root, entry)
+        _forget(checkpoints)
         self.entries[node.id] = entry
 
     def _make_here(

@@ -104,7 +104,8 @@ def rows(points: Sequence[Ended], by_point: Mapping[int, Mapping[str, Value]], n
             ]
             for name in names
         }
-        values = {name: over_seeds([value for _, value in each]) for name, each in single.items() if each}
+        whole = not any(ended.behind for ended in group)  # seeds that were in the cache already do not stand for all
+        values = {name: over_seeds([value for _, value in each]) for name, each in single.items() if each and whole}
         settings = {key: told(value) for key, value in group[0].point.without_seed}
         found.append(Row(settings, group, values, single))
 

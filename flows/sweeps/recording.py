@@ -23,7 +23,8 @@ from flows.sweeps.sweep import Ended
 from tasks.common import mlflow_database
 from tasks.common.source_code import Source
 
-SWEEP, POINT, NUMBER, BEHIND = PREFIX + "sweep", PREFIX + "point", PREFIX + "point_number", PREFIX + "behind"
+SWEEP, POINT, NUMBER = PREFIX + "sweep", PREFIX + "point", PREFIX + "point_number"
+EARLY, BEHIND = PREFIX + "early", PREFIX + "behind"
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ def record(
     source: Source,
     points: Sequence[Ended],
     values: Mapping[int, Mapping[str, Value]],
+    early: str = "",
 ) -> dict[int, str]:
-    """Make the runs of the points under `parent`; the id of each by its number. PlanError if MLflow cannot be written."""
+    """Make the runs of the points under `parent`; the id of each by its number. `early` is the number by which trainings were stopped.
+
+    PlanError if MLflow cannot be written.
+    """
     made: dict[int, str] = {}
     with mlflow_runs.one_line():
         client = mlflow_store.open_store(root)
@@ -66,6 +71,7 @@ def record(
                 POINT: ended.point.name[:VALUE],
                 NUMBER: str(ended.point.number),
                 PREFIX + "changes": f"sweep {parent[:8]}: {ended.point.name}"[:VALUE],
+                **({EARLY: early} if early else {}),
                 **({BEHIND: ended.behind} if ended.behind else {}),
                 "mlflow.parentRunId": parent,
                 "mlflow.source.type": "LOCAL",
@@ -108,8 +114,8 @@ def describe(root: Path, parent: str, told: Told) -> None:
         mlflow_store.seal(client, root, parent)
 
 
-def same(root: Path, names: Sequence[str], texts: Sequence[str]) -> dict[int, str] | None:
-    """The runs of the newest sweep's points by their numbers, if it has these points with these texts of params.yaml, all done."""
+def same(root: Path, names: Sequence[str], texts: Sequence[str], early: str = "") -> dict[int, str] | None:
+    """The runs of the newest sweep's points by their numbers, if it has these points with these texts of params.yaml, all done, stopped alike."""
     newest = history.newest(root, lambda run: bool(run.point))
     if newest is None:
         return None
@@ -117,10 +123,10 @@ def same(root: Path, names: Sequence[str], texts: Sequence[str]) -> dict[int, st
         run for run in history.pipelines(root, len(names) + 1, own=True) if run.sweep == newest.sweep and run.point
     ]
     wanted = {
-        str(number): (name, hashlib.sha256(text.encode()).hexdigest())
+        str(number): (name, hashlib.sha256(text.encode()).hexdigest(), early)
         for number, (name, text) in enumerate(zip(names, texts, strict=True), 1)
     }
-    there = {run.number: (run.point, run.pages.get(PARAMS)) for run in found if run.status == "FINISHED"}
+    there = {run.number: (run.point, run.pages.get(PARAMS), run.early) for run in found if run.status == "FINISHED"}
     return {int(run.number): run.id for run in found} if there == wanted else None
 
 

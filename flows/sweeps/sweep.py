@@ -137,7 +137,9 @@ def prepared(
             for point in points
         }
         owner = (
-            HalvedNodes(root, tree, nodes, texts, Halving(nodes, early)) if early else Nodes(root, tree, nodes, texts)
+            HalvedNodes(root, tree, nodes, texts, Halving(nodes, early, tree))
+            if early
+            else Nodes(root, tree, nodes, texts)
         )
         planned = owner.plan()
         late = {stage.name for stage in planned if stage.reason}

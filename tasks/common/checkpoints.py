@@ -110,6 +110,8 @@ class Training:
         for row in steps:
             for name, value in row.items():
                 check_finite(name, value)
+            if pause is not None:
+                pause.check(row)
             started = time.monotonic()
             pauses = pause is not None and len(rows) + 1 == pause.step(total)
             writes = distributed.agreed(started >= due) or pauses

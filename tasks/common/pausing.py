@@ -39,18 +39,22 @@ class Pause:
         """The step to pause after, from 1 on."""
         return max(1, int(self.share * total))
 
-    def end(self, rows: Sequence[Mapping[str, float]], total: int) -> None:
-        """Write `{"step": .., "total": .., "value": ..}` and raise WaitingError; `rows` has at least those up to the step.
-
-        TrainingError where the step's row has no such metric, or the training is one of several processes.
-        """
+    def check(self, row: Mapping[str, float]) -> None:
+        """TrainingError where a row has no such metric, or the training is one of several processes."""
         if processes.is_rank():
             raise TrainingError("--early: several processes of a training cannot pause")
-        step = self.step(total)
-        row = rows[step - 1]
         if self.metric not in row:
             raise TrainingError(f"--early {self.metric}: the curve has no such number; it has {', '.join(row)}")
-        facts = {"step": step, "total": total, "value": row[self.metric]}
+
+    def end(self, rows: Sequence[Mapping[str, float]], total: int) -> None:
+        """Write `{"metric": .., "step": .., "total": .., "value": ..}` and raise WaitingError; `rows` has at least those up to the step.
+
+        TrainingError as of `check`.
+        """
+        step = self.step(total)
+        row = rows[step - 1]
+        self.check(row)
+        facts = {"metric": self.metric, "step": step, "total": total, "value": row[self.metric]}
         partial = self.file.with_suffix(".partial")
         partial.write_text(json.dumps(facts))
         partial.replace(self.file)

@@ -156,8 +156,6 @@ class Replay:
             self._set_task(name, "FAILED", at, reason)
         elif state == "paused":
             self._set_task(name, "CANCELLED", at, reason, FOR_PEOPLE)
-        elif state == "behind":
-            self._set_task(name, "CANCELLED", at, reason, "Behind")
         else:
             self._set_task(name, "COMPLETED", at, reason, state.capitalize())
 

@@ -116,7 +116,8 @@ def test_a_run_that_stays_goes_on_when_people_have_judged_enough(
                     file.write(comes)
 
         execution = Execution(coordinator, planned, 2, watch, wait=True)
-        ended = [execution.submit(name).result() for name in ("a", "b")]
+        execution.start_ready()
+        ended = [execution.future(name).result() for name in ("a", "b")]
         assert execution.awaited == {}
     assert [result.state for result in ended] == ["ran", "ran"]
     assert waited == [f"waiting for {count} more: posttrain label" for count in said]
@@ -126,8 +127,8 @@ def test_a_run_that_stays_goes_on_when_people_have_judged_enough(
 def test_stopping_ends_a_run_that_stays(judged: Toy) -> None:
     with Coordinator(judged.root) as coordinator:
         execution = Execution(coordinator, judged.plan(), 2, judged.events.append, wait=True)
-        execution.submit("a").result()
-        waiting = execution.submit("b")
+        execution.start_ready()
+        waiting = execution.future("b")
         while not execution.awaited:
             time.sleep(0.02)
         assert execution.awaited == {"b": "waiting for 2 more: posttrain label"}

@@ -62,7 +62,7 @@ def test_stopping_a_run_ends_what_a_launcher_started(launchers: Toy, launcher: s
     launched(launchers, f"{launcher} x", "python slow.py 60 0")
     with Coordinator(launchers.root) as coordinator:
         execution = Execution(coordinator, launchers.plan(), None, launchers.events.append)
-        execution.submit("a")
+        execution.start_ready()
         wait_for(lambda: alive(launchers.root), 20)
         assert alive(launchers.root)
         coordinator.stop()

@@ -206,6 +206,7 @@ def test_a_lock_that_breaks_meanwhile_fails_its_stage(two: tuple[Toy, Toy], monk
     with Coordinator(toy.root) as coordinator:
         execution = Execution(coordinator, toy.plan(), None, toy.events.append)
         monkeypatch.setenv("POSTTRAIN_DEVICES", "/no/such/folder")
-        result = execution.submit("a").result()
+        execution.start_ready()
+        result = execution.future("a").result()
     assert result.state == "failed"
     assert result.reason.startswith("/no/such/folder: the folder of the devices' locks cannot be used: No such file")

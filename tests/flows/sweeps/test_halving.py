@@ -3,11 +3,13 @@
 import json
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 from flows.engine.dvc_repository import PlanError
-from flows.sweeps.halving import Group, Reached, Rung, from_curve
+from flows.sweeps.halving import Group, Reached, Rung, file, from_curve, read
+from flows.sweeps.measure import Measure
 from tests.flows.engine.toy import Toy
 from tests.flows.sweeps.swept import Swept, swept
 
@@ -16,7 +18,12 @@ QUARTER, HALF = Fraction(1, 4), Fraction(1, 2)
 
 def group(metric: str = "accuracy", seeds: int = 1) -> Group:
     """Four settings, with rungs at 25 and 50 % of 8 steps."""
-    return Group("fit", metric, {name: [f"{name}{seed}" for seed in range(seeds)] for name in "abcd"}, [QUARTER, HALF])
+    return Group(
+        "fit",
+        Measure.asked(metric),
+        {name: [f"{name}{seed}" for seed in range(seeds)] for name in "abcd"},
+        [QUARTER, HALF],
+    )
 
 
 def reach(of: Group, number: int, **values: float) -> None:
@@ -37,7 +44,12 @@ def test_the_better_half_goes_on_at_each_rung() -> None:
     assert (alive(of, 2), of.decided(2)) == ("c", True)
     assert of.behind("d0", 1) == of.behind("d0", 2) == "at step 2 of 8 accuracy was 0.2; 0.3 goes on"
     assert of.behind("b0", 2) == "at step 4 of 8 accuracy was 0.5; 0.6 goes on"
-    assert of.trained() == (2 + 4 + 8 + 2, 32)
+    assert of.sentence({"a0": "behind", "b0": "behind", "c0": "ran", "d0": "behind"}) == (
+        "fit: 3 of 4 trainings were behind by accuracy and are paused; all together trained 16 of 32 steps"
+    )
+    assert of.sentence({"a0": "up-to-date", "b0": "up-to-date", "c0": "up-to-date", "d0": "up-to-date"}) == (
+        "fit: no training was behind by accuracy"
+    )
 
 
 def test_of_a_loss_less_is_better() -> None:
@@ -80,9 +92,11 @@ def test_a_curve_says_what_its_training_had_reached() -> None:
     curve = "step,loss,accuracy\n1,3,0.1\n2,2,\n3,1,0.3\n4,0.5,0.4\n"
     half = Rung("fit", 1, HALF)
     assert from_curve(curve, half, "loss") == Reached(2, 4, 2.0)
-    assert from_curve(curve, half, "accuracy") is None
-    assert from_curve(curve, half, "reward") is None
     assert from_curve(curve, Rung("fit", 0, Fraction(1, 16)), "loss") == Reached(1, 4, 3.0)
+    for missing in ("accuracy", "reward"):
+        with pytest.raises(ValueError):  # noqa: PT011
+            from_curve(curve, half, missing)
+    assert from_curve("step,loss\n", half, "loss") is None, "it had no steps"
 
 
 FIT = """
@@ -97,7 +111,7 @@ def look():
     if pause and len(rows) >= 8 // int(pause["share"].partition("/")[2]):
         at = 8 // int(pause["share"].partition("/")[2])
         checkpoint.write_text(json.dumps(rows))
-        pathlib.Path(pause["file"]).write_text(json.dumps({"step": at, "total": 8, "value": rows[at - 1]["accuracy"]}))
+        pathlib.Path(pause["file"]).write_text(json.dumps({"step": at, "total": 8, "metric": pause["metric"], "value": rows[at - 1]["accuracy"]}))
         print("paused")
         sys.exit(75)
 look()
@@ -159,7 +173,7 @@ def test_a_sweep_trains_on_what_is_ahead_and_takes_no_step_twice(training: Toy) 
     ]
     assert [one.over for one in found.points] == [True] * 4
     assert [one.done for one in found.points] == [False, True, False, False]
-    assert found.points[2].reached == {"fit/accuracy/at_25_percent": 6.0, "fit/accuracy/at_50_percent": 12.0}
+    assert found.points[2].reached == {"fit/accuracy/at_step_2": 6.0, "fit/accuracy/at_step_4": 12.0}
 
 
 def test_again_nothing_runs_and_the_same_is_told(training: Toy) -> None:
@@ -201,12 +215,15 @@ def test_a_training_that_fails_holds_up_no_other(training: Toy) -> None:
     ("varied", "metric", "line"),
     [
         ("score.x=1,2", "accuracy", "--early: no training depends on score.x; it compares those that leave a curve in data/curves/"),
-        ("fit.steps=4,8", "accuracy", "--early: compares points at the same step, but steps varies"),
-        ("fit.temperature=1,2", "eval_accuracy", "--early eval_accuracy: is measured on answers that depend on temperature, which varies"),
+        ("fit.steps=4,8", "accuracy", "--early: compares points at the same step, but fit.steps varies"),
+        ("fit.rate=1,2", "thing", "--early thing: say whether less or more is better: min:thing or max:thing"),
+        ("fit.rate=1,2", "most:accuracy", "--early most:accuracy: expected the name of a number, or min: or max: before it"),
+        ("fit.rate=1,2", "eval_accuracy", "--early eval_accuracy: fit does not measure it on its way, since fit.evaluate_every is 0"),
+        ("fit.temperature=1,2", "eval_accuracy", "--early eval_accuracy: fit.temperature varies, so that points are not measured alike"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_one_line(training: Toy, varied: str, metric: str, line: str) -> None:
-    training.set(fit={"rate": 1, "seed": 0, "steps": 8, "temperature": 1})
+    training.set(fit={"rate": 1, "seed": 0, "steps": 8, "temperature": 1, "evaluate_every": 0})
     with pytest.raises(PlanError) as told:
         early(training, varied, metric=metric)
     assert str(told.value) == line
@@ -219,11 +236,60 @@ def test_a_number_that_the_curves_in_the_cache_lack_is_one_line(training: Toy) -
         early(training, "fit.rate=1,2,3", metric="loss")
 
 
-def test_a_stage_that_does_not_pause_fails_with_a_line(training: Toy) -> None:
+def test_a_stage_that_does_not_pause_is_made_whole_and_compared_by_its_curve(training: Toy) -> None:
     training.write("fit.py", training.read("fit.py").replace("POSTTRAIN_PAUSE", "NOT_ASKED"))
     found = early(training, "fit.rate=1,2")
-    assert (
-        found.results["fit@rate=1 to 50 %"].reason
-        == "--early: fit does not pause, so that its points cannot be compared"
-    )
+    assert steps(training) == of_each(r1=8, r2=8)
+    assert [one.done for one in found.points] == [True, True]
+    assert [one.reached for one in found.points] == [{"fit/accuracy/at_step_4": 4.0}, {"fit/accuracy/at_step_4": 8.0}]
     assert json.loads((training.root / "params.yaml").read_text())["fit"]["rate"] == 1
+
+
+def test_a_training_of_no_steps_is_whole_and_holds_up_no_other(training: Toy) -> None:
+    """As `rejection_sft` is where no answer was kept."""
+    training.write(
+        "fit.py",
+        training.read("fit.py").replace(
+            "look()\nwhile len(rows) < 8:", "while len(rows) < (8 if params['rate'] > 1 else 0):"
+        ),
+    )
+    found = early(training, "fit.rate=1,2,3,4")
+    assert steps(training) == of_each(r2=2, r3=4, r4=8)
+    assert [one.done for one in found.points] == [True, False, False, True]
+    again = early(training, "fit.rate=1,2,3,4")
+    assert set(again.reasons.values()) == {None}
+    assert steps(training) == []
+
+
+CROSSING = """{1: (10, 5), 2: (1, 9), 3: (12, 4), 4: (2, 8)}[params["rate"]][len(rows) >= 2]"""
+
+
+def test_rungs_that_a_smaller_sweep_has_left_out_are_waited_for(training: Toy) -> None:
+    """Of two values there is one rung, at 50 %. Of four there is another before it, which decides first."""
+    training.write("fit.py", training.read("fit.py").replace('params["rate"] * (len(rows) + 1)', CROSSING))
+    early(training, "fit.rate=1,2")
+    early(training, "fit.rate=3,4")
+    assert steps(training) == of_each(r1=4, r2=8, r3=4, r4=8)
+    found = early(training, "fit.rate=1,2,3,4")
+    reasons = {name: result.reason for name, result in found.results.items()}
+    assert reasons["fit@rate=3"] == "at step 4 of 8 accuracy was 4; 5 goes on"
+    assert [one.done for one in found.points] == [True, True, False, True], (
+        "the better two at 25 % were 1 and 3, and of them 1 went on"
+    )
+    assert steps(training) == [f"1 {step}" for step in range(5, 9)]
+
+
+def test_a_number_of_another_metric_is_not_taken_for_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    """Their names differ in a letter that no file's name has."""
+    one, other = (file(tmp_path, "fit", Rung("fit", 0, HALF), metric) for metric in ("a-b", "a_b"))
+    assert one == other
+    one.write_text('{"metric": "a-b", "step": 4, "total": 8, "value": 0.5}')
+    assert (read(one, "a-b"), read(one, "a_b")) == (Reached(4, 8, 0.5), None)
+    one.write_text('{"metric": "a-b", "st')
+    assert read(one, "a-b") is None
+
+
+def test_a_parameter_of_one_value_does_not_vary(training: Toy) -> None:
+    training.set(fit={"rate": 1, "seed": 0, "steps": 8})
+    found = early(training, "fit.rate=1,2", "fit.steps=8")
+    assert [one.done for one in found.points] == [False, True]

@@ -109,13 +109,15 @@ def test_points_that_are_behind_are_told_in_the_table_the_page_and_mlflow(root: 
     listed = json.loads(posttrain(root, "runs", "--json", "--points").stdout)
     points = {run["params"]["fit.rate"]: run for run in listed if run["name"].startswith("fit.rate=")}
     assert {run["status"] for run in listed} == {"FINISHED"}
-    assert points["3"]["metrics"]["fit/accuracy/at_50_percent"] == 12
+    assert points["3"]["metrics"]["fit/accuracy/at_step_4"] == 12
     assert "dpo/strict_greedy" not in points["3"]["metrics"]
     assert points["4"]["metrics"]["dpo/strict_greedy"] == pytest.approx(0.04)
     again = posttrain(root, *command, "--json")
     facts = json.loads(again.stdout)["points"]
     assert [fact["behind"] for fact in facts][2:] == ["", "at step 4 of 8 accuracy was 12; 16 goes on"]
     assert {fact["run"] for fact in facts} == {run["id"] for run in points.values()}, "the same records"
+    shown = [line.split()[-1] for line in posttrain(root, *command, "--dry-run").stdout.splitlines() if "fit@" in line]
+    assert shown.count("behind") == 5, "three trainings, and two of them at 50 %"
     audited = posttrain(root, "audit")
     assert (audited.returncode, "no faults" in audited.stdout) == (0, True), audited.stdout
 

@@ -1,0 +1,25 @@
+"""`python -m tasks.curve_columns NAME MODULE..`: whether the curve of each stage has a number of this name, and the names of all that it has.
+
+`posttrain sweep --early` asks before it runs anything. One JSON object: module -> {"has": .., "names": [..]}.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+
+from tasks import metrics
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Answer for each module; a stage without a curve has no numbers."""
+    name, *modules = arguments
+    found = {}
+    for module in modules:
+        names = [*getattr(importlib.import_module(module), "CURVES", {})]
+        found[module] = {"has": any(metrics.pattern(one).fullmatch(name) for one in names), "names": names}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
