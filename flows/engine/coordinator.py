@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from flows.engine import attempts
 from flows.engine.dvc_command import Progress, Runner, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_lock import Entry, data, hashes, read_entries
-from flows.engine.dvc_repository import PlanError, plain_errors, release
+from flows.engine.dvc_repository import PlanError, Repositories, plain_errors, release
 from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
 from flows.engine.previous import recover
 from flows.engine.state import Event, Grant, PlannedStage, StageResult, Watcher
@@ -84,12 +84,13 @@ class Coordinator:
         self.root, self.recorder, self.workers = root.absolute(), recorder, workers
         self._home = self.root / ".dvc/tmp/posttrain"
         self._gate = threading.Lock()  # only one thread at a time uses DVC's records
-        self._runner = Runner(self.root, warm)
+        self._runner, self._repositories = Runner(self.root, warm), Repositories(self.root)
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
         self._held.enter_context(only_run(self._home))
         self._held.enter_context(chdir(self.root))  # DVC expects dvc.yaml in the current folder
+        self._held.callback(self._repositories.close)
         attempts.end_writers(self.root)
         recover(self._home / "previous", read_entries(self.root))
         release(self.root, COMMAND)  # no other run is at work here, so any reservation was left by a kill
@@ -172,7 +173,10 @@ class Coordinator:
 
     def _execute(self, turn: Turn, force: bool) -> None:
         result = turn.result
-        with closing(StageRecords(self.root, result.stage, self._gate, self._home / "previous")) as records:
+        with (
+            self._repositories.borrowed() as repo,
+            closing(StageRecords(repo, result.stage, self._gate, self._home / "previous")) as records,
+        ):
             with records.locked():
                 reason = "forced" if force else records.reason()
                 result.reason = reason or ""

@@ -97,12 +97,15 @@ class Runner:
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
         look = _Reports(progress, tell).look
 
+        commands = [[*grant.launcher, *_make_cmd(get_executable(), command)] for command in _enforce_cmd_list(cmd)]
+
         def cold() -> Command:
-            commands = [[*grant.launcher, *_make_cmd(get_executable(), command)] for command in _enforce_cmd_list(cmd)]
             return Command(commands, folder, variables, log, grant.keep)
 
         def warm() -> Command | WarmCommand:
             started = self._warm.start(cmd, folder, variables, log, grant.keep) if self._warm is not None else None
+            if started is None and self._warm is not None and len(commands) == 1:
+                started = self._warm.program(commands[0], folder, variables, log, grant.keep)
             return cold() if started is None else started
 
         status = self._run(cold if grant.launcher else warm, look)

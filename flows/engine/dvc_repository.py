@@ -33,6 +33,47 @@ def open_repo(root: Path) -> "Repo":
     return repo
 
 
+@contextmanager
+def locked(repo: "Repo") -> Iterator[None]:
+    """Hold DVC's repository lock. What was read of its settings stays, as it does all through a `dvc repro`; DVC's own `lock_repo` reads it anew."""
+    with repo.lock, repo.scm_context(quiet=True):
+        repo._lock_depth += 1
+        try:
+            yield
+        finally:
+            repo._lock_depth -= 1
+
+
+class Repositories:
+    """Repositories of one root for threads that take turns: to open one takes longer than most of what a stage asks of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._free = root, list["Repo"]()
+
+    @contextmanager
+    def borrowed(self) -> "Iterator[Repo]":
+        """One that no other thread has."""
+        try:
+            repo = self._free.pop()
+        except IndexError:
+            repo = open_repo(self.root)
+        else:
+            with plain_errors():
+                repo.__dict__.pop("dvcignore", None)  # it may have changed
+                heal_rwlock(repo)
+        try:
+            yield repo
+        except BaseException:
+            repo.close()
+            raise
+        self._free.append(repo)
+
+    def close(self) -> None:
+        """Close those that nobody has."""
+        while self._free:
+            self._free.pop().close()
+
+
 def heal_rwlock(repo: "Repo") -> None:
     """Remove a .dvc/tmp/rwlock that is empty or torn: DVC would refuse every run because of it (treeverse/dvc#7615)."""
     from dvc.lock import make_lock

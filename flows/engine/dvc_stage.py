@@ -11,13 +11,16 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.engine.dvc_changes import why
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import Entry, read_entry, write_entry
-from flows.engine.dvc_repository import open_repo
+from flows.engine.dvc_repository import locked, open_repo
 from flows.engine.previous import Previous
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
 
 COMMAND = "posttrain run"  # this and the stage's name reserve paths against `dvc repro`
 
@@ -33,21 +36,17 @@ class DepChanged(Exception):
 class StageRecords:
     """DVC's view of one stage, private to the thread that runs it. `gate` keeps the threads of this process apart."""
 
-    def __init__(self, root: Path, name: str, gate: Lock, previous: Path) -> None:
-        self.root, self.name, self._gate = root, name, gate
+    def __init__(self, repo: "Repo", name: str, gate: Lock, previous: Path) -> None:
+        self.repo, self.root, self.name, self._gate = repo, Path(repo.root_dir), name, gate
         self._previous = Previous(previous, name)
         self._cleanup = ExitStack()
-        self.repo = open_repo(root)
-        self._cleanup.callback(self.repo.close)
         with self.locked():
             [self.stage] = StageGraph(self.repo).load([name])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold DVC's repository lock."""
-        from dvc.repo import lock_repo
-
-        with self._gate, lock_repo(self.repo), self.repo.scm_context(quiet=True):
+        with self._gate, locked(self.repo):
             yield
 
     def close(self) -> None:

@@ -26,13 +26,13 @@ MODULES = {
 
 
 def warm_starts(planned: Iterable[PlannedStage]) -> WarmStarts | None:
-    """Warm starts for a run in which at least two stages may use them; for one alone the server's imports would gain nothing.
+    """What starts the commands of a run; stages warm where there are two at least, since for one alone a server's imports would gain nothing.
 
     On Linux only: elsewhere a fork of a process with such libraries is not safe.
     """
     if platform.system() != "Linux":
         return None
     path = str(Path(sys.executable).parent)
-    here = (stage for stage in planned if stage.reason and not (stage.pool or stage.launcher))
+    here = [stage for stage in planned if stage.reason and not (stage.pool or stage.launcher)]
     able = [stage for stage in here if parsed(stage.cmd, path, MODULES)]
-    return WarmStarts(MODULES) if len(able) > 1 else None
+    return WarmStarts(MODULES if len(able) > 1 else {}).prepare() if here else None

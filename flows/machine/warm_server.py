@@ -1,7 +1,7 @@
 """The program that forks for stages (warm_start.py has the other side): `python warm_server.py SOCKET MODULE ..`.
 
 A fork does what `python -m MODULE` does in a new process: with the stage's own environment, folder and log, and under a supervisor
-of its own. The bits are those of a cold start, since nothing is computed before the fork.
+of its own. The bits are those of a cold start, since nothing is computed before the fork. Or it becomes another program.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -80,12 +80,25 @@ def supervise(line: socket.socket, output: int, keep: Sequence[int]) -> tuple[st
     for file in keep:
         os.set_inheritable(file, True)
     os.chdir(request["folder"])
+    if "program" in request:
+        _become(request["program"], request["environ"])
     sys.path[0] = str(Path.cwd())
     os.environ.clear()
     os.environ.update(request["environ"])
     name = request["environ"].get("DVC_STAGE", request["module"])
     ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
     return request["module"], request["arguments"]
+
+
+def _become(program: list[str], environ: Mapping[str, str]) -> NoReturn:
+    """Be a program, with the signals as a shell would have it."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(program[0], program, environ)
+    except OSError as error:
+        print(f"{program[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(127)
 
 
 def _end(line: socket.socket, status: int) -> NoReturn:

@@ -6,16 +6,20 @@ The flows import this module too, so that `posttrain run` and plain `dvc repro` 
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 PATCH = "uncommitted.patch"  # the file's name among a run's artifacts
 LARGEST = 2**20  # bytes of an untracked file that a patch may hold; larger ones are data, and only named
 ALTOGETHER = 16 * LARGEST  # of all untracked files in a patch
+YOUNG = 10**8  # nanoseconds: a file may change twice within a tick of its file system's clock
 NAMED = 4000  # letters of the list of files that differ
-EVERYTHING = ("--", ".", ":!dvc.lock")  # the content of dvc.lock is recorded with the runs
+EVERYTHING = ("--", ".", ":!dvc.lock", ":!mlruns")  # dvc.lock is recorded with the runs, and mlruns/ is the record
 
 STATUS = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--no-renames", "--untracked-files=all")
 FIELDS = {
@@ -23,6 +27,11 @@ FIELDS = {
     "u": 9,
     "?": 0,
 }  # kind of a line of that -> the fields between it and the path: changed, unmerged, untracked
+
+
+_told: dict[
+    Path, tuple[object, "Source"]
+] = {}  # the last state by root, and what it was told by: a run asks at each of its stages
 
 
 @dataclass(frozen=True)
@@ -55,19 +64,42 @@ def state(root: Path) -> Source:
             changed.append((how, rest.split(" ", FIELDS[how])[-1]))
     if not changed:
         return Source(commit, "no")
+    asked, facts = time.time_ns(), tuple(_facts(root / path) for _, path in changed)
+    key = commit, tuple(changed), facts
+    known = _told.get(root)
+    if known is not None and known[0] == key:
+        return known[1]
+    source = _different(root, commit, changed)
+    if asked - max((found[1] for found in facts if found), default=0) > YOUNG:
+        _told[root] = key, source
+    return source
+
+
+def _different(root: Path, commit: str, changed: list[tuple[str, str]]) -> Source:
+    """The state where these files differ from the commit."""
     dirty = " ".join(path for _, path in changed)[:NAMED]
     untracked = _small(root, [path for how, path in changed if how == "?"])
     return Source(commit, dirty, (_patch(root, untracked) or None) if commit != "none" else None)
+
+
+def _facts(path: Path) -> tuple[int, int, int, int] | None:
+    """Size, times of inode and content, and inode; None where there is nothing."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_size, found.st_ctime_ns, found.st_mtime_ns, found.st_ino
 
 
 def _small(root: Path, untracked: list[str]) -> list[str]:
     """Those of the files that are small enough for a patch, each and together."""
     found, size = list[str](), 0
     for path in untracked:
-        file = root / path
-        if file.is_file() and not file.is_symlink() and file.stat().st_size <= LARGEST:
-            size += file.stat().st_size
-            found.append(path)
+        with suppress(OSError):  # it is gone already
+            facts = (root / path).lstat()
+            if stat.S_ISREG(facts.st_mode) and facts.st_size <= LARGEST:
+                size += facts.st_size
+                found.append(path)
     return found if size <= ALTOGETHER else []
 
 

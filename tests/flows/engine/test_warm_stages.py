@@ -2,11 +2,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
 from flows.engine.state import PlannedStage
 from flows.engine.warm_stages import MODULES, warm_starts
+from flows.machine.warm_start import WarmStarts
 
 
 def stage(
@@ -16,8 +18,16 @@ def stage(
 
 
 def test_one_stage_alone_starts_cold() -> None:
-    assert warm_starts([stage("a"), stage("b", None), stage("c", cmd="echo"), stage("d", pool="gpu")]) is None
-    assert warm_starts([stage("a"), stage("b")]) is not None
+    planned = [stage("a"), stage("b", None), stage("c", cmd="echo"), stage("d", pool="gpu")]
+    with closing(made(planned)) as alone, closing(made([stage("a"), stage("b")])) as several:
+        assert (alone.modules, several.modules) == ({}, MODULES)
+    assert warm_starts([stage("b", None), stage("d", pool="gpu")]) is None, "nothing runs here"
+
+
+def made(planned: list[PlannedStage]) -> WarmStarts:
+    starts = warm_starts(planned)
+    assert starts is not None
+    return starts
 
 
 def test_elsewhere_than_on_linux_all_start_cold(monkeypatch: pytest.MonkeyPatch) -> None:

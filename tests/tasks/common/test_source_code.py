@@ -1,4 +1,5 @@
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,7 @@ def test_what_is_large_or_a_link_is_named_and_not_kept(root, monkeypatch):
     assert b"small.py" in source.patch
     assert b"large" not in source.patch
     assert b"passwd" not in source.patch
+    source_code._told.clear()
     monkeypatch.setattr(source_code, "ALTOGETHER", 1)
     assert state(root).patch is None
 
@@ -97,7 +99,8 @@ def test_the_users_settings_of_git_change_no_patch(root, tmp_path):
     plain = state(root)
     for setting in ("diff.external=false", "diff.noprefix=true", "color.ui=always", "diff.mnemonicPrefix=true"):
         git(root, "config", *setting.split("="))
-    assert state(root) == plain
+        source_code._told.clear()
+        assert state(root) == plain
 
 
 def test_without_git_or_a_commit_only_the_hashes_tell(tmp_path):
@@ -127,3 +130,42 @@ def test_files_of_any_name_and_state_are_named_as_git_names_them(root):
     assert state(root).dirty == " ".join(line[3:] for line in ordered)
     assert last.keys() < {line[:2] for line in older}
     assert state(root).commit == git(root, "rev-parse", "HEAD").strip()
+
+
+def test_while_nothing_changes_the_difference_is_made_once(root, monkeypatch):
+    asked = []
+    ask = source_code._git
+    monkeypatch.setattr(
+        source_code, "_git", lambda root, *words, **more: asked.append(words[0]) or ask(root, *words, **more)
+    )
+    (root / "a.py").write_text("2\n")
+    time.sleep(2 * source_code.YOUNG / 1e9)
+    first = state(root)
+    asked.clear()
+    assert state(root) == first
+    assert asked == ["status"]
+    (root / "a.py").write_text("3\n")
+    assert b"+3" in state(root).patch, "of the same size, and a moment later"
+    (root / "new.py").write_text("n\n")
+    assert state(root).dirty == "a.py new.py"
+    git(root, "commit", "--quiet", "--message", "second", "a.py")
+    assert state(root) == Source(git(root, "rev-parse", "HEAD").strip(), "new.py", state(root).patch)
+
+
+def test_files_that_go_meanwhile_and_the_records_of_runs_do_no_harm(root, monkeypatch):
+    (root / "mlruns").mkdir()
+    (root / "mlruns/events").write_text("a record")
+    for name in ("here.py", "gone soon.py"):
+        (root / name).write_text("n\n")
+    ask = source_code._git
+
+    def git_and_gone(root, *words, **more):
+        said = ask(root, *words, **more)
+        (root / "gone soon.py").unlink(missing_ok=True)
+        return said
+
+    monkeypatch.setattr(source_code, "_git", git_and_gone)
+    source = state(root)
+    assert source.dirty == "gone soon.py here.py"
+    assert b"here.py" in source.patch
+    assert b"a record" not in source.patch
