@@ -1,10 +1,12 @@
 """The engine against plain `dvc repro`: `python -m benchmarks.engine` writes benchmarks/engine.md.
 
-Both run the same toy pipelines as whole processes, in turn, in repositories of their own under a temporary folder.
+Both run the same toy pipelines as whole processes, in turn, in repositories of their own under a temporary folder. With `--snakemake PROGRAM` so does
+Snakemake, from an environment of its own: it judges files by their times, hashes none and keeps no record.
 `posttrain` does all its work for a user: a run in MLflow for each stage, a flow in Prefect, checks. The records are written by a process that
 goes on after the command has ended; the next command begins when it has ended too, and how long that took is in the table.
 """
 
+import argparse
 import json
 import os
 import platform
@@ -28,7 +30,11 @@ ROUNDS, LARGE_ROUNDS = 5, 3
 STAGES, LARGE_STAGES, LARGE_MB = 15, 8, 200
 MANY, CHAIN = 300, 176
 AFTER = "then"
-TOOLS = {"posttrain": ["flows.start", "run", "last"], "dvc repro": ["dvc", "repro"]}
+SNAKEMAKE = "snakemake"
+PLAIN = {
+    "posttrain": [sys.executable, "-m", "flows.start", "run", "last"],
+    "dvc repro": [sys.executable, "-m", "dvc", "repro"],
+}
 # One random megabyte, written repeatedly: writing is cheap, and hashing costs as much as for any out.
 WRITE = "import os,sys;b=os.urandom(2**20);f=open(sys.argv[1],'wb');[f.write(b) for _ in range(int(sys.argv[2]))]"
 
@@ -74,7 +80,7 @@ def settle(root: Path) -> None:
 def empty(root: Path) -> None:
     """New input, and the large outs of the previous round deleted."""
     change(root)
-    for path in [*root.glob("large*"), root / ".dvc/cache/files"]:
+    for path in [*root.glob("large*"), *root.glob(".dvc/cache/files")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
@@ -95,19 +101,27 @@ def repository(root: Path, stages: dict[str, dict[str, object]]) -> Path:
     subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
     (root / "write.py").write_text(WRITE)
     (root / "dvc.yaml").write_text(json.dumps({"stages": stages}))
+    (root / "Snakefile").write_text("".join(map(rule, stages.items())))
     (root / "params.yaml").write_text("{}\n")
     change(root)
     return root
 
 
-def seconds(tool: str, root: Path) -> float:
+def rule(stage: tuple[str, dict[str, object]]) -> str:
+    """A stage as Snakemake has it."""
+    name, facts = stage
+    parts = {"input": facts["deps"], "output": facts["outs"], "shell": facts["cmd"]}
+    return f"rule {name}:\n" + "".join(f"    {kind}: {json.dumps(of).strip('[]')}\n" for kind, of in parts.items())
+
+
+def seconds(command: list[str], root: Path) -> float:
     """The wall time of one command."""
     environ = os.environ | {
         "PYTHONPATH": str(ROOT),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", *TOOLS[tool]], cwd=root, env=environ, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, cwd=root, env=environ, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
@@ -119,15 +133,15 @@ def recorded(root: Path) -> float:
     return time.perf_counter() - began
 
 
-def measure(case: Case, folder: Path) -> dict[str, list[float]]:
+def measure(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, list[float]]:
     """The times of each tool, in turn, after one warm-up run each, and those from the end of `posttrain` to that of its records."""
-    roots = {tool: repository(folder / tool.replace(" ", "-"), case.stages) for tool in TOOLS}
-    times: dict[str, list[float]] = {name: [] for name in (*TOOLS, AFTER)}
+    roots = {tool: repository(folder / tool.replace(" ", "-"), case.stages) for tool in tools}
+    times: dict[str, list[float]] = {name: [] for name in (*tools, AFTER)}
     for counted in [False] + [True] * case.rounds:
         for tool, root in roots.items():
             if counted:
                 case.prepare(root)
-            taken, after = seconds(tool, root), recorded(root)
+            taken, after = seconds(tools[tool], root), recorded(root)
             if counted:
                 times[tool].append(taken)
             if counted and tool == "posttrain":
@@ -135,9 +149,11 @@ def measure(case: Case, folder: Path) -> dict[str, list[float]]:
     return times
 
 
-def row(name: str, ours: float, plain: float, after: str = "", spread: str = "") -> str:
+def row(name: str, times: dict[str, float], after: str = "", spread: str = "") -> str:
     """One line of the table."""
-    return f"| {name} | {ours:.2f} | {plain:.2f} | {ours / plain:.2f} | {after} | {spread} |"
+    ours, plain = times["posttrain"], times["dvc repro"]
+    other = f"{times[SNAKEMAKE]:.2f}" if SNAKEMAKE in times else ""
+    return f"| {name} | {ours:.2f} | {plain:.2f} | {ours / plain:.2f} | {other} | {after} | {spread} |"
 
 
 def machine(*packages: str) -> str:
@@ -151,33 +167,41 @@ def machine(*packages: str) -> str:
 
 def main() -> None:
     """Measure all cases and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
+    parser.add_argument("--snakemake", metavar="PROGRAM", help="the program of Snakemake, to be measured too")
+    program = parser.parse_args().snakemake
+    tools, peer = dict(PLAIN), "Snakemake was not measured."
+    if program:
+        tools[SNAKEMAKE] = [program, "--cores", str(os.cpu_count()), "--quiet", "all", "--", "last"]
+        version = subprocess.run([program, "--version"], capture_output=True, check=True, text=True).stdout.strip()
+        peer = f"Snakemake is {version}; it judges files by their times, hashes none and keeps no record."
     lines = [
         "# The engine against plain `dvc repro`",
         "",
         f"Made by `python -m benchmarks.engine` on {machine('dvc', 'prefect', 'mlflow')}.",
         "Seconds of wall time of the whole command; medians of several runs, turn about, in repositories that have been run once",
-        f"before. Load of the machine when it began: {os.getloadavg()[0]:.1f}.",
+        f"before. Load of the machine when it began: {os.getloadavg()[0]:.1f}. {peer}",
         "",
         "The records in MLflow and Prefect are written by a process that goes on after the command has ended; `then` is the time until it",
         "has ended too, in which nothing else ran. It is not counted: the next command need not wait for it, unless it reads the records.",
         "",
-        "| case | posttrain | dvc repro | ratio | then | runs, lowest to highest |",
-        "|---|---|---|---|---|---|",
+        "| case | posttrain | dvc repro | ratio | snakemake | then | runs, lowest to highest |",
+        "|---|---|---|---|---|---|---|",
     ]
     medians = []
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            times = measure(case, Path(folder))
+            times = measure(case, Path(folder), tools)
         middle = {tool: statistics.median(values) for tool, values in times.items()}
-        spread = "; ".join(f"{tool} {min(times[tool]):.2f} to {max(times[tool]):.2f}" for tool in TOOLS)
+        spread = "; ".join(f"{tool} {min(times[tool]):.2f} to {max(times[tool]):.2f}" for tool in tools)
         told = f"{case.rounds}: {spread}"
-        lines.append(row(case.name, middle["posttrain"], middle["dvc repro"], f"{middle[AFTER]:.2f}", told))
+        lines.append(row(case.name, middle, f"{middle[AFTER]:.2f}", told))
         medians.append(middle)
         print(lines[-1], flush=True)
     by_name = {case.name: middle for case, middle in zip(CASES, medians, strict=True)}
     one, many = by_name["1 trivial stage"], by_name[f"{CHAIN} trivial stages in a chain"]
-    each = {tool: (many[tool] - one[tool]) / (CHAIN - 1) for tool in TOOLS}
-    lines.append(row("each further trivial stage", each["posttrain"], each["dvc repro"], "", f"from 1 and {CHAIN}"))
+    each = {tool: (many[tool] - one[tool]) / (CHAIN - 1) for tool in tools}
+    lines.append(row("each further trivial stage", each, "", f"from 1 and {CHAIN}"))
     print(lines[-1])
     RESULT.write_text("\n".join(lines) + "\n")
 
