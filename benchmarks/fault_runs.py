@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,20 +84,11 @@ def whole_run(root: Path) -> dict[str, str]:
     with Coordinator(root) as coordinator:
         planned = plan(root, ["d"])
         coordinator.recorder = recorder = FlowRun(root, "language")
-        execution = Execution(coordinator, planned, 2, lambda event: None)
-        for stage in planned:
-            if stage.reason and all(
-                execution.submit(name).result().state != "failed" for name in stage.upstream if name in waiting(planned)
-            ):
-                execution.submit(stage.name).result()
+        execution = Execution(coordinator, planned, 1, lambda event: None)  # one stage after the other
+        execution.start_ready()
         results = execution.results()
         recorder.close(results)
     return {result.stage: f"{result.state} {result.reason}" for result in results}
-
-
-def waiting(planned: Sequence[Any]) -> set[str]:
-    """The planned stages that are to run."""
-    return {stage.name for stage in planned if stage.reason}
 
 
 def problems(root: Path, lineage: bool) -> list[str]:

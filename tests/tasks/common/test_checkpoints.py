@@ -112,6 +112,7 @@ def test_a_training_that_pauses_ends_as_if_it_had_not(whole, monkeypatch):
             toy.train()
         assert json.loads(Path("rung.json").read_text()) == {
             "step": steps,
+            "metric": "loss",
             "total": STEPS,
             "value": rows[steps - 1]["loss"],
         }
