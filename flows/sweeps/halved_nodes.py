@@ -157,7 +157,7 @@ class HalvedNodes(Nodes):
             outs = self._make_here(node, entry, turn, {**variables, **asked})
             self._keep(node, entry, outs, turn.result)
         if not self._look(node, rung):
-            raise StageFailed(f"{node.draft.stage} paused elsewhere than at {rung.told} of its steps")
+            raise StageFailed(f"{node.draft.stage} paused elsewhere than at {rung.percent} of its steps")
 
     def _file(self, node: Node, rung: Rung) -> Path:
         checkpoints = self.root / CHECKPOINTS / run_cache_key(self._entry(node))

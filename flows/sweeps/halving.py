@@ -39,10 +39,10 @@ class Rung:
     @property
     def name(self) -> str:
         """`grpo@learning_rate=1e-4 to 25 %`."""
-        return f"{self.node} to {self.told}"
+        return f"{self.node} to {self.percent}"
 
     @property
-    def told(self) -> str:
+    def percent(self) -> str:
         """`25 %`."""
         return f"{float(100 * self.share):.3g} %"
 
@@ -64,9 +64,8 @@ class Group:
     measure: Measure
     candidates: Mapping[str, Sequence[str]]  # settings as text -> nodes
     shares: Sequence[Fraction]
-    reached: dict[tuple[str, int], Reached | None] = field(
-        default_factory=dict
-    )  # node and number of a rung; None: ended without
+    # Node and number of a rung -> the number there; None of a training that has ended without one.
+    reached: dict[tuple[str, int], Reached | None] = field(default_factory=dict)
 
     def rungs(self, node: str) -> list[Rung]:
         """The rungs of a training, in their order."""
@@ -147,7 +146,7 @@ class Halving:
                 f"--early: no training depends on {', '.join(varied) or 'what is varied'}; it compares those that leave a curve in {CURVES}"
             )
         curves = columns(tree, {stage: nodes[_first(of)].draft.cmd for stage, of in groups.items()}, measure.name)
-        without = {stage: told["names"] for stage, told in curves.items() if not told["has"]}
+        without = {stage: curve["names"] for stage, curve in curves.items() if not curve["has"]}
         self.groups: list[Group] = []
         for stage, candidates in groups.items():
             if stage not in without:

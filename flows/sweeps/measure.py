@@ -109,8 +109,8 @@ def columns(tree: Path, commands: Mapping[str, object], name: str) -> dict[str, 
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     if done.returncode:
         raise PlanError(f"{COLUMNS_FILE}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
-    told = json.loads(done.stdout)
-    return {stage: told[module] for stage, module in modules.items()}
+    curves = json.loads(done.stdout)
+    return {stage: curves[module] for stage, module in modules.items()}
 
 
 def _measured(shares: Sequence[Fraction], every: int, total: int, what: str, section: str) -> list[Fraction]:

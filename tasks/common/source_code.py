@@ -29,9 +29,8 @@ FIELDS = {
 }  # kind of a line of that -> the fields between it and the path: changed, unmerged, untracked
 
 
-_told: dict[
-    Path, tuple[object, "Source"]
-] = {}  # the last state by root, and what it was told by: a run asks at each of its stages
+# By root the last state and what decides it: a run asks at each of its stages.
+_last: dict[Path, tuple[object, "Source"]] = {}
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,12 @@ def state(root: Path) -> Source:
         return Source(commit, "no")
     asked, facts = time.time_ns(), tuple(_facts(root / path) for _, path in changed)
     key = commit, tuple(changed), facts
-    known = _told.get(root)
+    known = _last.get(root)
     if known is not None and known[0] == key:
         return known[1]
     source = _different(root, commit, changed)
     if asked - max((found[1] for found in facts if found), default=0) > YOUNG:
-        _told[root] = key, source
+        _last[root] = key, source
     return source
 
 

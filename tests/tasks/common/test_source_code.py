@@ -89,7 +89,7 @@ def test_what_is_large_or_a_link_is_named_and_not_kept(root, monkeypatch):
     assert b"small.py" in source.patch
     assert b"large" not in source.patch
     assert b"passwd" not in source.patch
-    source_code._told.clear()
+    source_code._last.clear()
     monkeypatch.setattr(source_code, "ALTOGETHER", 1)
     assert state(root).patch is None
 
@@ -99,7 +99,7 @@ def test_the_users_settings_of_git_change_no_patch(root, tmp_path):
     plain = state(root)
     for setting in ("diff.external=false", "diff.noprefix=true", "color.ui=always", "diff.mnemonicPrefix=true"):
         git(root, "config", *setting.split("="))
-        source_code._told.clear()
+        source_code._last.clear()
         assert state(root) == plain
 
 
