@@ -45,6 +45,8 @@ def configuration(settings):
         common |= {"gamma": settings["gamma"], "tau": settings["target_rate"], "n_action_samples": settings["samples"]}
         held = {"alpha_learning_rate": 0.0, "initial_alpha": 1.0, "alpha_threshold": 0.0}  # alpha is fixed
         return algos.CQLConfig(**common, **held, conservative_weight=settings["alpha"])
+    if method in ("iql", "td3_bc", "rebrac"):
+        return actor_critic(settings, common, small, kind)
     common |= {"encoder_factory": small, "optim_factory": kind(), "learning_rate": rate}
     if method == "bc":
         return algos.DiscreteBCConfig(**common, beta=settings["beta"]) if discrete else algos.BCConfig(**common)
@@ -54,6 +56,33 @@ def configuration(settings):
         if method == "dqn"
         else algos.DiscreteCQLConfig(**common, alpha=settings["alpha"])
     )
+
+
+def actor_critic(settings, common, small, kind):
+    """A method with one policy and critics beside it."""
+    norm = settings.get("layer_norm", False)
+    common |= {
+        "actor_encoder_factory": small,
+        "critic_encoder_factory": VectorEncoderFactory(settings["hidden"], use_layer_norm=norm),
+        **{f"{part}_optim_factory": kind() for part in ("actor", "critic")},
+        **{f"{part}_learning_rate": settings["learning_rate"] for part in ("actor", "critic")},
+        **{"gamma": settings["gamma"], "tau": settings["target_rate"], "n_critics": settings["critics"]},
+    }
+    if settings["method"] == "iql":
+        own = {
+            "expectile": settings["expectile"],
+            "weight_temp": settings["beta"],
+            "max_weight": settings["max_weight"],
+        }
+        return algos.IQLConfig(**common, **own, value_encoder_factory=small)
+    common |= {
+        "target_smoothing_sigma": settings["noise"],
+        "target_smoothing_clip": settings["noise_clip"],
+        "update_actor_interval": settings["policy_every"],
+    }
+    if settings["method"] == "td3_bc":
+        return algos.TD3PlusBCConfig(**common, alpha=settings["alpha"])
+    return algos.ReBRACConfig(**common, actor_beta=settings["policy_beta"], critic_beta=settings["critic_beta"])
 
 
 def dataset(data, actions, discrete, keep_last):
@@ -88,7 +117,8 @@ def minibatch(data, rows):
         columns[name] = data[name][rows].astype(np.float32).reshape(len(rows), -1)
     columns["terminals"] = columns.pop("terminated")
     ones = np.ones((len(rows), 1), np.float32)
-    return TransitionMiniBatch(**columns, next_actions=columns["actions"], intervals=ones, transitions=[])
+    following = np.roll(data["actions"], -1, axis=0)[rows].astype(np.float32).reshape(len(rows), -1)
+    return TransitionMiniBatch(**columns, next_actions=following, intervals=ones, transitions=[])
 
 
 class Side:
@@ -112,6 +142,8 @@ class Side:
             modules.targ_q_funcs.load_state_dict(modules.q_funcs.state_dict())
             if targets:
                 _fill(modules.targ_q_funcs.parameters(), targets)
+        if hasattr(modules, "targ_policy"):
+            modules.targ_policy.load_state_dict(modules.policy.state_dict())
         return {}
 
     def fit(self, count):
@@ -148,7 +180,7 @@ class Side:
 
     def _parameters(self):
         modules = self.algo.impl.modules
-        named = ("imitator", "transformer", "policy", "q_funcs")
+        named = ("imitator", "transformer", "policy", "q_funcs", "value_func")
         return [p for name in named if hasattr(modules, name) for p in getattr(modules, name).parameters()]
 
 

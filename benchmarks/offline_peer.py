@@ -41,7 +41,7 @@ class Peer:
     def __init__(self) -> None:
         single = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "MKL_NUM_THREADS": "1"}
         process = subprocess.Popen(
-            [python(), "-W", "ignore", str(SCRIPT)],
+            [python(), "-I", "-W", "ignore", str(SCRIPT)],  # -I: profile.py beside it would hide the one of Python
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if os.environ.get(f"{VARIABLE}_LOG") is None else None,

@@ -100,8 +100,9 @@ BASE: dict[str, dict[str, Any]] = {
     "dqn": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "target_every": 5, "learning_rate": 0.01},
     "cql": {**LEARNER, "datasets": [DISCRETE, CONTINUOUS], "hidden": [8], "target_every": 5, "learning_rate": 0.01},
     "awr": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "refresh_every": 10},
-    "bear": {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10},
-    "brac": {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10},
+    "iql": {**LEARNER, "datasets": [DISCRETE], "hidden": [8]},
+    **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10} for name in ("bear", "brac")},
+    **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8]} for name in ("td3_bc", "rebrac")},
     "decision_transformer": {
         **LEARNER,
         "datasets": {DISCRETE: {"targets": [20, 10], "scale": 10, "context": 2}},

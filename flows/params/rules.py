@@ -25,17 +25,10 @@ if TYPE_CHECKING:
     from tasks.language.configs.reward_model import RewardModelConfig
     from tasks.language.configs.steering import SteeringConfig
     from tasks.offline.configs.behaviour import BehaviourConfig
+    from tasks.offline.configs.learners import MethodConfig
     from tasks.offline.configs.offline_report import OfflineReportConfig
     from tasks.offline.configs.transitions import TransitionsConfig
 
-# The names of the policies of those offline methods whose sections do not name them.
-VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "tabular_q": ("Q-learning",),
-    "awr": ("AWR",),
-    "bear": ("BEAR",),
-    "brac": ("BRAC-v",),
-}
-NAMED_BY = {"bc": "shares", "dqn": "variants", "cql": "alphas", "decision_transformer": "inits"}
 OF_THE_DATA = ("data mean", "data best", "greedy behaviour")
 Fault = tuple[str, str]  # a dotted key, and what was expected of it
 Configs = Mapping[str, Any]  # section -> its Config
@@ -62,8 +55,8 @@ def check(given: Given) -> None:
 
 def learned_from(configs: Configs) -> Iterator[Fault]:
     """Methods learn from data sets that exist."""
-    for method in (*VARIANTS, *NAMED_BY):
-        named = configs[method].datasets
+    for method, own in _methods(configs).items():
+        named = own.datasets
         for number, name in enumerate(named):
             key = f"{method}.datasets" if isinstance(named, dict) else f"{method}.datasets.{number}"
             yield from _one_of(name, configs["transitions"].datasets, "a key of transitions.datasets", key)
@@ -78,13 +71,23 @@ def recorded_in(configs: Configs) -> Iterator[Fault]:
 
 def trained_on(configs: Configs) -> Iterator[Fault]:
     """A policy is measured on a data set that its method learns from; an expectation is about a data set that exists."""
+    methods = _methods(configs)
     for name, one in configs["offline_report"].policies.items():
-        known, key = list(configs[one.method].datasets), f"offline_report.policies.{name}.dataset"
-        kind = "a key" if isinstance(configs[one.method].datasets, dict) else "one"
-        yield from _one_of(one.dataset, known, f"{kind} of {one.method}.datasets", key)
+        key = f"offline_report.policies.{name}"
+        if one.method not in methods:
+            yield from _one_of(one.method, list(methods), "a method", f"{key}.method")
+            continue
+        known = methods[one.method].datasets
+        kind = "a key" if isinstance(known, dict) else "one"
+        yield from _one_of(one.dataset, list(known), f"{kind} of {one.method}.datasets", f"{key}.dataset")
     for number, expected in enumerate(configs["offline_report"].expectations):
         known, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
         yield from _one_of(expected.dataset, known, "a key of transitions.datasets", key)
+
+
+def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
+    """The sections of offline methods, a user's own among them."""
+    return {section: own for section, own in configs.items() if hasattr(own, "variant_names")}
 
 
 def _one_of(name: str, known: Collection[str], what: str, key: str) -> Iterator[Fault]:
@@ -254,9 +257,7 @@ def measured_policies(given: Given, own: "OfflineReportConfig") -> Iterator[Faul
     """An expectation is about policies that are measured on its data set, or about the data itself."""
     known: dict[str, list[str]] = {}
     for one in own.policies.values():
-        named = NAMED_BY.get(one.method)
-        variants = getattr(given.configs[one.method], named) if named else VARIANTS[one.method]
-        known.setdefault(one.dataset, []).extend(variants)
+        known.setdefault(one.dataset, []).extend(given.configs[one.method].variant_names)
     for number, expected in enumerate(own.expectations):
         key = f"expectations.{number}"
         yield from _one_of(expected.dataset, known, "a data set of offline_report.policies", f"{key}.dataset")

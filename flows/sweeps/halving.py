@@ -145,12 +145,18 @@ class Halving:
             raise PlanError(
                 f"--early: no training depends on {', '.join(varied) or 'what is varied'}; it compares those that leave a curve in {CURVES}"
             )
+        checked = {stage: _group(stage, measure, candidates, nodes, varied) for stage, candidates in groups.items()}
+        faults = [group for group in checked.values() if isinstance(group, PlanError)]
+        if len(faults) == len(checked):  # whatever numbers the curves have, which takes seconds to ask
+            raise faults[0]
         curves = columns(tree, {stage: nodes[_first(of)].draft.cmd for stage, of in groups.items()}, measure.name)
         without = {stage: curve["names"] for stage, curve in curves.items() if not curve["has"]}
         self.groups: list[Group] = []
-        for stage, candidates in groups.items():
+        for stage, group in checked.items():
             if stage not in without:
-                self.groups.append(_group(stage, measure, candidates, nodes, varied))
+                if isinstance(group, PlanError):
+                    raise group
+                self.groups.append(group)
         if not self.groups:
             there = "; ".join(f"that of {stage} has {', '.join(names)}" for stage, names in without.items())
             raise PlanError(f"--early {measure.name}: no curve has such a number; {there}")
@@ -270,17 +276,21 @@ def _group(
     candidates: Mapping[str, Sequence[str]],
     nodes: Mapping[str, Node],
     varied: Sequence[str],
-) -> Group:
+) -> Group | PlanError:
+    """The group of a training, or why its points cannot be compared."""
     for name in (name for of in candidates.values() for name in of):
         asked = nodes[name].draft.asked
         if asked.pool or asked.launcher or asked.gpu > 1:
             where = "in several processes" if asked.gpu > 1 else "on workers"
-            raise PlanError(f"--early: {stage} runs {where}, where a training does not pause")
+            return PlanError(f"--early: {stage} runs {where}, where a training does not pause")
     node = nodes[_first(candidates)]
     params = node.draft.params.get(PARAMS, {})
-    measure.check(params, [key for key in varied if _reads(node, key)], varied)
     count = min(MOST, int(math.log2(len(candidates))))
-    return Group(stage, measure, candidates, measure.shares(stage, params, count))
+    try:
+        measure.check(params, [key for key in varied if _reads(node, key)], varied)
+        return Group(stage, measure, candidates, measure.shares(stage, params, count))
+    except PlanError as error:
+        return error
 
 
 def _common(node: Node) -> dict[str, str]:

@@ -31,7 +31,7 @@ def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:
         steps = awr.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("awr", config, transitions, out, {"AWR": build})
+    return learners.run("awr", config, transitions, out, {config.variant: build})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import torch
 from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
-from tasks.common.errors import DataError
 from tasks.offline.configs.bear import BearConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
@@ -22,9 +21,7 @@ def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
     """Train with every seed; policies and curves go to `out`. DataError with one line for discrete actions."""
 
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
-        data = dataset.transitions
-        if dataset.spaces.discrete:
-            raise DataError(f"bear: data set {dataset.name}: BEAR is for continuous actions, these are discrete")
+        data = dataset.continuous("bear", config.variant)
         agent = bear.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "behaviour": Adam(agent.behaviour.parameters(), config.critic_learning_rate),
@@ -36,7 +33,7 @@ def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
         steps = bear.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("bear", config, transitions, out, {"BEAR": build})
+    return learners.run("bear", config, transitions, out, {config.variant: build})
 
 
 if __name__ == "__main__":

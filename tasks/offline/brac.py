@@ -32,7 +32,7 @@ def run(config: BracConfig, transitions: Path, out: Path) -> Metrics:
         steps = brac.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("brac", config, transitions, out, {"BRAC-v": build})
+    return learners.run("brac", config, transitions, out, {config.variant: build})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from tasks.common.errors import ConfigError
 from tasks.common.plots import Line, Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.datasets.normalized_score import SCALE, Reference
-from tasks.offline.reporting import measurements, results
+from tasks.offline.reporting import aggregates, measurements, results
+from tasks.offline.reporting.aggregates import Together
 from tasks.offline.reporting.measurements import Description, Scores
 from tasks.offline.reporting.results import Result, Table, Verdict
 from tasks.offline.reporting.seed_intervals import over_seeds
@@ -39,6 +40,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     data = {one.description["dataset"]: one.description for one in measured}
     verdicts = [results.judge(one.higher, one.lower, one.dataset, first, data) for one in config.expectations]
     beliefs = [belief for one in measured for belief in results.beliefs(one)]
+    together = aggregates.together(first, data)
     sentence, *more = [*headline(verdicts), *best(first, data, config.best_by)]
     view = {
         "sentence": sentence,
@@ -49,6 +51,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "seeds": sorted({len(one.returns) for one in found}),
         "episodes": sorted({int(one.episodes["episode"].nunique()) for one in measured}),
         "tables": _tables(first, data),
+        "together": together,
         "asked": sorted(
             (one for one in found if one.can_be_asked), key=lambda one: (list(data).index(one.dataset), -one.target)
         ),
@@ -63,9 +66,14 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "number": results.number,
         "exactly": results.exactly,
         "interval": results.interval,
+        "range": results.bounds,
     }
     pages.write(
-        Path(__file__).parent / "reporting/templates", "offline_report", view, _figures(measured, found, data), out
+        Path(__file__).parent / "reporting/templates",
+        "offline_report",
+        view,
+        _figures(measured, found, data, together),
+        out,
     )
     metrics = _metrics(first, data)
     rows = {f"{dataset}/{variant}": row for dataset, variants in metrics.items() for variant, row in variants.items()}
@@ -114,8 +122,11 @@ def _tables(first: Sequence[Result], data: Mapping[str, Description]) -> list[Ta
     return [one for one in made if one.rows]
 
 
-def _figures(measured: Sequence[Scores], found: Sequence[Result], data: Mapping[str, Description]) -> dict[str, str]:
+def _figures(
+    measured: Sequence[Scores], found: Sequence[Result], data: Mapping[str, Description], together: Sequence[Together]
+) -> dict[str, str]:
     kinds = {
+        "profiles": (_profiles(together), "score", "share of runs above it"),
         "learning": (_learning(measured, data), "gradient steps", "score"),
         "asked": (_asked(found, data), "return asked for", "return reached"),
         "beliefs": (_believed(measured, data), "discounted return reached, past the time limit", "claimed by Q"),
@@ -145,6 +156,17 @@ def _learning(measured: Sequence[Scores], data: Mapping[str, Description]) -> li
         if lines:
             panels.append(Panel(dataset, lines, levels))
     return panels
+
+
+def _profiles(together: Sequence[Together]) -> list[Panel]:
+    return [
+        Panel(
+            ", ".join(group.datasets),
+            {variant: [(group.levels.tolist(), shares.tolist())] for variant, shares in group.profiles.items()},
+            {},
+        )
+        for group in together
+    ]
 
 
 def _asked(found: Sequence[Result], data: Mapping[str, Description]) -> list[Panel]:

@@ -15,7 +15,6 @@ from tasks.offline.training import learners
 from tasks.offline.training.learners import EVALUATION_SEED
 from tasks.stage import Metrics, main
 
-VARIANT = "Q-learning"
 CURVES = {**tabular_q.METRICS, **learners.METRICS}
 METRICS = {
     **learners.by_variant(CURVES),
@@ -35,13 +34,13 @@ def run(config: TabularQConfig, transitions: Path, out: Path) -> Metrics:
         raise DataError(f"data set {dataset.name}: {error} (tabular_q.states); dqn has no such limit") from None
     sweeps = list(tabular_q.fit(policy, dataset.transitions, states, next_states, config.tolerance))
     rows = [{"step": number, **row} for number, row in enumerate(track(sweeps, len(sweeps)), 1)]
-    files.save(policy, out / VARIANT / "seed-0")
+    files.save(policy, out / config.variant / "seed-0")
     played = play(dataset.environment, as_player(policy), config.evaluate_episodes, EVALUATION_SEED)
-    tag = {"variant": VARIANT, "seed": 0}
+    tag = {"variant": config.variant, "seed": 0}
     pd.DataFrame([{**tag, **row} for row in rows]).to_csv(out / "curves.csv", index=False)
     ended = {**tag, "step": len(rows), "return": played.returns.mean()}
     pd.DataFrame([ended]).to_csv(out / "returns.csv", index=False)
-    return {VARIANT: {**rows[-1], "return": played.returns.mean(), "states": len(policy.states)}}
+    return {config.variant: {**rows[-1], "return": played.returns.mean(), "states": len(policy.states)}}
 
 
 if __name__ == "__main__":

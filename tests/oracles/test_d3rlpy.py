@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from benchmarks import offline_peer as peer
-from tasks.algorithms.offline import bc, cql, cql_continuous, dqn
+from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql, rebrac, td3_bc
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.critics import squared_errors
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
 from tasks.algorithms.offline.networks.target import Target
 from tasks.algorithms.offline.transitions import Transitions
@@ -210,6 +211,92 @@ def test_continuous_cql(told, monkeypatch):
     assert policy_loss.item() == pytest.approx(theirs["actor_loss"], rel=1e-4)
     (loss + policy_loss).backward()  # d3rlpy's critics too have gradients of both losses after an update
     same(split(gradients(agent.policy)) + gradients(agent.critics), judged.gradients, rtol=1e-3, atol=1e-5)
+
+
+def farther(targets):
+    """Target critics that differ from the critics."""
+    with torch.no_grad():
+        for parameter in targets.parameters():
+            parameter.mul_(1.1)
+
+
+FIXED = {"optimizer": "sgd", "learning_rate": 0.0, "target_rate": 0.005, "critics": 2}
+
+
+def test_iql(told):
+    """d3rlpy's deviation is a sigmoid between its bounds, and ours the exponential of a parameter."""
+    torch.manual_seed(6)
+    data, rows = transitions(CONTINUOUS), batches(1)
+    batch = data.rows(rows[0])
+    agent = iql.Agent(CONTINUOUS, HIDDEN, 2, data.observations)
+    farther(agent.targets)
+    deviation, *policy = weights(agent.policy)
+    inner = torch.logit((deviation.detach() + 5) / 7)
+    scaler = {"mean": agent.policy.normaliser.mean.tolist(), "deviation": agent.policy.normaliser.deviation.tolist()}
+    mine = [inner, *policy, *weights(agent.critics), *weights(agent.value)]
+    own = {"expectile": 0.8, "beta": 2.0, "max_weight": 0.6}
+    judged = told(
+        CONTINUOUS, mine, rows, weights(agent.targets), method="iql", **FIXED, **own, **scaler, scaler_eps=0.0
+    )
+    advantages = agent.advantages(batch)
+    value_loss = iql.expectile_loss(advantages, 0.8)
+    weight = iql.advantage_weights(advantages, 2.0, 0.6)
+    assert 0 < (weight == 0.6).sum() < SIZE
+    policy_loss = -(weight * agent.policy.log_likelihood(batch.observations, batch.actions)).mean()
+    critic_loss = squared_errors(agent.critics(batch.observations, batch.actions), iql.q_targets(agent, batch, GAMMA))
+    [theirs] = judged.losses
+    assert value_loss.item() == pytest.approx(theirs["v_loss"], rel=1e-4)
+    assert critic_loss.item() == pytest.approx(theirs["q_loss"], rel=1e-4)
+    assert policy_loss.item() == pytest.approx(theirs["actor_loss"], rel=1e-4)
+    (value_loss + policy_loss + critic_loss).backward()
+    slope = 7 * inner.sigmoid() * (1 - inner.sigmoid())  # of their deviation by their parameter
+    first, *others = judged.gradients
+    torch.testing.assert_close(deviation.grad * slope, first.squeeze(0), rtol=1e-3, atol=1e-5)
+    same(
+        [*gradients(agent.policy)[1:], *gradients(agent.critics), *gradients(agent.value)], others, rtol=1e-3, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("method", ["td3_bc", "rebrac"])
+def test_td3_bc_and_rebrac(told, method):
+    """Without noise on the target policy's actions, which d3rlpy draws itself."""
+    torch.manual_seed(7)
+    data, rows = transitions(CONTINUOUS), batches(1)
+    known = rebrac.next_actions(data)[1]
+    rows = torch.where(known[rows] | data.terminated[rows], rows, rows - 1)  # d3rlpy has no such transitions
+    batch = data.rows(rows[0])
+    agent = td3_bc.Agent(CONTINUOUS, HIDDEN, 2, data.observations, layer_norm=method == "rebrac")
+    farther(agent.targets)
+    normaliser = agent.policy.normaliser
+    scaler = {"mean": normaliser.mean.tolist(), "deviation": normaliser.deviation.tolist(), "scaler_eps": 0.0}
+    own = {"alpha": 2.0, "policy_beta": 0.7, "critic_beta": 0.3, "noise": 0.0, "noise_clip": 0.5, "policy_every": 1}
+    judged = told(
+        CONTINUOUS,
+        weights(agent.policy) + weights(agent.critics),
+        rows,
+        weights(agent.targets),
+        method=method,
+        layer_norm=method == "rebrac",
+        **FIXED,
+        **own,
+        **scaler,
+    )
+    if method == "td3_bc":
+        settings = td3_bc.Td3BcSettings(GAMMA, 2.0, 0.0, 0.5, 0.005, 1)
+        targets = td3_bc.q_targets(agent, batch, settings, torch.Generator())
+        loss, distance = td3_bc.policy_loss(agent, batch, 2.0)
+    else:
+        following, there = (column[rows[0]] for column in rebrac.next_actions(data))
+        settings = rebrac.RebracSettings(GAMMA, 0.7, 0.3, 0.0, 0.5, 0.005, 1)
+        targets, _ = rebrac.q_targets(agent, batch, following, there, settings, torch.Generator())
+        loss, distance = rebrac.policy_loss(agent, batch, 0.7)
+    critic_loss = squared_errors(agent.critics(batch.observations, batch.actions), targets)
+    [theirs] = judged.losses
+    assert critic_loss.item() == pytest.approx(theirs["critic_loss"], rel=1e-4)
+    assert loss.item() == pytest.approx(theirs["actor_loss"], rel=1e-4)
+    assert distance.item() == pytest.approx(theirs["bc_loss"], rel=1e-4)
+    (critic_loss + loss).backward()  # d3rlpy's critics too have gradients of both losses after an update
+    same(gradients(agent.policy) + gradients(agent.critics), judged.gradients, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("keep_last", [False, True])

@@ -9,6 +9,8 @@ from tasks.offline.configs.learners import DataSets, LearnerConfig
 class AwrConfig(LearnerConfig):
     """The weights, the returns that they are made of, and the networks."""
 
+    variant = "AWR"
+
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(gt=0, le=1)  # discount of a reward one step later
     lam: float = Field(ge=0, le=1)  # lambda of the returns: 0 is one step and then the value, 1 all recorded rewards

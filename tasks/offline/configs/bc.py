@@ -11,6 +11,8 @@ from tasks.offline.configs.learners import DataSets, LearnerConfig
 class BcConfig(LearnerConfig):
     """How the policy is fitted, and to how much of the data."""
 
+    named_by = "shares"
+
     datasets: DataSets  # keys of transitions.datasets that it learns from
     # variant -> share of the trajectories kept, the best by return
     shares: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(min_length=1)

@@ -11,6 +11,8 @@ from tasks.offline.configs.learners import DataSets, LearnerConfig
 class BearConfig(LearnerConfig):
     """The constraint, the target, and the networks."""
 
+    variant = "BEAR"
+
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
     lam: float = Field(ge=0, le=1)  # weight of the lowest critic in the target, against the highest

@@ -9,6 +9,8 @@ from tasks.offline.configs.learners import DataSets, LearnerConfig
 class BracConfig(LearnerConfig):
     """The penalty, and the networks."""
 
+    variant = "BRAC-v"
+
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
     alpha: float = Field(ge=0)  # weight of the KL divergence from the behaviour: value subtracted for each nat

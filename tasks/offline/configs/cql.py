@@ -27,6 +27,8 @@ class ContinuousConfig(Config):
 class CqlConfig(QConfig):
     """How conservative, and how the networks learn; the loss and the target network are DQN's, for discrete actions."""
 
+    named_by = "alphas"
+
     datasets: DataSets  # keys of transitions.datasets that it learns from
     alphas: dict[Name, Weight] = Field(min_length=1)  # variant -> its weights of the conservative term
     continuous: ContinuousConfig  # settings for continuous actions

@@ -49,6 +49,7 @@ class SyntheticConfig(Config):
 class DecisionTransformerConfig(LearnerConfig):
     """The model, how it is trained, and which returns are asked for."""
 
+    named_by = "inits"
     idle = (
         Idle(("language",), {"inits.*": ("random", "synthetic")}),
         Idle(("language.path",), {"language.source": ("hub",)}),

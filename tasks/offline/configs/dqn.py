@@ -16,6 +16,7 @@ class Variant(Config):
 class DqnConfig(QConfig):
     """How the network learns."""
 
+    named_by = "variants"
     idle = (Idle(("exploration",), {"variants.*.online": (False,)}),)
 
     datasets: DataSets  # keys of transitions.datasets that it learns from

@@ -1,6 +1,7 @@
 """What the sections of the methods that learn from data sets have in common."""
 
-from typing import Annotated, Literal
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -9,7 +10,25 @@ from tasks.common.config import Branch, Config, Distinct, Seed, Sizes
 DataSets = Annotated[list[Branch], Distinct]  # keys of transitions.datasets
 
 
-class LearnerConfig(Config):
+class MethodConfig(Config):
+    """A method that learns from data sets, by which flows and the report know it: its section has `datasets`, a list or a mapping.
+
+    Its variants, whose names stand in tables, are one of a fixed name, or the keys of one of its mappings.
+    """
+
+    if TYPE_CHECKING:
+        datasets: Collection[str]
+
+    variant: ClassVar[str] = ""  # the name of the one variant
+    named_by: ClassVar[str] = ""  # or the key of the section whose entries are the variants
+
+    @property
+    def variant_names(self) -> list[str]:
+        """The names of its variants, in the order of the tables."""
+        return [*getattr(self, self.named_by)] if self.named_by else [self.variant]
+
+
+class LearnerConfig(MethodConfig):
     """How long a method learns, with which seeds, and how often it is evaluated."""
 
     seeds: Annotated[list[Seed], Field(min_length=1), Distinct]  # each trains a policy of its own

@@ -10,8 +10,7 @@ from tasks.common.config import Branch, Config, Name
 class Measured(Config):
     """Whose policies are measured."""
 
-    # the stage that trains it
-    method: Literal["tabular_q", "dqn", "bc", "cql", "awr", "bear", "brac", "decision_transformer"]
+    method: str  # the stage that trains it, such as bc or cql: one that learns from transitions.datasets
     dataset: str  # one of the method's `datasets`
 
 

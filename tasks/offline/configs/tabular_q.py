@@ -2,12 +2,13 @@
 
 from pydantic import Field
 
-from tasks.common.config import Config
-from tasks.offline.configs.learners import DataSets
+from tasks.offline.configs.learners import DataSets, MethodConfig
 
 
-class TabularQConfig(Config):
+class TabularQConfig(MethodConfig):
     """The discount, and how closely the values converge. Nothing here is random, so one seed is enough."""
+
+    variant = "Q-learning"
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(ge=0, lt=1)  # discount of a reward one step later

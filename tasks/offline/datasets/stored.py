@@ -49,6 +49,12 @@ class StoredDataset:
     d4rl: Reference | None  # D4RL's for the environment, where it has one
     metadata: dict[str, object]  # where the data is from: source, behaviour policies' hashes, seed, ..
 
+    def continuous(self, stage: str, method: str) -> Transitions:
+        """The transitions; DataError with one line if actions are discrete, which the method cannot take."""
+        if self.spaces.discrete:
+            raise DataError(f"{stage}: data set {self.name}: {method} is for continuous actions, these are discrete")
+        return self.transitions
+
 
 def write(
     path: Path, environment: str, episodes: Sequence[Episode], reference: Reference, metadata: Mapping[str, object]

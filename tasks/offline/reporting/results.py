@@ -163,6 +163,11 @@ def interval(estimate: Estimate) -> str:
     return f"± {number(estimate.high - estimate.mean)}" if isfinite(estimate.low) else "one seed"
 
 
+def bounds(estimate: Estimate) -> str:
+    """Its interval, which need not be symmetric."""
+    return f"{number(estimate.low)} to {number(estimate.high)}"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Whether an expectation came out: `yes`, `unclear` (the means say so, the intervals overlap) or `no` (equal ones, too)."""

@@ -240,7 +240,7 @@ def test_a_stop_does_not_wait_for_the_server_s_imports(package: Path, slow: Warm
     slow.close()
     command.stop()
     assert command.wait(0) == NEVER_BEGAN
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10, "the imports take a minute"
     assert (root / "log").read_text() == ""
 
 

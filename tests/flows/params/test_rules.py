@@ -94,6 +94,12 @@ TOGETHER = {
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
         "transitions.datasets.graph-60.location: data/raw/transitions/x does not exist"
     ),
+    "offline_report.policies.bc-graph-60.method=cqk": (
+        "offline_report.policies.bc-graph-60.method: expected a method (did you mean cql?), got 'cqk'"
+    ),
+    "offline_report.policies.bc-graph-60.method=returns": (
+        "offline_report.policies.bc-graph-60.method: expected a method (there are "
+    ),
     "offline_report.expectations=[{dataset: graph-60, higher: DTX, lower: BC}]": (
         "offline_report.expectations.0.higher: expected a policy measured on graph-60 (did you mean DT?), got 'DTX'"
     ),

@@ -1,5 +1,6 @@
-"""The stages awr, brac, bear and cql on small data sets: what they write, and that a killed training resumes exactly."""
+"""The stages awr, iql, brac, bear, td3_bc, rebrac and cql on small data sets: what they write, and that a killed training resumes exactly."""
 
+import re
 from itertools import islice
 
 import pandas as pd
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from tasks.common.errors import StageError
-from tasks.offline import awr, bear, brac, cql
+from tasks.offline import awr, bear, brac, cql, iql, rebrac, td3_bc
 from tasks.offline.datasets import stored
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
@@ -48,6 +49,10 @@ AWR = {
     "learning_rate": 0.01,
     "value_learning_rate": 0.01,
 }
+IQL = {**CRITICS, "expectile": 0.8, "beta": 1.0, "max_weight": 100.0}
+del IQL["warmup"]
+TD3 = {**CRITICS, "noise": 0.2, "noise_clip": 0.5, "policy_every": 2}
+del TD3["warmup"]
 CQL = {
     "gamma": 0.9,
     "learning_rate": 0.01,
@@ -60,11 +65,19 @@ CQL = {
 STAGES = {
     "awr": (awr.run, awr.AwrConfig, AWR, "AWR"),
     "brac": (brac.run, brac.BracConfig, {**CRITICS, "alpha": 0.1}, "BRAC-v"),
+    "iql": (iql.run, iql.IqlConfig, IQL, "IQL"),
     "bear": (bear.run, bear.BearConfig, {**CRITICS, **BEAR}, "BEAR"),
+    "td3_bc": (td3_bc.run, td3_bc.Td3BcConfig, {**TD3, "alpha": 2.5}, "TD3+BC"),
+    "rebrac": (
+        rebrac.run,
+        rebrac.RebracConfig,
+        {**TD3, "policy_beta": 0.1, "critic_beta": 0.1, "layer_norm": True},
+        "ReBRAC",
+    ),
     "cql": (cql.run, cql.CqlConfig, CQL, "CQL"),
 }
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
-CASES = [("awr", "discrete"), ("brac", "discrete"), *((stage, "continuous") for stage in STAGES)]
+CASES = [*((stage, "discrete") for stage in ("awr", "brac", "iql")), *((stage, "continuous") for stage in STAGES)]
 
 
 def config(stage, seeds=(0, 1)):
@@ -134,8 +147,12 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions
     assert list(islice(second.steps, 3)) == expected
 
 
-def test_bear_says_that_it_is_for_continuous_actions(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("stage", ["bear", "td3_bc", "rebrac"])
+def test_some_say_that_they_are_for_continuous_actions(stage, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StageError, match=r"^bear: data set discrete: .* continuous actions"):
-        bear.run(config("bear"), data / "discrete", tmp_path / "out")
+    run, _, _, variant = STAGES[stage]
+    with pytest.raises(
+        StageError, match=rf"^{stage}: data set discrete: {re.escape(variant)} is for continuous actions"
+    ):
+        run(config(stage), data / "discrete", tmp_path / "out")
     assert not (tmp_path / "out").exists()

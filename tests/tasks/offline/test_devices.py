@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.common import checkpoints
-from tasks.offline import awr, bc, bear, brac, cql, decision_transformer, dqn, returns
+from tasks.offline import awr, bc, bear, brac, cql, decision_transformer, dqn, iql, rebrac, returns, td3_bc
 from tasks.offline.policies import kinds
 from tasks.offline.reporting import measurements
 from tests.conftest import PARAMS
@@ -46,6 +46,9 @@ CONFIGS = {
     "awr": awr.AwrConfig,
     "bear": bear.BearConfig,
     "brac": brac.BracConfig,
+    "iql": iql.IqlConfig,
+    "td3_bc": td3_bc.Td3BcConfig,
+    "rebrac": rebrac.RebracConfig,
     "decision_transformer": decision_transformer.DecisionTransformerConfig,
 }
 RUNS = {
@@ -55,13 +58,16 @@ RUNS = {
     "awr": awr.run,
     "bear": bear.run,
     "brac": brac.run,
+    "iql": iql.run,
+    "td3_bc": td3_bc.run,
+    "rebrac": rebrac.run,
     "decision_transformer": lambda config, data, out: decision_transformer.run(config, data, data, data, out),
 }
 CASES = [
     (method, actions)
     for method in CONFIGS
     for actions in ("discrete", "continuous")
-    if (method, actions) not in (("dqn", "continuous"), ("bear", "discrete"))
+    if (method, actions) not in (("dqn", "continuous"), *((name, "discrete") for name in ("bear", "td3_bc", "rebrac")))
 ]
 STEPS = {"_fused_adam_", "_fused_adamw_"}
 WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of

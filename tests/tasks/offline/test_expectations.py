@@ -16,8 +16,11 @@ def test_the_default_report_judges_what_it_compares():
 HARD = {  # what a method's paper says of it, and cloning may refute
     "cql": ("CQL", "BC"),
     "awr": ("AWR", "BC"),
+    "iql": ("IQL", "BC"),
     "bear": ("BEAR", "BC"),
     "brac": ("BRAC-v", "BC"),
+    "td3_bc": ("TD3+BC", "BC"),
+    "rebrac": ("ReBRAC", "BC"),
     "decision_transformer": ("DT", "10%BC"),
 }
 

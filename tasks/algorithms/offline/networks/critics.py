@@ -22,12 +22,12 @@ class Critics(nn.Module):
 
         def __call__(self, observations: Tensor, actions: Tensor) -> Tensor: ...
 
-    def __init__(self, spaces: Spaces, hidden: Sequence[int], count: int) -> None:
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], count: int, layer_norm: bool = False) -> None:
         super().__init__()
         self.spaces = spaces
         self.normaliser = Normaliser(spaces.observation)
         sizes = (spaces.observation, spaces.action) if spaces.discrete else (spaces.observation + spaces.action, 1)
-        self.members = nn.ModuleList(mlp(sizes[0], hidden, sizes[1]) for _ in range(count))
+        self.members = nn.ModuleList(mlp(sizes[0], hidden, sizes[1], layer_norm) for _ in range(count))
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Q_i(s, a): (.., O) and (.., A), or (..) long, to (count, ..)."""

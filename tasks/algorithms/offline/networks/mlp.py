@@ -30,10 +30,12 @@ def spaces(transitions: Transitions, actions: int) -> Spaces:
     return Spaces(transitions.observations.shape[1], actions, transitions.discrete)
 
 
-def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
-    """Linear layers with rectified linear units between them."""
-    sizes = [inputs, *hidden]
-    return nn.Sequential(*(Rectified(*pair) for pair in pairwise(sizes)), Linear(sizes[-1], outputs))
+def mlp(inputs: int, hidden: Sequence[int], outputs: int, layer_norm: bool = False) -> nn.Sequential:
+    """Linear layers with rectified linear units between them, each followed by layer normalisation if that is asked for."""
+    layers: list[nn.Module] = []
+    for pair in pairwise([inputs, *hidden]):
+        layers += [Rectified(*pair), nn.LayerNorm(pair[1])] if layer_norm else [Rectified(*pair)]
+    return nn.Sequential(*layers, Linear(hidden[-1] if hidden else inputs, outputs))
 
 
 class Normaliser(nn.Module):

@@ -274,10 +274,10 @@ def test_how_many_rows_a_hub_set_has_by_its_card(tmp_path, monkeypatch):
         assert hub_rows(str(tmp_path), None, "main", "train") == known
         assert hub_rows(str(tmp_path), None, "main", "no such split") is None
     monkeypatch.setattr(rows, "SECONDS", 0.05)
-    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: time.sleep(1))
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: time.sleep(30))
     started = time.monotonic()
     assert hub_rows("slow/set", None, "main", "train") is None
-    assert time.monotonic() - started < 0.5
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(

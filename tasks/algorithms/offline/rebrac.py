@@ -1,0 +1,97 @@
+"""ReBRAC: TD3+BC with a penalty in the critics' target as well, and critics with layer normalisation (arXiv:2305.09836).
+
+Critics (eq. 4): r + gamma (1 - terminated) (min_i Q'_i(s', a') - beta_critic |a' - b'|^2), with a' the smoothed action of the target
+policy and b' the data's own action in s'. Policy (eq. 3), in every `policy_every`-th step: max E lambda min_i Q_i(s, pi(s)) - beta_policy
+|pi(s) - a|^2, lambda = 1 / mean |min_i Q_i(s, pi(s))| over the batch, as in the authors' code; squares are summed over components.
+Where an episode was truncated, b' is not known: there the penalty is 0, while the authors leave that step out. Continuous actions only.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
+from tasks.algorithms.offline.networks.critics import bellman, squared_errors
+from tasks.algorithms.offline.td3_bc import Agent, follow_both, smoothed
+from tasks.algorithms.offline.transitions import Batch, Transitions
+
+METRICS = {
+    **CRITIC_METRICS,
+    "policy_loss": "The weighted distance to the data's actions minus the scaled lowest Q; of the last step in which the policy learned.",
+    "distance": "The mean squared distance of the policy's actions to the data's, summed over components; of that step too.",
+    "next_distance": "The same of the target policy's next actions, whose multiple the critics' targets lack.",
+}
+
+
+@dataclass(frozen=True)
+class RebracSettings:
+    """The algorithm's settings."""
+
+    gamma: float
+    policy_beta: float  # weight of the distance in the policy's loss, whose values are scaled to a mean size of 1
+    critic_beta: float  # weight of the distance in the critics' targets: value subtracted for a squared distance of 1
+    noise: float  # deviation of the noise on the target policy's actions, in units of half the box
+    noise_clip: float  # largest noise
+    target_rate: float  # share of the way that the targets move when they do
+    policy_every: int  # steps
+
+
+def next_actions(transitions: Transitions) -> tuple[Tensor, Tensor]:
+    """The data's action in each next observation, (N, A), and whether it is known, (N,): not at the end of an episode."""
+    known = transitions.timesteps + 1 < transitions.lengths[transitions.episode]
+    return transitions.actions.roll(-1, 0), known
+
+
+@torch.no_grad()
+def q_targets(
+    agent: Agent, batch: Batch, following: Tensor, known: Tensor, settings: RebracSettings, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """What the critics are fitted to, (B,), and the distance of the next actions from `following` (B, A), 0 where not `known`: (B,)."""
+    actions = smoothed(agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator)
+    distance = known * (actions - following).square().sum(-1)
+    lowest = agent.targets(batch.next_observations, actions).amin(0)
+    return bellman(batch, lowest - settings.critic_beta * distance, settings.gamma), distance
+
+
+def policy_loss(agent: Agent, batch: Batch, beta: float) -> tuple[Tensor, Tensor]:
+    """The policy's loss, a scalar with gradient, and its mean squared distance to the data's actions."""
+    actions = agent.policy(batch.observations)
+    lowest = agent.critics(batch.observations, actions).amin(0)
+    distance = (actions - batch.actions).square().sum(-1).mean()
+    return beta * distance - lowest.mean() / lowest.detach().abs().mean(), distance.detach()
+
+
+def fit(
+    agent: Agent,
+    optimizers: Mapping[str, Adam],
+    transitions: Transitions,
+    settings: RebracSettings,
+    *,
+    batch_size: int,
+    generator: torch.Generator,
+) -> Iterator[Mapping[str, Tensor]]:
+    """Train in place, without end; yields each step's metrics (METRICS). Optimizers: critics, policy."""
+    following, known = next_actions(transitions)
+    while True:
+        rows = torch.randint(len(transitions), (batch_size,), generator=generator).to(transitions.device)
+        batch = transitions.rows(rows)
+        targets, next_distance = q_targets(agent, batch, following[rows], known[rows], settings, generator)
+        q = agent.critics(batch.observations, batch.actions)
+        critic_loss = squared_errors(q, targets)
+        optimizers["critics"].step(critic_loss)
+        if agent.updates % settings.policy_every == 0:
+            loss, distance = policy_loss(agent, batch, settings.policy_beta)
+            optimizers["policy"].step(loss)
+            follow_both(agent, settings.target_rate)
+            agent.last = torch.stack([loss.detach(), distance])
+        agent.updates += 1
+        yield {
+            "critic_loss": critic_loss.detach(),
+            "policy_loss": agent.last[0],
+            "distance": agent.last[1],
+            "next_distance": next_distance.mean(),
+            "q": q.detach().mean(),
+        }

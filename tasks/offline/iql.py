@@ -1,0 +1,39 @@
+"""Implicit Q-learning (IQL) from a data set."""
+
+from pathlib import Path
+
+import torch
+
+from tasks.algorithms.offline import iql
+from tasks.algorithms.offline.adam import Adam
+from tasks.common.config import settings_of
+from tasks.offline.configs.iql import IqlConfig
+from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.training import learners
+from tasks.offline.training.learners import Learner
+from tasks.stage import Metrics, main
+
+CURVES = {**iql.METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
+
+
+def run(config: IqlConfig, transitions: Path, out: Path) -> Metrics:
+    """Train with every seed; policies and curves go to `out`."""
+
+    def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+        data = dataset.transitions
+        agent = iql.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+        optimizers = {
+            "value": Adam(agent.value.parameters(), config.critic_learning_rate),
+            "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
+            "policy": Adam(agent.policy.parameters(), config.learning_rate),
+        }
+        settings = settings_of(config, iql.IqlSettings)
+        steps = iql.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
+        return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
+
+    return learners.run("iql", config, transitions, out, {config.variant: build})
+
+
+if __name__ == "__main__":
+    main(run)

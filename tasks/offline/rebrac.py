@@ -1,0 +1,39 @@
+"""ReBRAC, which is TD3+BC with a second penalty and layer normalisation, on a data set."""
+
+from pathlib import Path
+
+import torch
+
+from tasks.algorithms.offline import rebrac, td3_bc
+from tasks.algorithms.offline.adam import Adam
+from tasks.common.config import settings_of
+from tasks.offline.configs.rebrac import RebracConfig
+from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.training import learners
+from tasks.offline.training.learners import Learner
+from tasks.stage import Metrics, main
+
+CURVES = {**rebrac.METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
+
+
+def run(config: RebracConfig, transitions: Path, out: Path) -> Metrics:
+    """Train with every seed; policies and curves go to `out`. DataError with one line for discrete actions."""
+
+    def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+        data = dataset.continuous("rebrac", config.variant)
+        sizes = (config.hidden, config.critics, data.observations, config.layer_norm)
+        agent = td3_bc.Agent(dataset.spaces, *sizes).to(data.device)
+        optimizers = {
+            "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
+            "policy": Adam(agent.policy.parameters(), config.learning_rate),
+        }
+        settings = settings_of(config, rebrac.RebracSettings)
+        steps = rebrac.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
+        return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
+
+    return learners.run("rebrac", config, transitions, out, {config.variant: build})
+
+
+if __name__ == "__main__":
+    main(run)

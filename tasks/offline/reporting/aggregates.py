@@ -1,0 +1,130 @@
+"""What several data sets say together about a method, from few seeds of each (Agarwal et al. 2021, arXiv:2108.13264).
+
+Scores are normalised, so that data sets can be put together: `Scores` has an array of seeds (S,) for each data set. Intervals are
+percentiles over stratified bootstrap resamples, in which each data set's seeds are drawn anew from its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tasks.common.estimates import Estimate
+from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.reporting.measurements import Description
+from tasks.offline.reporting.results import Result
+
+Array = NDArray[np.float64]
+Scores = Mapping[str, Array]  # by data set
+Statistic = Callable[[Sequence[Array]], float]  # of the scores of each data set
+RESAMPLES, SEED, SIZE = 2000, 0, 0.95
+BESIDE = "BC"  # the variant that others stand beside, where it is measured
+LEVELS = 101  # of a profile
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One variant over several data sets, beside another one."""
+
+    variant: str
+    iqm: Estimate
+    mean: Estimate
+    improvement: (
+        Estimate | None
+    )  # the chance that a seed of it scores higher than one of the variant beside it; None: it is that one
+
+
+@dataclass(frozen=True)
+class Together:
+    """The variants that were measured on the same data sets, with two seeds or more each."""
+
+    datasets: Sequence[str]
+    beside: str
+    rows: Sequence[Aggregate]
+    levels: Array  # (L,) scores
+    profiles: Mapping[str, Array]  # by variant: the share of runs above each level, (L,)
+
+
+def together(first: Sequence[Result], data: Mapping[str, Description]) -> list[Together]:
+    """The data sets on which the same variants were measured, two or more of each; `first` has a result for each variant and data set."""
+    scores: dict[str, dict[str, Array]] = {}  # data set -> variant -> seeds
+    for one in first:
+        score = Reference(**data[one.dataset]["reference"]).score
+        scores.setdefault(one.dataset, {})[one.variant] = np.array([score(value) for value in one.returns])
+    groups: dict[frozenset[str], list[str]] = {}
+    for dataset, by_variant in scores.items():
+        if all(len(own) > 1 for own in by_variant.values()):
+            groups.setdefault(frozenset(by_variant), []).append(dataset)
+    return [
+        _together({variant: {name: scores[name][variant] for name in names} for variant in scores[names[0]]}, names)
+        for variants, names in groups.items()
+        if len(variants) > 1 and len(names) > 1
+    ]
+
+
+def _together(found: Mapping[str, Scores], datasets: Sequence[str]) -> Together:
+    beside = BESIDE if BESIDE in found else next(iter(found))
+    every = np.concatenate([own for by_dataset in found.values() for own in by_dataset.values()])
+    levels = np.linspace(every.min(), every.max(), LEVELS)
+    profiles = {variant: profile([*by_dataset.values()], levels) for variant, by_dataset in found.items()}
+    return Together(datasets, beside, aggregates(found, beside), levels, profiles)
+
+
+def interquartile_mean(scores: Sequence[Array]) -> float:
+    """The mean of the middle half of all scores: a quarter, rounded down, is left out at each end."""
+    every = np.sort(np.concatenate(scores))
+    cut = len(every) // 4
+    return float(every[cut : len(every) - cut].mean())
+
+
+def mean(scores: Sequence[Array]) -> float:
+    """The mean over data sets of the means over seeds."""
+    return float(np.mean([own.mean() for own in scores]))
+
+
+def improvement(ones: Sequence[Array], others: Sequence[Array]) -> float:
+    """The probability that a seed of the one scores higher than a seed of the other, a mean over data sets; a tie counts half."""
+    chances = [
+        (np.greater.outer(one, other) + 0.5 * np.equal.outer(one, other)).mean()
+        for one, other in zip(ones, others, strict=True)
+    ]
+    return float(np.mean(chances))
+
+
+def profile(scores: Sequence[Array], levels: ArrayLike) -> Array:
+    """The share of all runs that score higher than each level: (L,) to (L,)."""
+    shares: Array = np.greater.outer(np.concatenate(scores), np.asarray(levels)).mean(0)
+    return shares
+
+
+def estimated(statistic: Statistic, scores: Sequence[Array], generator: np.random.Generator) -> Estimate:
+    """A statistic of these scores with its 95 % interval."""
+    values = [statistic(_resampled(scores, generator)) for _ in range(RESAMPLES)]
+    return _estimate(statistic(scores), values)
+
+
+def aggregates(found: Mapping[str, Scores], beside: str) -> list[Aggregate]:
+    """Each variant over the data sets of `beside`, one of the variants; all of them have scores on all of those."""
+    generator, names = np.random.default_rng(SEED), list(found[beside])
+    base = [found[beside][name] for name in names]
+    rows = []
+    for variant, by_dataset in found.items():
+        own = [by_dataset[name] for name in names]
+        chance = None
+        if variant != beside:
+            drawn = [improvement(_resampled(own, generator), _resampled(base, generator)) for _ in range(RESAMPLES)]
+            chance = _estimate(improvement(own, base), drawn)
+        rows.append(
+            Aggregate(variant, estimated(interquartile_mean, own, generator), estimated(mean, own, generator), chance)
+        )
+    return rows
+
+
+def _resampled(scores: Sequence[Array], generator: np.random.Generator) -> list[Array]:
+    return [own[generator.integers(len(own), size=len(own))] for own in scores]
+
+
+def _estimate(value: float, resampled: Sequence[float]) -> Estimate:
+    low, high = np.quantile(resampled, [(1 - SIZE) / 2, (1 + SIZE) / 2])
+    return Estimate(value, float(low), float(high))

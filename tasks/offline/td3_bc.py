@@ -1,0 +1,38 @@
+"""Twin delayed DDPG with behaviour cloning (TD3+BC) on a data set."""
+
+from pathlib import Path
+
+import torch
+
+from tasks.algorithms.offline import td3_bc
+from tasks.algorithms.offline.adam import Adam
+from tasks.common.config import settings_of
+from tasks.offline.configs.td3_bc import Td3BcConfig
+from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.training import learners
+from tasks.offline.training.learners import Learner
+from tasks.stage import Metrics, main
+
+CURVES = {**td3_bc.METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
+
+
+def run(config: Td3BcConfig, transitions: Path, out: Path) -> Metrics:
+    """Train with every seed; policies and curves go to `out`. DataError with one line for discrete actions."""
+
+    def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+        data = dataset.continuous("td3_bc", config.variant)
+        agent = td3_bc.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+        optimizers = {
+            "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
+            "policy": Adam(agent.policy.parameters(), config.learning_rate),
+        }
+        settings = settings_of(config, td3_bc.Td3BcSettings)
+        steps = td3_bc.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
+        return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
+
+    return learners.run("td3_bc", config, transitions, out, {config.variant: build})
+
+
+if __name__ == "__main__":
+    main(run)

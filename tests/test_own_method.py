@@ -1,0 +1,56 @@
+"""A method of a user's own, made from the blocks of docs/own_method.md in a copy of this repository."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ruamel.yaml import YAML
+
+from tests.clone import ROOT, Clone
+
+pytestmark = pytest.mark.slow
+PAGE = (ROOT / "docs/own_method.md").read_text()
+BLOCKS = dict(re.findall(r'^```\w+ title="(.*)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))
+SMALL = {"datasets": ["graph-12"], "seeds": [0, 1], "steps": 20, "log_every": 10, "evaluate_every": 2, "hidden": [8]}
+
+
+def test_the_page_is_all_that_a_new_method_needs(tmp_path: Path) -> None:
+    tiny = YAML(typ="safe").load(ROOT / "presets/tiny.yaml")
+    clone = Clone.of_this(
+        tmp_path / "posttrain", {name: tiny[name] for name in ("behaviour", "transitions", "bc", "returns")}
+    )
+    for name, text in BLOCKS.items():
+        file = clone.root / name
+        before = file.read_text() if file.suffix == ".yaml" else ""
+        file.write_text(before + "\n" * bool(before) + text)
+    policies = {"bc-graph-12": ("bc", "graph-12"), "rwr-graph-12": ("rwr", "graph-12")}
+    report = {name: {"method": method, "dataset": dataset} for name, (method, dataset) in policies.items()}
+    nothing = {name: {"datasets": []} for name in ("dqn", "cql", "awr", "iql", "tabular_q")}
+    clone.edit(
+        {
+            "rwr": SMALL,
+            "offline_report": {"policies": report, "expectations": []},
+            "decision_transformer": {"datasets": {}},
+            **nothing,
+        }
+    )
+    made = subprocess.run(
+        [sys.executable, "-m", "tasks.contract"],
+        cwd=clone.root,
+        env=clone.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert "tasks/algorithms/offline/rwr.py" in (clone.root / "dvc.yaml").read_text()
+    assert "temperature of the weights" in (clone.root / "docs/parameters.md").read_text().lower()
+    states = {name: facts["state"] for name, facts in clone.posttrain("run", "offline").items()}
+    assert states["rwr@graph-12"] == states["returns@rwr-graph-12"] == states["offline_report"] == "ran"
+    curves = pd.read_csv(clone.root / "data/rwr/graph-12/curves.csv")
+    assert curves.groupby("seed")["step"].apply(list).to_dict() == {0: [10, 20], 1: [10, 20]}
+    assert re.search(r"\| graph-12 \|.*\|", (clone.root / "offline_report.md").read_text())
+    assert "RWR" in (clone.root / "offline_report.md").read_text()
