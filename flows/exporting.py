@@ -17,7 +17,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.plan import plan
 from flows.lineage.chain import Link, chain
 from flows.params.files import parse, read_text
-from flows.web import model_card
+from flows.web import model_card, policy_card
 from flows.web.model_card import Card, Made
 
 
@@ -32,8 +32,8 @@ def export(root: Path, of: str, target: Path) -> list[str]:
     if owned := next((path for path in _of_the_pipeline(root) if target.is_relative_to(root.resolve() / path)), None):
         raise PlanError(f"{target}: within {owned}, which belongs to the pipeline; expected a folder of its own")
     source = outs.checkpoint(root, of)
-    link = chain(root, str(root / source))
-    if link.stage is None or link.path != source.as_posix():
+    link, acts = chain(root, str(root / source)), _acts(root / source)
+    if link.stage is None or not (link.path == source.as_posix() or (acts and source.is_relative_to(link.path))):
         raise PlanError(f"{source}: no stage's model; expected a stage, or the folder that it makes")
     if changed := outs.altered(root, link.stage):
         raise PlanError(
@@ -45,14 +45,21 @@ def export(root: Path, of: str, target: Path) -> list[str]:
         if stage.name == link.stage
     ]
     remarks = [f"{link.stage} is out of date ({reason}); the card says so"] if reason else []
-    evaluation = f"evaluate@{link.stage}"
+    evaluation = _returns(root, link) if acts else f"evaluate@{link.stage}"
     evaluated = _is_of(root, evaluation, link)
     files = [outs.metrics_file(root, name) for name in (link.stage, *[evaluation] * evaluated)]
     with _whole_or_nothing(target) as folder:
-        facts = _copied(root, source, folder, files)
-        if facts["kind"] == "policy" and not evaluated:
+        facts = _copied(root, source, folder, files, "tasks.offline.policies.export" if acts else "tasks.export")
+        if facts["kind"] in ("policy", "acting") and not evaluated:
             remarks.append(f"the card has no evaluation: {evaluation} has not run on this model")
+        if acts and facts["missing"]:
+            remarks.append(
+                f"ONNX is left out: {', '.join(facts['missing'])} are not installed (pip install {' '.join(facts['missing'])})"
+            )
         numbers = {file.stem: json.loads((root / file).read_text()) for file in files}
+        if acts:  # a number for each variant
+            variant = source.relative_to(link.path).parts[0]
+            numbers = {name: by_variant[variant] for name, by_variant in numbers.items()}
         card = Card(
             name=target.name,
             stage=link.stage,
@@ -64,8 +71,26 @@ def export(root: Path, of: str, target: Path) -> list[str]:
             evaluated_with=outs.recorded_params(root, evaluation),
             out_of_date=reason,
         )
-        (folder / "README.md").write_text(model_card.text(card))
+        (folder / "README.md").write_text((policy_card if acts else model_card).text(card))
     return remarks
+
+
+def _acts(folder: Path) -> bool:
+    """Whether a checkpoint is an offline policy, by its config.json; whoever loads it says what else may be wrong."""
+    try:
+        return "spaces" in json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _returns(root: Path, link: Link) -> str:
+    """The stage that measures an offline stage's policies."""
+    reads = (
+        name
+        for name, entry in read_entries(root).items()
+        if name.startswith("returns@") and link.path in hashes(entry, "deps")
+    )
+    return next(reads, "returns")
 
 
 def _is_of(root: Path, evaluation: str, link: Link) -> bool:
@@ -79,9 +104,9 @@ def _of_the_pipeline(root: Path) -> set[str]:
     return {path for entry in read_entries(root).values() for kind in ("deps", "outs") for path in hashes(entry, kind)}
 
 
-def _copied(root: Path, source: Path, folder: Path, files: list[Path]) -> dict[str, Any]:
+def _copied(root: Path, source: Path, folder: Path, files: list[Path], module: str) -> dict[str, Any]:
     """Have a child, which may import torch, copy and try the model; returns what it says of it."""
-    command = [sys.executable, "-m", "tasks.export", str(source), str(folder)]
+    command = [sys.executable, "-m", module, str(source), str(folder)]
     done = subprocess.run(
         [*command, "--explain", *map(str, files)], cwd=root, capture_output=True, text=True, check=False
     )

@@ -54,7 +54,7 @@ def export(
     model: Checkpoint,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder to make, or an empty one.")],
 ) -> int:
-    """Write a stage's model to a folder of its own with a model card, ready for `hf upload`."""
+    """Write a stage's model to a folder of its own with a card: a language model ready for `hf upload`, an offline policy as TorchScript and ONNX."""
     from flows import exporting
 
     root, folder = find_root(), folder.absolute()

@@ -27,6 +27,9 @@ def checkpoint(root: Path, of: str) -> Path:
     missing = [out for out in outs if not (root / out).exists()]
     if missing:
         raise PlanError(f"{missing[0]}: not there; `posttrain run {of}` brings it back")
+    policies = [file.parent.relative_to(root) for out in outs for file in sorted((root / out).glob("*/*/config.json"))]
+    if policies:
+        raise PlanError(f"{of}: this stage makes {len(policies)} policies; name one, such as {policies[0]}")
     raise PlanError(f"{of}: this stage makes no model; its outs are {', '.join(map(str, outs))}")
 
 

@@ -5,11 +5,10 @@ With `--explain FILE...`, files of metrics, the JSON has a sentence for each num
 """
 
 import argparse
-import importlib.util
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,28 +82,6 @@ def _write_ends(model: Any, tokenizer: Any, out: Path) -> None:
         model.generation_config.save_pretrained(out)
 
 
-def meanings(file: Path) -> dict[str, str]:
-    """Name of each number in a stage's file of metrics -> its sentence in the stage's METRICS."""
-    module = f"tasks.language.{file.stem.partition('@')[0]}"
-    if importlib.util.find_spec(module) is None:
-        return {}
-    explained: Mapping[str, str] = importlib.import_module(module).METRICS
-    found = {}
-    for name in _leaves(json.loads(file.read_text())):
-        meaning = next((text for key, text in explained.items() if metrics.pattern(key).fullmatch(name)), None)
-        if meaning is not None:
-            found[name] = meaning
-    return found
-
-
-def _leaves(numbers: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    for name, value in numbers.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{name}/")
-        else:
-            yield f"{above}{name}"
-
-
 def main(arguments: Sequence[str]) -> None:
     """Export, explain and print."""
     parser = argparse.ArgumentParser(prog="python -m tasks.export", description=__doc__)
@@ -117,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
         facts = export(given.folder, given.out)
     except DataError as error:
         raise SystemExit(str(error).replace(str(given.out), str(given.folder))) from None
-    print(json.dumps({**facts, "meanings": {file.stem: meanings(file) for file in given.explain}}))
+    print(json.dumps({**facts, "meanings": {file.stem: metrics.meanings(file, "language") for file in given.explain}}))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,13 @@ A stage explains in METRICS what its `run` returns, in CURVES the columns of its
 HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads into a dictionary, a capital word stands for a key.
 """
 
+import importlib.util
+import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular expression), and what it is
     "CLASS": ("bad|neutral|good", "what a step is: `bad`, `neutral` or `good`"),
@@ -103,3 +107,25 @@ def _row(*cells: str) -> str:
     *names, meaning = cells
     shown = [f"`{name}`" if name else "" for name in names]
     return f"| {' | '.join([*shown, meaning.replace('|', chr(92) + '|')])} |"
+
+
+def meanings(file: Path, flow: str) -> dict[str, str]:
+    """Name of each number in a stage's file of metrics -> its sentence in the METRICS of the stage, which is one of this flow."""
+    module = f"tasks.{flow}.{file.stem.partition('@')[0]}"
+    if importlib.util.find_spec(module) is None:
+        return {}
+    explained: Mapping[str, str] = importlib.import_module(module).METRICS
+    found = {}
+    for name in _leaves(json.loads(file.read_text())):
+        meaning = next((text for key, text in explained.items() if pattern(key).fullmatch(name)), None)
+        if meaning is not None:
+            found[name] = meaning
+    return found
+
+
+def _leaves(numbers: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in numbers.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{above}{name}/")
+        else:
+            yield f"{above}{name}"

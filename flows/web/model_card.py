@@ -58,7 +58,7 @@ class Card:
 def text(card: Card) -> str:
     """The card as Markdown, with its head in YAML."""
     return (
-        "\n".join([*_head(card), *_start(card), *_evaluation(card), *_training(card), *_lineage(card), *LICENSE]) + "\n"
+        "\n".join([*_head(card), *_start(card), *_evaluation(card), *training(card), *lineage(card), *LICENSE]) + "\n"
     )
 
 
@@ -99,12 +99,7 @@ def _start(card: Card) -> Iterator[str]:
         f"{facts['dtype']}{context}{f', from [{base}](https://huggingface.co/{base})' if base else ''}. The stage "
         f"`{card.stage}` of a Posttrain pipeline made it; everything below was taken from the pipeline's own records."
     )
-    if card.out_of_date:
-        yield from (
-            "",
-            f"> **Out of date.** When this was exported, `{card.stage}` would have run again: {card.out_of_date}. What is "
-            "told below is what this model was made with.",
-        )
+    yield from warning(card)
     yield from ("", "## Use", "", "```python")
     yield f"from transformers import {AUTO.get(facts['kind'], 'AutoModelForCausalLM')}, AutoTokenizer"
     yield from ("", USE[facts["kind"]].format(name=json.dumps(card.name, ensure_ascii=False)), "```", "")
@@ -123,6 +118,16 @@ def _start(card: Card) -> Iterator[str]:
         yield ""
 
 
+def warning(card: Card) -> Iterator[str]:
+    """That the stage is out of date, where it is."""
+    if card.out_of_date:
+        yield from (
+            "",
+            f"> **Out of date.** When this was exported, `{card.stage}` would have run again: {card.out_of_date}. What is "
+            "told below is what this model was made with.",
+        )
+
+
 def _evaluation(card: Card) -> Iterator[str]:
     if card.facts["kind"] != "policy":  # a reward model is measured by its own stage
         return
@@ -133,17 +138,18 @@ def _evaluation(card: Card) -> Iterator[str]:
     meanings = card.facts["meanings"].get(f"evaluate@{card.stage}", {})
     first = [name for name in card.evaluation if name.startswith(SHOWN)]
     yield from ("Means over test problems, each with its 95 % interval over problems.", "")
-    yield from _table(card.evaluation, first, meanings)
+    yield from table(card.evaluation, first, meanings)
     if rest := [name for name in card.evaluation if name not in first]:
         yield from ("<details><summary>All other measures</summary>", "")
-        yield from _table(card.evaluation, rest, meanings)
+        yield from table(card.evaluation, rest, meanings)
         yield from ("</details>", "")
     yield from ("Measured with:", "", "```yaml", *_yaml(card.evaluated_with), "```", "")
 
 
-def _training(card: Card) -> Iterator[str]:
+def training(card: Card) -> Iterator[str]:
+    """What the stage measured, and the parameters of all stages on the way."""
     yield from ("## Training", "", f"Results of `{card.stage}`:", "")
-    yield from _table(card.metrics, [*card.metrics], card.facts["meanings"].get(card.stage, {}))
+    yield from table(card.metrics, [*card.metrics], card.facts["meanings"].get(card.stage, {}))
     yield from ("Parameters of each stage, in the order in which they ran:", "", "```yaml")
     for made in card.made:
         if made.params:
@@ -156,7 +162,7 @@ def _yaml(params: Mapping[str, Any]) -> Iterator[str]:
     return (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in params.items())
 
 
-def _table(numbers: Mapping[str, Any], names: Sequence[str], meanings: Mapping[str, str]) -> Iterator[str]:
+def table(numbers: Mapping[str, Any], names: Sequence[str], meanings: Mapping[str, str]) -> Iterator[str]:
     """A row for each number; one with an interval is a dictionary of mean, low and high."""
     yield from ("| measure | value | 95 % interval | meaning |", "|---|---|---|---|")
     for name in names:
@@ -179,7 +185,8 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:
         yield name, value
 
 
-def _lineage(card: Card) -> Iterator[str]:
+def lineage(card: Card) -> Iterator[str]:
+    """Raw data, the code's state, and every output on the way."""
     link, raw = card.link, [made.link for made in card.made if made.link.stage is None]
     yield from ("## Data", "", "Files that no stage made, with their hashes by DVC:", "")
     for one in raw:

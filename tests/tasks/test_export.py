@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, GenerationConfig, LlamaForCausalLM
 
-from tasks import export
+from tasks import export, metrics
 from tasks.common import adapters, models
 from tasks.common.errors import DataError
 from tasks.language.rewards import reward_model_files
@@ -92,8 +92,8 @@ def test_numbers_are_explained_by_their_stage(tmp_path):
     (tmp_path / "evaluate@sft.json").write_text(
         json.dumps({"best_temperature": 1, "strict_mean_at_8_t0.5": {"mean": 1}})
     )
-    found = export.meanings(tmp_path / "evaluate@sft.json")
+    found = metrics.meanings(tmp_path / "evaluate@sft.json", "language")
     assert found["best_temperature"].startswith("The policy's best temperature")
     assert found["strict_mean_at_8_t0.5/mean"].startswith("The share of the K answers to a problem")
     (tmp_path / "nosuch.json").write_text("{}")
-    assert export.meanings(tmp_path / "nosuch.json") == {}
+    assert metrics.meanings(tmp_path / "nosuch.json", "language") == {}
