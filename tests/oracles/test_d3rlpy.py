@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks import offline_peer as peer
 from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql, rebrac, td3_bc
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.critics import squared_errors
+from tasks.algorithms.offline.networks.critics import bellman, squared_errors
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
 from tasks.algorithms.offline.networks.target import Target
 from tasks.algorithms.offline.transitions import Transitions
@@ -238,12 +238,13 @@ def test_iql(told):
     judged = told(
         CONTINUOUS, mine, rows, weights(agent.targets), method="iql", **FIXED, **own, **scaler, scaler_eps=0.0
     )
-    advantages = agent.advantages(batch)
+    values, next_values = agent.values(batch.observations), agent.values(batch.next_observations).detach()
+    advantages = agent.worth(batch) - values
     value_loss = iql.expectile_loss(advantages, 0.8)
-    weight = iql.advantage_weights(advantages, 2.0, 0.6)
+    weight = iql.advantage_weights(advantages.detach(), 2.0, 0.6)
     assert 0 < (weight == 0.6).sum() < SIZE
     policy_loss = -(weight * agent.policy.log_likelihood(batch.observations, batch.actions)).mean()
-    critic_loss = squared_errors(agent.critics(batch.observations, batch.actions), iql.q_targets(agent, batch, GAMMA))
+    critic_loss = squared_errors(agent.critics(batch.observations, batch.actions), bellman(batch, next_values, GAMMA))
     [theirs] = judged.losses
     assert value_loss.item() == pytest.approx(theirs["v_loss"], rel=1e-4)
     assert critic_loss.item() == pytest.approx(theirs["q_loss"], rel=1e-4)

@@ -54,9 +54,14 @@ class Agent(nn.Module):
             network.normaliser.fit(observations)
         self.targets = deepcopy(self.critics).requires_grad_(False)
 
-    def advantages(self, batch: Batch) -> Tensor:
-        """The lowest target critic minus the value, with the value's gradient: (B,)."""
-        return self.targets(batch.observations, batch.actions).amin(0) - self.value(batch.observations).squeeze(-1)
+    @torch.no_grad()
+    def worth(self, batch: Batch) -> Tensor:
+        """What the data's actions are worth by the lowest target critic, without gradient: (B,)."""
+        return self.targets(batch.observations, batch.actions).amin(0)
+
+    def values(self, observations: Tensor) -> Tensor:
+        """V: (B, O) to (B,)."""
+        return self.value(observations).squeeze(-1)
 
 
 def expectile_loss(differences: Tensor, expectile: float) -> Tensor:
@@ -66,14 +71,8 @@ def expectile_loss(differences: Tensor, expectile: float) -> Tensor:
 
 
 def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Tensor:
-    """min(exp(beta A), max_weight), without gradient: (B,) to (B,)."""
-    return (beta * advantages.detach()).exp().clamp(max=max_weight)
-
-
-@torch.no_grad()
-def q_targets(agent: Agent, batch: Batch, gamma: float) -> Tensor:
-    """What the critics are fitted to: (B,)."""
-    return bellman(batch, agent.value(batch.next_observations).squeeze(-1), gamma)
+    """min(exp(beta A), max_weight): (B,) to (B,)."""
+    return (beta * advantages).exp().clamp(max=max_weight)
 
 
 def fit(
@@ -87,15 +86,17 @@ def fit(
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, without end; yields each step's metrics (METRICS). Optimizers: value, policy, critics."""
     for batch in transitions.batches(batch_size, generator):
-        value_loss = expectile_loss(agent.advantages(batch), settings.expectile)
+        worth = agent.worth(batch)
+        value_loss = expectile_loss(worth - agent.values(batch.observations), settings.expectile)
         optimizers["value"].step(value_loss)
         with torch.no_grad():
-            advantages = agent.advantages(batch)
+            values, next_values = agent.values(torch.cat([batch.observations, batch.next_observations])).chunk(2)
+        advantages = worth - values
         weights = advantage_weights(advantages, settings.beta, settings.max_weight)
         policy_loss = -(weights * agent.policy.log_likelihood(batch.observations, batch.actions)).mean()
         optimizers["policy"].step(policy_loss)
         q = agent.critics(batch.observations, batch.actions)
-        critic_loss = squared_errors(q, q_targets(agent, batch, settings.gamma))
+        critic_loss = squared_errors(q, bellman(batch, next_values, settings.gamma))
         optimizers["critics"].step(critic_loss)
         follow(agent.targets, agent.critics, settings.target_rate)
         yield {

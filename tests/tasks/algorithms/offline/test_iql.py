@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from tasks.algorithms.offline import iql
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Transitions
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = iql.IqlSettings(gamma=point.GAMMA, expectile=0.7, beta=3.0, max_weight=100.0, target_rate=0.05)
@@ -30,33 +31,58 @@ def test_the_value_is_the_expectile_of_what_actions_are_worth(expectile, value):
 
 
 def test_weights_by_hand():
-    advantages = torch.tensor([0.0, 1.0, -1.0, 9.0], requires_grad=True)
-    weights = iql.advantage_weights(advantages, 0.5, 4.0)
+    weights = iql.advantage_weights(torch.tensor([0.0, 1.0, -1.0, 9.0]), 0.5, 4.0)
     assert weights.tolist() == pytest.approx([1, exp(0.5), exp(-0.5), 4])
-    assert not weights.requires_grad
 
 
-def test_advantages_are_of_the_lowest_target_critic():
-    q = torch.tensor([[5.0, 1.0], [3.0, 2.0]])
-    agent = SimpleNamespace(
-        targets=lambda seen, actions: q, value=lambda seen: torch.tensor([[1.0], [4.0]], requires_grad=True)
-    )
-    batch = Batch(torch.zeros(2, 1), torch.tensor([0, 1]), torch.zeros(2), torch.zeros(2, 1), torch.zeros(2).bool())
-    found = iql.Agent.advantages(agent, batch)
-    assert found.tolist() == [2.0, -3.0]
-    assert found.requires_grad
+class Constant:
+    """An agent whose networks say the same of all states; its optimizers note the losses."""
+
+    def __init__(self):
+        self.policy = SimpleNamespace(log_likelihood=lambda seen, actions: torch.tensor([-1.0, -2.0]))
+        self.critics = lambda seen, actions: torch.tensor([[3.0, 0.0], [5.0, 2.0]])
+        self.targets = nn.Linear(1, 1)
+        self.losses = {}
+
+    def worth(self, batch):
+        return torch.tensor([3.0, 2.0])
+
+    def values(self, observations):
+        return observations[:, 0]  # the first observation is worth 1, the second 4, the next ones 10
+
+    def optimizer(self, name):
+        return SimpleNamespace(step=lambda loss: self.losses.update({name: float(loss)}))
 
 
-def test_targets_by_hand_take_the_value_and_no_action():
-    batch = Batch(
-        torch.zeros(2, 1),
+def test_one_step_by_hand(monkeypatch):
+    """Advantages 2 and -2; Bellman targets 1 + 0.5 x 10, and 2 where the episode has ended."""
+    monkeypatch.setattr(iql, "follow", lambda *_: None)
+    data = Transitions(
+        torch.tensor([[1.0], [4.0]]),
         torch.tensor([0, 1]),
         torch.tensor([1.0, 2.0]),
-        torch.zeros(2, 1),
+        torch.full((2, 1), 10.0),
         torch.tensor([False, True]),
+        torch.tensor([2]),
     )
-    targets = iql.q_targets(SimpleNamespace(value=lambda seen: torch.full((2, 1), 4.0)), batch, 0.5)
-    assert targets.tolist() == [3.0, 2.0]
+    monkeypatch.setattr(Transitions, "batches", lambda self, *_: iter([self]))
+    agent = Constant()
+    optimizers = {name: agent.optimizer(name) for name in ("value", "policy", "critics")}
+    settings = iql.IqlSettings(gamma=0.5, expectile=0.7, beta=0.5, max_weight=2.0, target_rate=0.0)
+    row = next(iql.fit(agent, optimizers, data, settings, batch_size=2, generator=torch.Generator()))
+    assert agent.losses["value"] == pytest.approx((0.7 * 4 + 0.3 * 4) / 2)
+    assert agent.losses["policy"] == pytest.approx((2.0 * 1 + exp(-1) * 2) / 2)
+    assert agent.losses["critics"] == pytest.approx(((3 - 6) ** 2 + (0 - 2) ** 2) / 2 + ((5 - 6) ** 2 + 0) / 2)
+    assert (row["advantage"], row["clipped"]) == (0, 0.5)
+
+
+def test_actions_are_worth_what_the_lowest_target_critic_says():
+    agent = iql.Agent(point.spaces(True), [4], 2, torch.zeros(3, 1))
+    given = point.recorded(True)
+    every = agent.targets(given.observations, given.actions)
+    worth = agent.worth(given)
+    assert torch.equal(worth, torch.minimum(every[0], every[1]))
+    assert not worth.requires_grad
 
 
 def learning(discrete):

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from tasks.offline.reporting import aggregates
+from tasks.offline.reporting.results import Result
 
 
 def arrays(*rows):
@@ -66,3 +67,30 @@ def test_each_variant_stands_beside_the_first():
     assert (bc.variant, bc.improvement, bc.mean.mean) == ("BC", None, 2.5)
     assert cql.improvement == aggregates.Estimate(1.0, 1.0, 1.0)
     assert cql.iqm.low <= cql.iqm.mean == 12.5 <= cql.iqm.high
+
+
+def result(variant, dataset, *returns):
+    return Result(variant.lower(), dataset, "env", variant, float("nan"), True, returns)
+
+
+DATA = {name: {"reference": {"minimum": 0.0, "maximum": 200.0}} for name in ("a", "b", "c", "d")}
+
+
+def test_data_sets_are_together_where_the_same_variants_were_measured_with_several_seeds():
+    found = [
+        *(result(variant, dataset, 10.0, 20.0) for dataset in ("a", "b") for variant in ("DQN", "BC")),
+        *(result(variant, "c", 1.0, 2.0) for variant in ("BC", "CQL")),
+        *(result(variant, "d", 1.0) for variant in ("BC", "DQN")),
+    ]
+    [group] = aggregates.together(found, DATA)
+    assert (group.datasets, group.beside) == (["a", "b"], "BC")
+    assert [row.variant for row in group.rows] == ["DQN", "BC"]
+    assert group.rows[0].mean.mean == 7.5, "scores, not returns"
+    assert group.rows[0].improvement.mean == 0.5
+    assert (group.levels[0], group.levels[-1]) == (5, 10)
+    assert group.profiles["BC"][[0, -1]].tolist() == [0.5, 0]
+
+
+def test_one_data_set_or_one_variant_is_not_put_together():
+    assert aggregates.together([result("BC", "a", 1.0, 2.0), result("BC", "b", 1.0, 2.0)], DATA) == []
+    assert aggregates.together([result("BC", "a", 1.0, 2.0), result("DT", "a", 1.0, 2.0)], DATA) == []
