@@ -36,8 +36,9 @@ NAMED = {
     ("how", "path"),
     [
         ("posttrain", PATHS[0]),
+        ("dvc", PATHS[-1]),
         *(pytest.param("posttrain", path, marks=pytest.mark.slow) for path in PATHS[1:]),
-        *(("dvc", path) for path in PATHS),
+        *(pytest.param("dvc", path, marks=pytest.mark.slow) for path in PATHS[:-1]),
     ],
 )
 def test_a_path_is_a_path_whatever_it_is_made_of(tmp_path: Path, path: str, how: str) -> None:

@@ -113,7 +113,7 @@ BASE: dict[str, dict[str, Any]] = {
     "returns": {
         "gamma": 0.5,  # windows of 20 steps: three are done before the steps are used up
         "fitted_q": {
-            **{"most_steps": 100, "tolerance": 1000.0, "batch_size": 16, "hidden": [8]},
+            **{"most_steps": 100, "seeds": 1, "tolerance": 1000.0, "batch_size": 16, "hidden": [8]},
             **{"learning_rate": 0.001, "target_rate": 0.1},
         },
     },

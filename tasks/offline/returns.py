@@ -6,6 +6,7 @@ greedily in the same episodes, and the best policy is filmed.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,6 +122,7 @@ def _episodes(lines: list[Line]) -> pd.DataFrame:
 def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Estimates for memoryless policies only, since the others' actions depend on more than a state; and the fits' curves."""
     rows, curves = list[dict[str, object]](), list[dict[str, object]]()
+    seeds = Counter[str]()
     for line in lines:
         policy = line.policy
         if isinstance(policy, Targeted):
@@ -132,7 +134,8 @@ def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) ->
         if files.has_values(line.policy):
             value = line.policy.values(line.played.initial.to(dataset.transitions.device)).mean().item()
             rows.append({**key, "source": measurements.CLAIMED, "value": value, "converged": True})
-        if config.fitted_q.most_steps:
+        seeds[line.variant] += 1
+        if config.fitted_q.most_steps and seeds[line.variant] <= config.fitted_q.seeds:
             fit = value_estimates.fitted(config.fitted_q, policy, dataset, line.played.initial, gamma, line.seed)
             rows.append({**key, "source": measurements.FITTED, "value": fit.value, "converged": fit.converged})
             curves += [{**whose, **row} for row in fit.curve]

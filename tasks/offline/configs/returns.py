@@ -9,6 +9,8 @@ class FittedQConfig(Config):
     """How the off-policy estimate is fitted (tasks/algorithms/offline/fitted_q.py)."""
 
     most_steps: int = Field(ge=0)  # largest number of gradient steps; 0: no estimate
+    # of how many seeds of a variant, the first ones, there is an estimate: each takes as long as a training
+    seeds: int = Field(ge=1, le=10**6)
     # difference within which the estimate has settled, in units of the root mean square discounted return of the data
     tolerance: float = Field(gt=0)
     batch_size: int = Field(ge=1)  # transitions a gradient step

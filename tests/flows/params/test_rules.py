@@ -94,12 +94,6 @@ TOGETHER = {
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
         "transitions.datasets.graph-60.location: data/raw/transitions/x does not exist"
     ),
-    "offline_report.policies.bc-graph-60.method=cqk": (
-        "offline_report.policies.bc-graph-60.method: expected a method (did you mean cql?), got 'cqk'"
-    ),
-    "offline_report.policies.bc-graph-60.method=returns": (
-        "offline_report.policies.bc-graph-60.method: expected a method (there are "
-    ),
     "offline_report.expectations=[{dataset: graph-60, higher: DTX, lower: BC}]": (
         "offline_report.expectations.0.higher: expected a policy measured on graph-60 (did you mean DT?), got 'DTX'"
     ),
@@ -135,6 +129,15 @@ def test_values_that_do_not_fit_together(root: Path, setting: str) -> None:
         editing.check_together(root, SECTIONS, STAGES, STAGES)
     assert str(caught.value).startswith(f"params.yaml: {TOGETHER[setting]}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("method", "hint"), [("cqk", "did you mean cql?"), ("returns", "there are ")])
+def test_a_method_is_a_stage_that_learns_from_data_sets(root: Path, method: str, hint: str) -> None:
+    key = "offline_report.policies.bc-graph-60.method"
+    with pytest.raises(ParameterError) as caught:
+        editing.edit(root, SECTIONS, [editing.setting(f"{key}={method}")])
+    assert str(caught.value).startswith(f"--set {key}: expected a method ({hint}")
+    assert str(caught.value).endswith(f", got {method!r}")
 
 
 def test_a_function_is_below_the_files_whose_changes_are_noticed(root: Path) -> None:

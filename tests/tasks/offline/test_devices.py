@@ -38,7 +38,15 @@ SMALL = {
     "exploration": {"replay": 40, "warmup": 9, "steps": 2, "first_epsilon": 0.5, "last_epsilon": 0.5, "last_from": 9},
     "datasets": {name: {"targets": [1.0], "scale": 1.0, "context": 3} for name in ("discrete", "continuous")},
 }
-FITTED = {"most_steps": 5, "tolerance": 0.05, "batch_size": 8, "hidden": [8], "learning_rate": 0.01, "target_rate": 0.1}
+FITTED = {
+    "most_steps": 5,
+    "seeds": 1,
+    "tolerance": 0.05,
+    "batch_size": 8,
+    "hidden": [8],
+    "learning_rate": 0.01,
+    "target_rate": 0.1,
+}
 CONFIGS = {
     "bc": bc.BcConfig,
     "dqn": dqn.DqnConfig,

@@ -23,7 +23,9 @@ from tasks.offline.reporting import measurements
 from tasks.offline.returns import run
 from tests.tasks.offline.worlds import record
 
-FITTED = FittedQConfig(most_steps=20, tolerance=0.1, batch_size=32, hidden=[8], learning_rate=0.01, target_rate=0.1)
+FITTED = FittedQConfig(
+    most_steps=20, seeds=2, tolerance=0.1, batch_size=32, hidden=[8], learning_rate=0.01, target_rate=0.1
+)
 CONFIG = ReturnsConfig(
     seed=50,
     episodes=6,
@@ -238,6 +240,14 @@ def test_without_a_budget_there_is_no_estimate(home, tmp_path, monkeypatch):
     config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"most_steps": 0})})
     run(config, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
     assert set(measurements.read(tmp_path / "bc-cart").values["source"]) == {measurements.CLAIMED}
+
+
+def test_only_the_first_seeds_of_each_variant_have_an_estimate(home, tmp_path):
+    config = CONFIG.model_copy(update={"fitted_q": FITTED.model_copy(update={"seeds": 1})})
+    run(config, home / "bc/CartPole-v1-random", home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
+    found = measurements.read(tmp_path / "bc-cart")
+    assert found.values.groupby("variant")["seed"].apply(list).to_dict() == {"BC": [0], "10%BC": [0]}
+    assert set(found.episodes["seed"]) == {0, 1}
 
 
 def test_a_policy_that_is_missing_is_one_clear_line(home, tmp_path, monkeypatch):

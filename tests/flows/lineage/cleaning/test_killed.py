@@ -42,7 +42,7 @@ cli.command(["clean", "--yes", "--keep-runs", "1"])
 """
 
 
-@pytest.mark.parametrize("objects", [-1, 0, 1, 3, 99])
+@pytest.mark.parametrize("objects", [-1, 1, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, 3, 99))])
 def test_a_killed_clean_loses_nothing_and_the_next_one_goes_on(audited: Audited, objects: int) -> None:
     for beta in (0.3, 0.4):
         audited.change("b", beta=beta)

@@ -49,7 +49,8 @@ def test_seeds_are_drawn_from_their_own_data_set():
     assert (found.low, found.high) == (50, 51), "a mean of 0 or of 100 alone never comes"
 
 
-def test_an_interval_covers_the_truth_about_as_often_as_it_says():
+def test_an_interval_covers_the_truth_about_as_often_as_it_says(monkeypatch):
+    monkeypatch.setattr(aggregates, "RESAMPLES", 300)
     draw, inside = np.random.default_rng(1), 0
     for _ in range(60):
         scores = [draw.normal(place, 10, size=10) for place in (0, 20, 40)]
