@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.algorithms.common.linear import Linear, Rectified
+from tasks.algorithms.offline.networks.dropout import dropout
 
 
 class Block(nn.Module):
@@ -36,14 +37,19 @@ class Block(nn.Module):
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query(asking), key, value)
         )
-        attended = functional.scaled_dot_product_attention(
-            query, key, value, mask, self.dropout if self.training else 0.0, is_causal=mask is None
-        )
-        x = x + self._drop(self.out(attended.transpose(1, 2).flatten(2)))
-        return x + self._drop(self.down(self.up(self.forward_norm(x))))
+        attended = self._attended(query, key, value, mask)
+        x = x + dropout(self.out(attended.transpose(1, 2).flatten(2)), self.dropout, self.training)
+        return x + dropout(self.down(self.up(self.forward_norm(x))), self.dropout, self.training)
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return functional.dropout(x, self.dropout, self.training)
+    def _attended(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, H, P, D) of queries (B, H, P, D), keys and values (B, H, T, D); without a `mask` (P, T) each sees its past, and P is T."""
+        if not (self.training and self.dropout):
+            return functional.scaled_dot_product_attention(query, key, value, mask, is_causal=mask is None)
+        if mask is None:
+            mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+        scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+        weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
+        return dropout(weights, self.dropout, self.training) @ value
 
 
 class Trunk(Protocol):
@@ -85,7 +91,7 @@ class Transformer(nn.Module):
 
     def forward(self, embeddings: Tensor, positions: Tensor | None = None) -> Tensor:
         """Hidden states (B, P, W) of these positions (P,) of `embeddings` (B, T, W); of all without `positions`."""
-        x = functional.dropout(embeddings, self.dropout, self.training)
+        x = dropout(embeddings, self.dropout, self.training)
         for block in self.blocks[:-1]:
             x = block(x)
         states: Tensor = self.norm(self.blocks[-1](x, positions))
