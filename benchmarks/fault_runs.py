@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate"}
 LINES = ("PlanError: ", "OSError: ", "PermissionError: ")  # flows/cli.py turns them into one line
+ENDS = 60.0  # seconds in which what a trial has started ends
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 SITUATIONS = ("first", "again", "restored")
 GRAPH: dict[str, list[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
@@ -210,7 +211,10 @@ class Toy:
     def copy(self) -> Iterator[Path]:
         """A copy, always at the same path, so that paths in records stay right."""
         place = self.template.parent / "trial"
-        shutil.rmtree(place, ignore_errors=True)
+        deadline = time.monotonic() + ENDS
+        while place.exists():  # what the trial before has started may still write there
+            assert time.monotonic() < deadline, f"{place} is still written to"
+            shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(self.template, place, symlinks=True)
         yield place
 

@@ -7,36 +7,30 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ruamel.yaml import YAML
 
 from tests.clone import ROOT, Clone
+from tests.test_offline_pipeline import TINY
 
 pytestmark = pytest.mark.slow
 PAGE = (ROOT / "docs/own_method.md").read_text()
-BLOCKS = dict(re.findall(r'^```\w+ title="(.*)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))
+BLOCKS = dict(re.findall(r'^```\w+ title="([^"]*)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))
 SMALL = {"datasets": ["graph-12"], "seeds": [0, 1], "steps": 20, "log_every": 10, "evaluate_every": 2, "hidden": [8]}
 
 
 def test_the_page_is_all_that_a_new_method_needs(tmp_path: Path) -> None:
-    tiny = YAML(typ="safe").load(ROOT / "presets/tiny.yaml")
-    clone = Clone.of_this(
-        tmp_path / "posttrain", {name: tiny[name] for name in ("behaviour", "transitions", "bc", "returns")}
-    )
+    clone = Clone.of_this(tmp_path / "posttrain", TINY)
     for name, text in BLOCKS.items():
         file = clone.root / name
-        before = file.read_text() if file.suffix == ".yaml" else ""
-        file.write_text(before + "\n" * bool(before) + text)
+        if name == "dvc.yaml":
+            before, returns, after = file.read_text().partition("\n  returns:\n")
+            file.write_text(before + "\n" + text + returns + after)
+        else:
+            before = file.read_text() if name == "params.yaml" else ""
+            file.write_text(before + "\n" + text)
     policies = {"bc-graph-12": ("bc", "graph-12"), "rwr-graph-12": ("rwr", "graph-12")}
     report = {name: {"method": method, "dataset": dataset} for name, (method, dataset) in policies.items()}
-    nothing = {name: {"datasets": []} for name in ("dqn", "cql", "awr", "iql", "tabular_q")}
-    clone.edit(
-        {
-            "rwr": SMALL,
-            "offline_report": {"policies": report, "expectations": []},
-            "decision_transformer": {"datasets": {}},
-            **nothing,
-        }
-    )
+    expected = [{"dataset": "graph-12", "higher": "RWR", "lower": "BC"}]
+    clone.edit({"rwr": SMALL, "offline_report": {"policies": report, "expectations": expected}})
     made = subprocess.run(
         [sys.executable, "-m", "tasks.contract"],
         cwd=clone.root,

@@ -175,7 +175,7 @@ VALUES: dict[str, Any] = {
     "behaviour.environments.CartPole-v1.entropy": 0.01,
     "decision_transformer.inits.DT": "synthetic",
     "behaviour.max_gradient": 0.1,
-    "awr.max_weight": 0.5,
+    "*.max_weight": 0.5,
     "dqn.exploration.replay": 16,
     "dqn.exploration.last_from": 20,
     "returns.fitted_q.most_steps": 30,
