@@ -58,8 +58,8 @@ def export(root: Path, of: str, target: Path) -> list[str]:
             )
         numbers = {file.stem: json.loads((root / file).read_text()) for file in files}
         if acts:  # a number for each variant
-            variant = source.relative_to(link.path).parts[0]
-            numbers = {name: by_variant[variant] for name, by_variant in numbers.items()}
+            variant = next(iter(source.relative_to(link.path).parts), "")
+            numbers = {name: by_variant.get(variant, {}) for name, by_variant in numbers.items()}
         card = Card(
             name=target.name,
             stage=link.stage,

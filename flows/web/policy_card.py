@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 
-from flows.web.model_card import LICENSE, Card, lineage, table, training, warning
+from flows.web.model_card import Card, lineage, table, training, warning
+
+LICENSE = (
+    "## License",
+    "",
+    "None was chosen when this folder was written. Choose one that the data that this policy was made from allow, and write it here.",
+)
 
 
 def text(card: Card) -> str:
     """The card as Markdown."""
-    return (
-        "\n".join([*_start(card), *_use(card), *_returns(card), *training(card), *lineage(card), *LICENSE[:-1]]) + "\n"
-    )
+    return "\n".join([*_start(card), *_use(card), *_returns(card), *training(card), *lineage(card), *LICENSE]) + "\n"
 
 
 def _start(card: Card) -> Iterator[str]:

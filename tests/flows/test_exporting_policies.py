@@ -76,6 +76,7 @@ def test_a_policy_leaves_with_its_card(trained: Toy, tmp_path: Path, monkeypatch
         if out["path"] == "data/cql/set"
     ]
     assert f"| `data/cql/set` | {md5} | cql@set |" in card
+    assert card.endswith("and write it here.\n")
     monkeypatch.chdir(target)
     said: list[object] = []
     exec(re.findall("```python\n(.*?)```", card, re.DOTALL)[0], {"print": said.append})
