@@ -36,15 +36,15 @@ def _use(card: Card) -> Iterator[str]:
     yield from ("```", "")
     files = "TorchScript (`policy.pt`)"
     if card.facts["missing"]:
-        told = f"ONNX was left out: {', '.join(card.facts['missing'])} are not installed where it was exported."
+        left_out = f"ONNX was left out: {', '.join(card.facts['missing'])} are not installed where it was exported."
     else:
         yield from ("```python", "import numpy", "import onnxruntime", "")
         yield 'session = onnxruntime.InferenceSession("policy.onnx")'
         observation = f"numpy.zeros((1, {card.facts['observation']}), numpy.float32)"
         yield f'print(session.run(None, {{"observations": {observation}}})[0])'
         yield from ("```", "")
-        files, told = f"{files} and ONNX (`policy.onnx`)", ""
-    yield f"{files} acted as the policy does on {card.facts['checked']:,} random observations. {told}".rstrip()
+        files, left_out = f"{files} and ONNX (`policy.onnx`)", ""
+    yield f"{files} acted as the policy does on {card.facts['checked']:,} random observations. {left_out}".rstrip()
     yield ""
 
 
@@ -59,4 +59,4 @@ def _returns(card: Card) -> Iterator[str]:
 
 def _meanings(card: Card) -> Mapping[str, str]:
     """Of the measured returns, whose stage is the one beside the training."""
-    return next((told for stage, told in card.facts["meanings"].items() if stage != card.stage), {})
+    return next((texts for stage, texts in card.facts["meanings"].items() if stage != card.stage), {})

@@ -1,13 +1,14 @@
 """ReBRAC: TD3+BC with a penalty in the critics' target as well, and critics with layer normalisation (arXiv:2305.09836).
 
-Critics (eq. 4): r + gamma (1 - terminated) (min_i Q'_i(s', a') - beta_critic |a' - b'|^2), with a' the smoothed action of the target
-policy and b' the data's own action in s'. Policy (eq. 3), in every `policy_every`-th step: max E lambda min_i Q_i(s, pi(s)) - beta_policy
+Critics: r + gamma (1 - terminated) (min_i Q'_i(s', a') - beta_critic |a' - b'|^2), with a' the smoothed action of the target
+policy and b' the data's own action in s'. Policy, in every `policy_every`-th step: max E lambda min_i Q_i(s, pi(s)) - beta_policy
 |pi(s) - a|^2, lambda = 1 / mean |min_i Q_i(s, pi(s))| over the batch, as in the authors' code; squares are summed over components.
 Where an episode was truncated, b' is not known: there the penalty is 0, while the authors leave that step out. Continuous actions only.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import bellman, squared_errors
-from tasks.algorithms.offline.td3_bc import Agent, follow_both, smoothed
+from tasks.algorithms.offline.td3_bc import Agent, delayed, smoothed
 from tasks.algorithms.offline.transitions import Batch, Transitions
 
 METRICS = {
@@ -82,12 +83,8 @@ def fit(
         q = agent.critics(batch.observations, batch.actions)
         critic_loss = squared_errors(q, targets)
         optimizers["critics"].step(critic_loss)
-        if agent.updates % settings.policy_every == 0:
-            loss, distance = policy_loss(agent, batch, settings.policy_beta)
-            optimizers["policy"].step(loss)
-            follow_both(agent, settings.target_rate)
-            agent.last = torch.stack([loss.detach(), distance])
-        agent.updates += 1
+        loss = partial(policy_loss, agent, batch, settings.policy_beta)
+        delayed(agent, optimizers["policy"], settings.policy_every, settings.target_rate, loss)
         yield {
             "critic_loss": critic_loss.detach(),
             "policy_loss": agent.last[0],

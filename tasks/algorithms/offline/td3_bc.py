@@ -6,9 +6,10 @@ constant for the gradient; the square is a mean over components. The targets of 
 Continuous actions only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -80,10 +81,17 @@ def policy_loss(agent: Agent, batch: Batch, alpha: float) -> tuple[Tensor, Tenso
     return distance - alpha / q.detach().abs().mean() * q.mean(), distance.detach()
 
 
-def follow_both(agent: Agent, rate: float) -> None:
-    """Move both targets."""
-    follow(agent.targets, agent.critics, rate)
-    follow(agent.target_policy, agent.policy, rate)
+def delayed(
+    agent: Agent, optimizer: Adam, policy_every: int, target_rate: float, loss: Callable[[], tuple[Tensor, Tensor]]
+) -> None:
+    """Count a step; in every `policy_every`-th one the policy learns by the loss and both targets follow. `loss` gives it and the distance."""
+    if agent.updates % policy_every == 0:
+        value, distance = loss()
+        optimizer.step(value)
+        follow(agent.targets, agent.critics, target_rate)
+        follow(agent.target_policy, agent.policy, target_rate)
+        agent.last = torch.stack([value.detach(), distance])
+    agent.updates += 1
 
 
 def fit(
@@ -100,12 +108,8 @@ def fit(
         q = agent.critics(batch.observations, batch.actions)
         critic_loss = squared_errors(q, q_targets(agent, batch, settings, generator))
         optimizers["critics"].step(critic_loss)
-        if agent.updates % settings.policy_every == 0:
-            loss, distance = policy_loss(agent, batch, settings.alpha)
-            optimizers["policy"].step(loss)
-            follow_both(agent, settings.target_rate)
-            agent.last = torch.stack([loss.detach(), distance])
-        agent.updates += 1
+        loss = partial(policy_loss, agent, batch, settings.alpha)
+        delayed(agent, optimizers["policy"], settings.policy_every, settings.target_rate, loss)
         yield {
             "critic_loss": critic_loss.detach(),
             "policy_loss": agent.last[0],

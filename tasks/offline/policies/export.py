@@ -128,9 +128,9 @@ def main(arguments: Sequence[str]) -> None:
         facts = export(given.folder, given.out)
     except DataError as error:
         raise SystemExit(str(error)) from None
-    told = {file.stem: metrics.meanings(file, "offline") for file in given.explain}
+    by_stage = {file.stem: metrics.meanings(file, "offline") for file in given.explain}
     meanings = {
-        stage: {name.partition("/")[2]: text for name, text in found.items()} for stage, found in told.items()
+        stage: {name.partition("/")[2]: text for name, text in found.items()} for stage, found in by_stage.items()
     }  # without the variant, which is one
     print(json.dumps({**facts, "meanings": meanings}))
 
