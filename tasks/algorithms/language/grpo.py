@@ -12,6 +12,7 @@ Where the sampler is not the trainer, the clipped ratio is to the trainer's own 
 update's pass has; weights correct for the rest (policy_gradient.importance_weights).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -39,7 +40,7 @@ from tasks.algorithms.language.experience import (
     shares,
     summary,
 )
-from tasks.algorithms.language.kl import ESTIMATORS, Estimator, k3
+from tasks.algorithms.language.kl import ESTIMATORS, Estimator, k3, slopes
 from tasks.algorithms.language.policy_gradient import (
     Aggregation,
     Totals,
@@ -55,8 +56,10 @@ METRICS = {
     "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
     "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
     "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the reference in nats, whichever estimator is in the loss; logged where beta is above 0.",
+    "kl_slope_std": "The standard deviation over tokens of the KL term's derivative by the token's log-probability, before beta; logged where beta is above 0. At 0 all tokens are pushed down alike, which on average holds nothing.",
     **OPTIMIZER_METRICS,
 }
+OF_KL = ("kl", "kl_slope", "kl_slope_squared")  # what the loss sums over tokens where there is a KL term
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def grpo_loss(
     beta: float = 0.0,
     kl: Estimator = "k3",
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a part of a batch, and sums over its tokens of `clip_ratio` and (with a reference) `kl`.
+    """The loss of a part of a batch, and sums over its tokens of `clip_ratio` and (with a reference) `kl`, `kl_slope` and its square.
 
     Log-probabilities are (n, L), advantages (n, L) or, where all tokens of a response share one, (n, 1). The loss is that of eq. 3 with k3
     of eq. 4, or another estimator, aggregated as asked. `weights` (n, L) are importance weights; the KL has none.
@@ -107,7 +110,9 @@ def grpo_loss(
         values = values * weights
     if reference_logps is not None:
         values = values + beta * ESTIMATORS[kl](logps, reference_logps)
-        sums["kl"] = (k3(logps.detach(), reference_logps) * mask).sum()
+        slope = slopes(kl, logps, reference_logps)
+        of_kl = {"kl": k3(logps.detach(), reference_logps), "kl_slope": slope, "kl_slope_squared": slope.square()}
+        sums |= {name: (values * mask).sum() for name, values in of_kl.items()}
     return aggregate(values, mask, aggregation, totals), sums
 
 
@@ -181,7 +186,7 @@ def _update(
     before: list[Tensor] = []  # each part's log-probabilities before the first update
     for number in range(settings.updates):
         apart = weighed = 0.0
-        loss, sums = torch.zeros(()), {"clip_ratio": 0.0} | ({"kl": 0.0} if settings.beta else {})
+        loss, sums = torch.zeros(()), dict.fromkeys(("clip_ratio", *(OF_KL if settings.beta else ())), 0.0)
         for place, ((part, counted, sizes), reference_logps) in enumerate(zip(own, known, strict=True)):
             micro_batch = batch.rows(part).on(policy)
             width = micro_batch.mask.shape[1]
@@ -218,7 +223,11 @@ def _update(
             logged = (SAMPLER,) if settings.importance_cap is None else (SAMPLER, WEIGHT)
             metrics |= {name: found[name] / max(1, int(batch.mask[rows].sum())) for name in logged}
         metrics["grad_norm"] = optimizer.step()
-        metrics |= {"loss": found["loss"], **{name: found[name] / max(1, totals.tokens) for name in sums}}
+        means = {name: found[name] / max(1, totals.tokens) for name in sums}
+        metrics |= {"loss": found["loss"], "clip_ratio": means["clip_ratio"]}
+        if settings.beta:
+            spread_of_slope = math.sqrt(max(0.0, means["kl_slope_squared"] - means["kl_slope"] ** 2))
+            metrics |= {"kl": means["kl"], "kl_slope_std": spread_of_slope}
     return metrics
 
 

@@ -36,6 +36,16 @@ Estimator = Literal["k1", "k2", "k3"]
 ESTIMATORS: dict[Estimator, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
 
 
+def slopes(estimator: Estimator, logps: Tensor, reference: Tensor) -> Tensor:
+    """The derivative of each token's estimate by its own log-probability: by how much a loss of it pushes the token down.
+
+    What all tokens share of it has no effect on average, since the mean of grad log pi over samples from pi is 0. k1's is 1 everywhere.
+    """
+    leaf = logps.detach().requires_grad_()
+    (found,) = torch.autograd.grad(ESTIMATORS[estimator](leaf, reference).sum(), leaf)
+    return found
+
+
 class AdaptiveKl:
     """A coefficient of the KL penalty, adapted so that the KL stays near a target (arXiv:1909.08593, section 2.2).
 

@@ -23,6 +23,8 @@ FORM = 0.1  # rise of the share of samples in the asked form, from the first to 
 RIGHT_TOO = 0.2  # of that rise, the part by which the share of right samples has to rise as well
 LESS_LIKELY = 0.2  # nats an answer; the cure of presets/fault-dpo-likelihood.yaml leaves less
 ALIKE = 0.5  # share of the groups of answers without spread, at the end of training
+AWAY = 0.01  # nats a token from the reference, at the end of training
+PUSHED_ALIKE = 0.01  # standard deviation over tokens of the KL term's derivative; k2's and k3's is near the square root of 2 AWAY or above
 SAMPLER = "sampling/logp_difference"  # of a curve
 MISMATCH = 0.005  # nats by which a token's log-probability differs between sampling and training, before any update
 
@@ -84,6 +86,11 @@ def watch_outs(
             "Most groups teach nothing",
             [*groups_alike(drawn)],
             "Where all answers of a group earn the same, their advantages are 0. Harder or easier prompts, more samples or a finer reward give spread.",
+        ),
+        WatchOut(
+            "The KL term holds nothing",
+            [*held_by_nothing(drawn)],
+            "k1 in the loss pushes all tokens down alike, which on average has no effect. kl=k2 or k3 holds the policy.",
         ),
         WatchOut(
             "The sampler is not the trainer",
@@ -238,6 +245,19 @@ def groups_alike(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     for name, frame in drawn.items():
         if "frac_reward_zero_std" in frame and len(frame) and (share := _end(frame)["frac_reward_zero_std"]) >= ALIKE:
             yield f"{name}: in {100 * share:.0f} % of the groups all answers earned the same reward (mean of the last tenth of the steps)."
+
+
+def held_by_nothing(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """A policy left the reference, and the KL term in its loss pushes all tokens alike, near or far (arXiv:2506.09477)."""
+    for name, frame in drawn.items():
+        if not {"kl", "kl_slope_std"} <= {*frame} or frame.empty:
+            continue
+        end = _end(frame)
+        if end["kl"] >= AWAY and end["kl_slope_std"] < PUSHED_ALIKE:
+            yield (
+                f"{name}: it is {end['kl']:.3f} nats a token from the reference, and the KL term in its loss pushes all tokens down alike "
+                "(mean of the last tenth of the steps)."
+            )
 
 
 def mismatched(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 Expectations are exact sums over all answers, so that nothing here depends on what is sampled to measure.
 """
 
+import pandas as pd
 import pytest
 import torch
 from ruamel.yaml import YAML
@@ -13,6 +14,7 @@ from tasks.algorithms.language.grpo import GrpoSettings
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.algorithms.language.ppo import PpoSettings
 from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean
+from tasks.language.reporting.watch_outs import held_by_nothing
 from tests.conftest import PARAMS
 from tests.seams import ROOT
 from tests.tasks.bandits import END, VOCABULARY, Table, collector, graded, probabilities, rewards
@@ -67,7 +69,7 @@ def test_a_sampler_that_is_not_the_trainer_makes_its_own_samples_likelier():
 
 @torch.no_grad()
 def held(kl_in_loss):
-    """How far a policy ends from its reference, of which it was paid to move away, with the preset's strong beta."""
+    """How far a policy ends from its reference, of which it was paid to move away, with the preset's strong beta; and the box of its curve."""
     given, policy, reference = section("kl-estimators", "grpo", kl=kl_in_loss), Table(1), Table(1)
     asked = settings(
         GrpoSettings, given, old_from_sampler=True, micro_batch=1000, max_new_tokens=1, advantage="centered"
@@ -75,16 +77,18 @@ def held(kl_in_loss):
     optimizer = make_optimizer(policy, 0.05, 100, clip=100.0, warmup=0.0)
     collect = collector(policy, graded, samples=128)
     with torch.enable_grad():
-        list(grpo.fit(policy, collect, optimizer, asked, start=0, steps=100, reference=reference))
-    return kl(policy, reference)
+        rows = [*grpo.fit(policy, collect, optimizer, asked, start=0, steps=100, reference=reference)]
+    return kl(policy, reference), [*held_by_nothing({"grpo": pd.DataFrame(rows)})]
 
 
 def test_k1_as_a_loss_holds_nothing():
     """With beta 1 and grades from 0 to 1, either KL has its optimum near the reference."""
-    found = {name: held(name) for name in ("k1", "k2", "k3")}
+    told = {name: held(name) for name in ("k1", "k2", "k3")}
+    found = {name: distance for name, (distance, _) in told.items()}
     assert found["k2"] < 0.15
     assert found["k3"] < 0.15
     assert found["k1"] > 4 * max(found["k2"], found["k3"])
+    assert [name for name, (_, box) in told.items() if box] == ["k1"]
 
 
 def overpaid(prompt, response):

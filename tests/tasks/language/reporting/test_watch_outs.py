@@ -191,3 +191,13 @@ def test_a_sampler_that_is_not_the_trainer():
     [told] = watch_outs.mismatched({"grpo": curve(sampling__logp_difference=0.04)})
     assert "differs by 0.020 nats" in told
     assert not [*watch_outs.mismatched({"grpo": curve(sampling__logp_difference=1e-5)})]
+
+
+def test_a_kl_term_that_holds_nothing():
+    def told(kl, std):
+        return [*watch_outs.held_by_nothing({"grpo": curve(kl=kl, kl_slope_std=std), "sft": curve(loss=1.0)})]
+
+    [said] = told(0.08, 0.0)
+    assert said.startswith("grpo: it is 0.078 nats a token from the reference")
+    assert told(0.08, 0.4) == [], "k2 or k3"
+    assert told(0.005, 0.0) == [], "near the reference there is nothing to hold"
