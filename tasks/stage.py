@@ -88,6 +88,8 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
         if processes.is_main():
             metrics_path.parent.mkdir(parents=True, exist_ok=True)
             metrics_path.write_text(json.dumps(metrics, indent=2) + "\n")
+            if (torch := sys.modules.get("torch")) is not None:
+                tracking.log(processes.gpu_memory(torch), step=0)
     gc.freeze()
 
 

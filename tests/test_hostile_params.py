@@ -21,7 +21,7 @@ NAMED = {
     "bc.shares": 1.0,
     "decision_transformer.inits": "random",
     "cql.alphas": {"discrete": 0.5, "continuous": 5.0},
-    "dqn.variants": {"double": True, "online": False},
+    "dqn.variants": {"double": True, "online": False, "relabel": "none"},
     "transitions.datasets": {
         "environment": "graph",
         "source": "random",

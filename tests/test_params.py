@@ -248,7 +248,12 @@ def test_what_does_nothing_is_known(known, settings, why, keys):
         (["preferences.source=files"], "preferences.path"),
         ([], "preferences.path"),
         (["demonstrations.source=files"], "demonstrations.validation_share"),
-        (["dqn.variants={a: {double: true, online: true}, b: {double: true, online: false}}"], "dqn.exploration"),
+        (
+            [
+                "dqn.variants={a: {double: true, online: true, relabel: none}, b: {double: true, online: false, relabel: none}}"
+            ],
+            "dqn.exploration",
+        ),
         (["decision_transformer.inits={a: random, b: synthetic}"], "decision_transformer.synthetic"),
     ],
 )

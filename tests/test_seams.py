@@ -186,7 +186,7 @@ VALUES: dict[str, Any] = {
     "offline_report.expectations.0.lower": "data mean",
 }
 # Keys that have an effect only with another setting, by pattern.
-ONLINE = {"dqn.variants": {"online": {"double": True, "online": True}}}
+ONLINE = {"dqn.variants": {"online": {"double": True, "online": True, "relabel": "none"}}}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
 ON_SOLUTIONS = {"reward_model.kind": "head", "reward_model.likelihood": 0.0, "reward_model.data": "data/solved"}
 JUDGED = {
@@ -214,9 +214,8 @@ UNDER: dict[str, dict[str, Any]] = {
     "reward_model.truncation": {"reward_model.max_length": 85},
     "reward_model.objective": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
     "reward_model.outcome_tokens": {**ON_SOLUTIONS, "reward_model.objective": "outcome"},
-    "reward_model.threshold": {
-        **{**ON_SOLUTIONS, "reward_model.objective": "outcome", "reward_model.kind": "log_probability"}
-    },
+    "reward_model.threshold": ON_SOLUTIONS
+    | {"reward_model.objective": "outcome", "reward_model.kind": "log_probability"},
     "reward_model.step_score": {**ON_SOLUTIONS, "reward_model.objective": "process"},
     "dpo.truncation": {"dpo.max_length": 85},
     "grpo.kl": {"grpo.beta": 0.1},
@@ -271,6 +270,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.strip_thinking": ("a model this small does not think", "tests/tasks/language/training/test_python_rewards.py"),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "reward_model.ties": ("the annotator here ties nothing", "tests/tasks/language/test_reward_objectives.py"),
+    **dict.fromkeys(("*.relabel", "dqn.relabelled"), ("needs goals", "tests/tasks/offline/test_goals.py")),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
     "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),
     "behaviour.environments.*.id": ("of another package", "tests/tasks/offline/environments/test_simulators.py"),

@@ -110,6 +110,13 @@ def facts(torch: Any) -> dict[str, float]:
     return {"system/processes": count, "system/threads": torch.get_num_threads(), "system/gpus": gpus}
 
 
+def gpu_memory(torch: Any) -> dict[str, float]:
+    """The most that this process's tensors held of its GPU so far, in megabytes; nothing without a GPU."""
+    if not torch.cuda.is_initialized():
+        return {}
+    return {"system/gpu_peak_memory_megabytes": torch.cuda.max_memory_allocated() / 1e6}
+
+
 def failed(line: str) -> SystemExit:
     """What ends a process of several that fails with this line, which the stage then ends with."""
     if (folder := os.environ.get(FOLDER)) is None:

@@ -1,4 +1,4 @@
-"""Behaviour cloning of a data set, and of its best trajectories only (10%BC)."""
+"""Behaviour cloning of a data set, and of its best trajectories only (10%BC); with `relabel` towards what they reached (arXiv:1912.06088)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +8,12 @@ import torch
 
 from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.hindsight import Relabelled
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
+from tasks.algorithms.offline.transitions import Transitions
 from tasks.offline.configs.bc import BcConfig
 from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.environments import simulators
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
@@ -33,7 +36,10 @@ def _build(config: BcConfig, share: float, dataset: StoredDataset, seed: int, ge
     policy = kind(dataset.spaces, config.hidden).to(data.device)
     policy.normaliser.fit(data.observations)
     optimizer = Adam(policy.parameters(), config.learning_rate)
-    steps = bc.fit(policy, optimizer, data, batch_size=config.batch_size, generator=generator)
+    source: Transitions | Relabelled = data
+    if config.relabel != "none":
+        source = Relabelled(data, simulators.goals_of(dataset.environment), config.relabel, share=1.0)
+    steps = bc.fit(policy, optimizer, source, batch_size=config.batch_size, generator=generator)
     return Learner(policy, {"policy": policy, "optimizer": optimizer}, steps)
 
 

@@ -1,4 +1,4 @@
-"""Deep Q-learning from a data set, or with exploration of the environment itself."""
+"""Deep Q-learning from a data set, or with exploration of the environment itself; with `relabel` in hindsight (hindsight.py)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 
 from tasks.algorithms.offline import dqn
+from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.offline.configs.dqn import DqnConfig, Variant
 from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.environments import simulators
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
 from tasks.offline.training.online import Explorer
@@ -32,10 +34,13 @@ def _build(
     config: DqnConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     objective = partial(dqn.loss, gamma=config.gamma, double=variant.double, huber=config.loss == "huber")
+    hindsight = None
+    if variant.relabel != "none":
+        hindsight = Hindsight(simulators.goals_of(dataset.environment), variant.relabel, config.relabelled)
     if not variant.online:
-        return q_learning.offline(config, objective, dataset, generator)
+        return q_learning.offline(config, objective, dataset, generator, hindsight)
     policy = q_learning.network(config, dataset)
-    explorer = Explorer(dataset.environment, policy, config.exploration, EPISODES * seed, generator)
+    explorer = Explorer(dataset.environment, policy, config.exploration, EPISODES * seed, generator, hindsight)
     learner = q_learning.learner(config, objective, policy, explorer.batches(config.batch_size))
     return replace(learner, state={**learner.state, "explorer": explorer})
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.hindsight import Relabelled
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
 from tasks.algorithms.offline.transitions import Batch, Transitions
 
@@ -36,7 +37,7 @@ def loss(policy: Policy, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
 def fit(
     policy: Policy,
     optimizer: Adam,
-    transitions: Transitions,
+    transitions: Transitions | Relabelled,
     *,
     batch_size: int,
     generator: torch.Generator,

@@ -35,6 +35,13 @@ class Replay:
         self.columns.terminated[row] = terminated
         self.added += 1
 
+    def extend(self, batch: Batch) -> None:
+        """Add all transitions of a batch, no more than the memory holds."""
+        rows = torch.arange(self.added, self.added + len(batch.rewards)) % len(self.columns.rewards)
+        for name, column in vars(self.columns).items():
+            column[rows.to(column.device)] = getattr(batch, name)
+        self.added += len(batch.rewards)
+
     def batch(self, size: int, generator: torch.Generator) -> Batch:
         """`size` transitions, drawn uniformly with replacement."""
         kept = min(self.added, len(self.columns.rewards))

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Name
-from tasks.offline.configs.learners import DataSets, ExplorationConfig, QConfig
+from tasks.offline.configs.learners import RELABEL, DataSets, ExplorationConfig, QConfig
 
 
 class Variant(Config):
@@ -11,14 +11,21 @@ class Variant(Config):
 
     double: bool  # whether the online network selects the next action, which the target network values
     online: bool  # learns in the data set's environment, and not from the data set
+    relabel: RELABEL  # hindsight: goals that an episode reached in the place of the one asked: none | future | final | episode
 
 
 class DqnConfig(QConfig):
     """How the network learns."""
 
     named_by = "variants"
-    idle = (Idle(("exploration",), {"variants.*.online": (False,)}),)
+    idle = (
+        Idle(("exploration",), {"variants.*.online": (False,)}),
+        Idle(("relabelled",), {"variants.*.relabel": ("none",)}),
+    )
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    relabelled: int = Field(
+        ge=1, le=100
+    )  # copies of each transition with such goals; from a data set as large a share of each batch
     exploration: ExplorationConfig  # settings for variants that learn online

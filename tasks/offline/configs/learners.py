@@ -7,6 +7,7 @@ from pydantic import Field
 
 from tasks.common.config import Branch, Config, Distinct, Seed, Sizes
 
+RELABEL = Literal["none", "future", "final", "episode"]  # which of its episode's goals a transition gets (hindsight.py)
 DataSets = Annotated[list[Branch], Distinct]  # keys of transitions.datasets
 
 

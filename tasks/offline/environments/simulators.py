@@ -1,6 +1,6 @@
 """Environments by name, all with one interface: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
 
-Besides Gymnasium's there are two small ones of our own, whose optimum is known: `graph` and `key-to-door`. Those of other
+Besides Gymnasium's there are small ones of our own, whose optimum is known: `graph`, `key-to-door`, and those of goals.py. Those of other
 packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module.
 """
 
@@ -14,13 +14,16 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import namespace
 from numpy.typing import NDArray
+from torch import Tensor
 
+from tasks.algorithms.offline.hindsight import Goals
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.common.errors import DataError
-from tasks.offline.environments import graph, key_to_door
+from tasks.offline.environments import goals, graph, key_to_door
 
 Seen = NDArray[np.float32]
 Info = dict[str, Any]  # what Gymnasium passes beside observations
@@ -170,8 +173,18 @@ def parts(space: Space, name: str = "observations") -> dict[str, Space]:
     return {path: leaf for key, part in inner.items() for path, leaf in parts(part, key).items()}
 
 
-OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {"graph": GraphEnv, "key-to-door": KeyToDoorEnv}
-OPTIMA = {"graph": float(-GRAPH.distances[GRAPH.starts].mean()), "key-to-door": 1.0}  # mean return of the best policy
+OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {
+    "graph": GraphEnv,
+    "key-to-door": KeyToDoorEnv,
+    "bit-flip": goals.BitFlipEnv,
+    "goal-graph": goals.GoalGraphEnv,
+}
+OPTIMA = {  # mean return of the best policy
+    "graph": float(-GRAPH.distances[GRAPH.starts].mean()),
+    "key-to-door": 1.0,
+    "bit-flip": goals.bit_flip_optimum(),
+    "goal-graph": goals.goal_graph_optimum(),
+}
 
 
 PLUGINS = "gymnasium.envs"  # the group of entry points by which packages register environments
@@ -285,3 +298,27 @@ def spaces_of(environment: str) -> Spaces:
         return Spaces(observations.shape[0], int(actions.n), discrete=True)
     assert actions.shape is not None
     return Spaces(observations.shape[0], actions.shape[0], discrete=False)
+
+
+def goals_of(environment: str) -> Goals:
+    """Where its goals stand in an observation, and what they pay; DataError with one line if it has none."""
+    scene = make(environment)
+    inner, at, places = scene.unwrapped, 0, dict[str, slice]()
+    for name, space in parts(scene.own_observations, "").items():
+        size = spaces.flatdim(space)
+        places[name.removeprefix("/")], at = slice(at, at + size), at + size
+    if not {goals.ACHIEVED, goals.DESIRED} <= {*places} or not hasattr(inner, "compute_reward"):
+        wanted = f"observations with {goals.ACHIEVED} and {goals.DESIRED}, and compute_reward"
+        raise DataError(
+            f"environment {environment}: relabelling goals needs {wanted}, as goal environments of Gymnasium have"
+        )
+
+    def rowwise(name: str, kind: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
+        def found(achieved: Tensor, desired: Tensor) -> Tensor:
+            values = getattr(inner, name)(achieved.cpu().numpy(), desired.cpu().numpy(), {})
+            return torch.as_tensor(np.asarray(values), dtype=kind).to(achieved.device)
+
+        return found
+
+    ends = rowwise("compute_terminated", torch.bool) if hasattr(inner, "compute_terminated") else None
+    return Goals(places[goals.ACHIEVED], places[goals.DESIRED], rowwise("compute_reward", torch.float32), ends)

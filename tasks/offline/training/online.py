@@ -1,16 +1,32 @@
-"""Learning in an environment: it is explored epsilon-greedily, and what happens there fills a replay memory."""
+"""Learning in an environment: it is explored epsilon-greedily, and what happens there fills a replay memory.
+
+With hindsight each episode is added again at its end, with other goals (hindsight.py).
+"""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tasks.algorithms.offline import hindsight
+from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.replay import Replay
 from tasks.algorithms.offline.transitions import Batch
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
+from tasks.offline.training import q_learning
+
+
+class Step(NamedTuple):
+    """One step of the episode so far; observations are the environment's own."""
+
+    observation: Tensor
+    action: int
+    reward: float
+    following: Tensor
+    terminated: bool
 
 
 class Explorer:
@@ -21,17 +37,24 @@ class Explorer:
     """
 
     def __init__(
-        self, environment: str, policy: QValues, config: ExplorationConfig, seed: int, generator: torch.Generator
+        self,
+        environment: str,
+        policy: QValues,
+        config: ExplorationConfig,
+        seed: int,
+        generator: torch.Generator,
+        relabelling: Hindsight | None = None,
     ) -> None:
         self.env, self.policy, self.config, self.generator = simulators.make(environment), policy, config, generator
+        self.hindsight, self.played = relabelling, 0
         self.device = policy.normaliser.mean.device
         self.replay = Replay(policy.spaces, config.replay, self.device)
-        self.seed, self.actions = seed, list[int]()
+        self.seed, self.episode = seed, list[Step]()
         self.observation = self._reset()
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Batches from the memory, without end; the environment goes on by some steps before each."""
-        while self.replay.added < self.config.warmup:
+        while self.played < self.config.warmup:
             self._step(self._random())
         while True:
             for _ in range(self.config.steps):
@@ -41,37 +64,56 @@ class Explorer:
 
     def epsilon(self) -> float:
         """The share of random actions at present."""
-        config, annealed = self.config, min(1.0, self.replay.added / self.config.last_from)
+        config, annealed = self.config, min(1.0, self.played / self.config.last_from)
         return config.first_epsilon + annealed * (config.last_epsilon - config.first_epsilon)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The memory, and the episode so far."""
-        episode = {"seed": torch.tensor(self.seed), "played": torch.tensor(self.actions, dtype=torch.long)}
+        actions = torch.tensor([step.action for step in self.episode], dtype=torch.long)
+        episode = {"seed": torch.tensor(self.seed), "actions_played": actions, "played": torch.tensor(self.played)}
         return {**episode, **self.replay.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Take up what `state_dict` gave: play the episode again up to where it stood."""
         self.replay.load_state_dict(state)
-        self.seed, self.actions = int(state["seed"]), state["played"].tolist()
+        self.seed, self.played = int(state["seed"]), int(state["played"])
         self.observation = self._reset()
-        for action in self.actions:
-            self.observation = self._tensor(self.env.step(action)[0])
+        for action in state["actions_played"].tolist():
+            self._move(action)
 
     def _random(self) -> int:
         return int(torch.randint(self.policy.spaces.action, (), generator=self.generator))
 
     def _step(self, action: int) -> None:
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        following = self._tensor(observation)
-        before, after = self.policy.normaliser(torch.stack([self.observation, following]))
-        self.replay.add(before, action, reward, after, terminated)
-        self.actions.append(action)
-        self.observation = following
-        if terminated or truncated:
-            self.seed, self.actions = self.seed + 1, []
+        step, truncated = self._move(action)
+        before, after = self.policy.normaliser(torch.stack([step.observation, step.following]))
+        self.replay.add(before, action, step.reward, after, step.terminated)
+        self.played += 1
+        if step.terminated or truncated:
+            if self.hindsight is not None:
+                self._add_in_hindsight(self.hindsight)
+            self.seed += 1
             self.observation = self._reset()
 
+    def _move(self, action: int) -> tuple[Step, bool]:
+        """What the action led to, and whether the episode was cut off there."""
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        following = self._tensor(observation)
+        self.episode.append(Step(self.observation, action, reward, following, terminated))
+        self.observation = following
+        return self.episode[-1], truncated
+
+    def _add_in_hindsight(self, relabelling: Hindsight) -> None:
+        """The episode that has ended once more for each copy."""
+        observations, actions, rewards, following, terminated = zip(*self.episode, strict=True)
+        numbers = (torch.tensor(column, device=self.device) for column in (actions, rewards, terminated))
+        actions_taken, earned, ended = numbers
+        whole = Batch(torch.stack(observations), actions_taken, earned, torch.stack(following), ended)
+        for copy in hindsight.copies(whole, relabelling, self.generator):
+            self.replay.extend(q_learning.normalised(self.policy.normaliser, copy))
+
     def _reset(self) -> Tensor:
+        self.episode = []
         return self._tensor(self.env.reset(seed=self.seed)[0])
 
     def _tensor(self, observation: Any) -> Tensor:

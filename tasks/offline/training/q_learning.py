@@ -2,18 +2,22 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 
 from tasks.algorithms.offline import dqn
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.hindsight import Hindsight, Relabelled
 from tasks.algorithms.offline.networks.mlp import Normaliser, QValues
 from tasks.algorithms.offline.networks.target import Target
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import Batch
 from tasks.common.errors import DataError
 from tasks.offline.configs.learners import QConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training.learners import Learner
+
+Kind = TypeVar("Kind", bound=Batch)
 
 
 def network(config: QConfig, dataset: StoredDataset) -> QValues:
@@ -33,14 +37,24 @@ def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iter
     return Learner(policy, {"policy": policy, "target": target, "optimizer": optimizer}, steps)
 
 
-def offline(config: QConfig, objective: dqn.Loss, dataset: StoredDataset, generator: torch.Generator) -> Learner:
-    """A learner from the data set alone."""
+def offline(
+    config: QConfig,
+    objective: dqn.Loss,
+    dataset: StoredDataset,
+    generator: torch.Generator,
+    hindsight: Hindsight | None = None,
+) -> Learner:
+    """A learner from the data set alone, some of whose goals are others in hindsight."""
     policy = network(config, dataset)
+    if hindsight is not None:
+        source = Relabelled(dataset.transitions, hindsight.goals, hindsight.strategy, hindsight.share)
+        drawn = source.batches(config.batch_size, generator)
+        return learner(config, objective, policy, (normalised(policy.normaliser, batch) for batch in drawn))
     data = normalised(policy.normaliser, dataset.transitions)
     return learner(config, objective, policy, data.batches(config.batch_size, generator))
 
 
-def normalised(normaliser: Normaliser, data: Transitions) -> Transitions:
+def normalised(normaliser: Normaliser, data: Kind) -> Kind:
     """The data with normalised observations: once for all steps, which costs less than in each."""
     return replace(
         data, observations=normaliser(data.observations), next_observations=normaliser(data.next_observations)

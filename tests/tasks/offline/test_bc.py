@@ -19,6 +19,7 @@ CONFIG = bc.BcConfig(
     steps=60,
     batch_size=32,
     learning_rate=0.03,
+    relabel="none",
     log_every=30,
     evaluate_every=2,
     evaluate_episodes=1,

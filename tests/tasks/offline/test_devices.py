@@ -26,6 +26,8 @@ SMALL = {
     "warmup": 2,
     "width": 8,
     "dropout": 0.0,  # its random numbers are each device's own
+    "relabel": "none",
+    "relabelled": 1,
     "inits": {"DT": "random", "DT-synthetic": "synthetic"},
     "synthetic": {
         "states": 5,
@@ -34,7 +36,7 @@ SMALL = {
         "length": 6,
         "learning_rate": 0.0001,  # Adam enlarges what attention rounds otherwise
     },
-    "variants": {name: {"double": True, "online": name == "online"} for name in ("DQN", "online")},
+    "variants": {name: {"double": True, "online": name == "online", "relabel": "none"} for name in ("DQN", "online")},
     "exploration": {"replay": 40, "warmup": 9, "steps": 2, "first_epsilon": 0.5, "last_epsilon": 0.5, "last_from": 9},
     "datasets": {name: {"targets": [1.0], "scale": 1.0, "context": 3} for name in ("discrete", "continuous")},
 }

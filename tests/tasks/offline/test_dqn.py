@@ -35,7 +35,10 @@ VARIANTS = {"DQN": (True, False), "single": (False, False), "online": (True, Tru
 DQN = dqn.DqnConfig.model_validate(
     {
         **COMMON,
-        "variants": {name: {"double": double, "online": online} for name, (double, online) in VARIANTS.items()},
+        "variants": {
+            name: {"double": double, "online": online, "relabel": "none"} for name, (double, online) in VARIANTS.items()
+        },
+        "relabelled": 4,
         "exploration": EXPLORATION,
     }
 )
@@ -157,7 +160,9 @@ def test_continuous_actions_are_refused_in_one_line(tmp_path):
 def test_online_it_finds_what_a_single_recorded_walk_cannot_show(tmp_path):
     walk = record(tmp_path / "graph-1", "graph", 1)
     settings = {
-        "variants": {name: {"double": True, "online": name == "online"} for name in ("DQN", "online")},
+        "variants": {
+            name: {"double": True, "online": name == "online", "relabel": "none"} for name in ("DQN", "online")
+        },
         "seeds": [0],
         "steps": 800,
         "batch_size": 64,

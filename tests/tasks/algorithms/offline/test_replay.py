@@ -2,6 +2,7 @@ import torch
 
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.replay import Replay
+from tasks.algorithms.offline.transitions import Batch
 
 
 def filled(count, capacity):
@@ -36,3 +37,12 @@ def test_its_state_is_all_of_it():
         both.add(torch.tensor([99.0]), 99, 0.0, torch.tensor([99.5]), False)
     assert torch.equal(drawn(again).actions, drawn(replay).actions)
     assert 15 not in drawn(again).actions, "the place that was due next"
+
+
+def test_many_at_once_are_as_one_after_another():
+    one, many = filled(25, capacity=10), filled(18, capacity=10)
+    numbers = torch.arange(18, 25)
+    seen = numbers.float().unsqueeze(1)
+    many.extend(Batch(seen, numbers, -numbers.float(), seen + 0.5, numbers % 2 == 1))
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(many.state_dict()[name], tensor), name

@@ -3,6 +3,7 @@ from itertools import islice
 import pytest
 import torch
 
+from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
@@ -11,12 +12,14 @@ from tasks.offline.training.online import Explorer
 CONFIG = {"replay": 1000, "warmup": 30, "steps": 2, "first_epsilon": 1.0, "last_epsilon": 0.1, "last_from": 50}
 
 
-def explorer(environment="graph", **config):
+def explorer(environment="graph", relabelling=None, **config):
     torch.manual_seed(0)
     policy = QValues(simulators.spaces_of(environment), [4], 0.9)
     policy.normaliser.fit(torch.randn(100, policy.spaces.observation) * 3 + 1)
     generator = torch.Generator().manual_seed(0)
-    return Explorer(environment, policy, ExplorationConfig.model_validate({**CONFIG, **config}), 0, generator)
+    return Explorer(
+        environment, policy, ExplorationConfig.model_validate({**CONFIG, **config}), 0, generator, relabelling
+    )
 
 
 def columns(of, count):
@@ -58,9 +61,9 @@ def test_a_truncated_episode_is_remembered_as_going_on():
 def test_random_actions_grow_rarer_and_the_others_are_the_policy_s():
     exploring = explorer(last_epsilon=0.0, last_from=40)
     assert exploring.epsilon() == 1.0
-    exploring.replay.added = 20
+    exploring.played = 20
     assert exploring.epsilon() == 0.5
-    exploring.replay.added = 0
+    exploring.played = 0
     list(islice(exploring.batches(8), 50))
     assert exploring.epsilon() == 0.0
     seen, actions, _ = columns(exploring, 130)
@@ -73,9 +76,48 @@ def test_random_actions_grow_rarer_and_the_others_are_the_policy_s():
 def test_a_state_taken_within_an_episode_is_reached_again(environment):
     exploring = explorer(environment, warmup=45)
     next(exploring.batches(8))
-    assert exploring.actions
+    assert exploring.episode
     again = explorer(environment, warmup=45)
     again.load_state_dict({name: tensor.clone() for name, tensor in exploring.state_dict().items()})
     assert torch.equal(again.observation, exploring.observation)
     for action in (0, 1, 1, 0):
         assert (again.env.step(action)[0] == exploring.env.step(action)[0]).all()
+
+
+def hindsight(copies=2):
+    return Hindsight(simulators.goals_of("bit-flip"), "future", copies)
+
+
+def test_an_episode_is_remembered_again_with_what_it_reached():
+    exploring = explorer("bit-flip", hindsight(), warmup=45)  # three episodes of 15 steps: chance meets no goal
+    next(exploring.batches(8))
+    assert exploring.played == 47
+    assert exploring.replay.added == 47 + 2 * 45
+    goals, kept = simulators.goals_of("bit-flip"), exploring.replay.columns
+    normaliser = exploring.policy.normaliser
+    following = (kept.next_observations * normaliser.deviation + normaliser.mean)[:45].round()
+    again = (kept.next_observations * normaliser.deviation + normaliser.mean)[15:45].round()
+    reached = (again[:, goals.achieved] == again[:, goals.desired]).all(1)
+    assert torch.equal(kept.terminated[15:45], reached)
+    assert torch.equal(kept.rewards[15:45], reached.float() - 1)
+    assert reached.sum() >= 2, "the last step of each copy at least"
+    first = following[:15, goals.achieved]
+    for copy in (again[:15], again[15:]):
+        assert torch.equal(copy[:, goals.achieved], first), "the same steps"
+        for row, goal in enumerate(copy[:, goals.desired]):
+            assert (first[row:] == goal).all(1).any(), "a goal that was reached from there on"
+
+
+def test_what_is_due_in_hindsight_is_known_after_a_kill():
+    exploring = explorer("bit-flip", hindsight(), warmup=40)
+    batches = exploring.batches(8)
+    next(batches)
+    again = explorer("bit-flip", hindsight(), warmup=40)
+    again.load_state_dict({name: tensor.clone() for name, tensor in exploring.state_dict().items()})
+    again.generator.set_state(exploring.generator.get_state())
+    resumed = again.batches(8)
+    for _ in range(10):
+        one, other = next(batches), next(resumed)
+        assert torch.equal(one.observations, other.observations)
+        assert torch.equal(one.rewards, other.rewards)
+    assert exploring.replay.added == again.replay.added

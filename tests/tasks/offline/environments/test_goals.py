@@ -1,0 +1,121 @@
+"""Environments with goals: what they show and pay, their optimum, and where goals stand in the flat observation."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+
+from tasks.common.errors import DataError
+from tasks.offline.environments import goals, simulators
+from tasks.offline.environments.goals import BITS, NODES, BitFlipEnv, GoalGraphEnv
+
+
+@pytest.mark.parametrize("kind", [BitFlipEnv, GoalGraphEnv])
+def test_gymnasium_accepts_it(kind):
+    check_env(kind(), skip_render_check=True)
+
+
+def test_bits_are_flipped_until_they_are_those_that_were_asked():
+    env = BitFlipEnv()
+    seen, _ = env.reset(seed=0)
+    wrong = np.flatnonzero(seen["observation"] != seen["desired_goal"])
+    for number, bit in enumerate(wrong, 1):
+        seen, reward, terminated, truncated, _ = env.step(int(bit))
+        assert (reward, terminated, truncated) == ((0.0, True, False) if number == len(wrong) else (-1.0, False, False))
+    assert (seen["achieved_goal"] == seen["desired_goal"]).all()
+
+
+@pytest.mark.parametrize(("kind", "limit"), [(BitFlipEnv, BITS), (GoalGraphEnv, goals.LONGEST_WALK)])
+def test_an_episode_is_cut_off(kind, limit):
+    env, steps = kind(), 0
+    env.reset(seed=3)
+    env.goal = np.full_like(env.goal, 2)  # nowhere
+    truncated = False
+    while not truncated:
+        _, reward, terminated, truncated, _ = env.step(0)
+        steps += 1
+        assert (reward, terminated) == (-1.0, False)
+    assert steps == limit
+
+
+def played(kind, policy, episodes):
+    """The mean return."""
+    env, totals = kind(), []
+    for seed in range(episodes):
+        seen, ended, total = env.reset(seed=seed)[0], False, 0.0
+        while not ended:
+            seen, reward, terminated, truncated, _ = env.step(policy(seen))
+            ended, total = terminated or truncated, total + reward
+        totals.append(total)
+    return np.mean(totals)
+
+
+def test_the_optima_are_reached_by_the_best_play():
+    def flipping(seen):
+        return int(np.flatnonzero(seen["observation"] != seen["desired_goal"])[0])
+
+    def walking(seen):
+        node, goal = seen["observation"].argmax(), int(seen["desired_goal"].argmax())
+        return int(distances[goal][NODES.successors[node]].argmin())
+
+    distances = [goals.graph.Graph(NODES.successors, goal).distances for goal in range(len(NODES.successors))]
+    assert played(BitFlipEnv, flipping, 2000) == pytest.approx(simulators.OPTIMA["bit-flip"], abs=0.15)
+    assert played(GoalGraphEnv, walking, 2000) == pytest.approx(simulators.OPTIMA["goal-graph"], abs=0.15)
+
+
+@pytest.mark.parametrize("environment", ["bit-flip", "goal-graph"])
+def test_where_goals_stand_and_what_they_pay(environment):
+    found, scene = simulators.goals_of(environment), simulators.make(environment)
+    rows = [scene.reset(seed=seed)[0] for seed in range(5)]
+    for row in rows:
+        own = scene.unwrapped._observation()
+        scene.reset(seed=0)
+        assert row[found.achieved].shape == row[found.desired].shape == own["desired_goal"].shape
+    seen = torch.from_numpy(np.stack(rows))
+    achieved, desired = seen[:, found.achieved], seen[:, found.desired]
+    assert found.reward(achieved, desired).tolist() == [-1.0] * 5
+    assert found.reward(achieved, achieved).tolist() == [0.0] * 5
+    assert found.terminated(achieved, achieved).all()
+    assert not found.terminated(achieved, desired).any()
+
+
+def test_the_row_names_the_goal_that_the_environment_has():
+    found, scene = simulators.goals_of("bit-flip"), simulators.make("bit-flip")
+    row, _ = scene.reset(seed=7)
+    assert (row[found.desired] == scene.unwrapped.goal).all()
+    assert (row[found.achieved] == scene.unwrapped.state).all()
+
+
+def test_an_environment_without_goals_is_named():
+    with pytest.raises(
+        DataError, match=r"^environment CartPole-v1: relabelling goals needs [^\n]*achieved_goal[^\n]*$"
+    ):
+        simulators.goals_of("CartPole-v1")
+
+
+class Reach(gymnasium.Env):
+    """As Gymnasium-Robotics' do it: no goal ends an episode, and parts stand in another order."""
+
+    def __init__(self):
+        box = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        inner = {
+            "observation": gymnasium.spaces.Box(-1, 1, (3,), np.float32),
+            "desired_goal": box,
+            "achieved_goal": box,
+        }
+        self.observation_space, self.action_space = gymnasium.spaces.Dict(inner), gymnasium.spaces.Discrete(2)
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return -(np.linalg.norm(achieved_goal - desired_goal, axis=-1) > 0.05).astype(np.float32)
+
+
+def test_another_package_s_environment_with_goals():
+    gymnasium.register("Reach-v0", Reach)
+    try:
+        found = simulators.goals_of("Reach-v0")
+    finally:
+        gymnasium.registry.pop("Reach-v0")
+    assert (found.achieved, found.desired) == (slice(0, 2), slice(2, 4)), "sorted by name, as Gymnasium flattens them"
+    assert found.terminated is None
+    assert found.reward(torch.zeros(3, 2), torch.tensor([[0.0, 0.0], [0.04, 0.0], [0.1, 0.0]])).tolist() == [0, 0, -1]
