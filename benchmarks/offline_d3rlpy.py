@@ -45,7 +45,7 @@ def configuration(settings):
         common |= {"gamma": settings["gamma"], "tau": settings["target_rate"], "n_action_samples": settings["samples"]}
         held = {"alpha_learning_rate": 0.0, "initial_alpha": 1.0, "alpha_threshold": 0.0}  # alpha is fixed
         return algos.CQLConfig(**common, **held, conservative_weight=settings["alpha"])
-    if method in ("iql", "td3_bc", "rebrac"):
+    if method in ("iql", "td3", "td3_bc", "rebrac"):
         return actor_critic(settings, common, small, kind)
     common |= {"encoder_factory": small, "optim_factory": kind(), "learning_rate": rate}
     if method == "bc":
@@ -80,6 +80,8 @@ def actor_critic(settings, common, small, kind):
         "target_smoothing_clip": settings["noise_clip"],
         "update_actor_interval": settings["policy_every"],
     }
+    if settings["method"] == "td3":
+        return algos.TD3Config(**common)
     if settings["method"] == "td3_bc":
         return algos.TD3PlusBCConfig(**common, alpha=settings["alpha"])
     return algos.ReBRACConfig(**common, actor_beta=settings["policy_beta"], critic_beta=settings["critic_beta"])

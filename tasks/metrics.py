@@ -61,6 +61,7 @@ too; there a metric of an offline learner is called `VARIANT/seed-N/NAME`. Losse
 the language flow a metric that is not measured at every step (`eval_*`, `grad_variance/*`) keeps its last value in between. MLflow alone
 has `rewards/FUNCTION/seconds`, the time that a reward in Python took since the step before, validation included: no out may hold a time. Of
 a stage that may be several processes it also has `system/processes`, `system/threads` of each and `system/gpus`, on which bits depend.
+Of one that used a GPU it has `system/gpu_peak_memory_megabytes`, the most that its tensors held there (of the first process).
 Of a stage that `posttrain run` started it has `system/peak_memory_megabytes`, the most resident memory that the processes of the stage had together;
 a stage that starts warm shares what its server has imported, and that counts too: `tokenizer` of preset `tiny` has 457 MB warm and 194 MB by `--cold`.
 

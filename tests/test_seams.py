@@ -102,7 +102,7 @@ BASE: dict[str, dict[str, Any]] = {
     "awr": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "refresh_every": 10},
     "iql": {**LEARNER, "datasets": [DISCRETE], "hidden": [8]},
     **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10} for name in ("bear", "brac")},
-    **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8]} for name in ("td3_bc", "rebrac")},
+    **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8]} for name in ("td3_bc", "td3", "rebrac")},
     "decision_transformer": {
         **LEARNER,
         "datasets": {DISCRETE: {"targets": [20, 10], "scale": 10, "context": 2}},

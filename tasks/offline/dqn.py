@@ -14,10 +14,9 @@ from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.environments import simulators
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
-from tasks.offline.training.online import Explorer
+from tasks.offline.training.online import EPISODES, Explorer
 from tasks.stage import Metrics, main
 
-EPISODES = 100_000_000  # seeds of episodes that each seed has to itself
 CURVES = {**dqn.METRICS, **learners.VALUE_METRICS, **learners.METRICS}
 METRICS = learners.by_variant(CURVES)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from tasks.algorithms.offline import rebrac, td3_bc
+from tasks.algorithms.offline import rebrac, td3
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
 from tasks.offline.configs.rebrac import RebracConfig
@@ -23,7 +23,7 @@ def run(config: RebracConfig, transitions: Path, out: Path) -> Metrics:
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
         data = dataset.continuous("rebrac", config.variant)
         sizes = (config.hidden, config.critics, data.observations, config.layer_norm)
-        agent = td3_bc.Agent(dataset.spaces, *sizes).to(data.device)
+        agent = td3.Agent(dataset.spaces, *sizes).to(data.device)
         optimizers = {
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),

@@ -1,10 +1,11 @@
 """Twin delayed DDPG with behaviour cloning (TD3+BC) on a data set."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from tasks.algorithms.offline import td3_bc
+from tasks.algorithms.offline import td3, td3_bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
 from tasks.offline.configs.td3_bc import Td3BcConfig
@@ -22,13 +23,13 @@ def run(config: Td3BcConfig, transitions: Path, out: Path) -> Metrics:
 
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
         data = dataset.continuous("td3_bc", config.variant)
-        agent = td3_bc.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+        agent = td3.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
         }
-        settings = settings_of(config, td3_bc.Td3BcSettings)
-        steps = td3_bc.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
+        settings, loss = settings_of(config, td3.Td3Settings), partial(td3_bc.policy_loss, alpha=config.alpha)
+        steps = td3.fit(agent, optimizers, data.batches(config.batch_size, generator), settings, loss, generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
     return learners.run("td3_bc", config, transitions, out, {config.variant: build})

@@ -175,6 +175,17 @@ def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_name
     assert (house / "out.txt").read_text() == device
 
 
+@pytest.mark.parametrize(("asked", "warns"), [({}, False), ({"POSTTRAIN_NONDETERMINISTIC": "1"}, True)])
+def test_a_stage_is_strict_about_determinism_unless_it_is_told(house, asked, warns):
+    """Only then does torch take attention's deterministic kernel on a GPU."""
+    mode = "import torch; out.write_text(f'{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}')"
+    (house / "stages/toys/toy.py").write_text(re.sub("out.write_text.*", lambda _: mode, TOY))
+    paths = ["--raw-text", "raw.txt", "--more", "raw.txt", "--out", "out.txt", "--metrics", "metrics.json"]
+    done = start(house, *paths, **asked)
+    assert done.returncode == 0, done.stderr
+    assert (house / "out.txt").read_text() == f"True {warns}"
+
+
 PARAMS = {"data": {"sets": {"a-1": {"of": "x y"}, "b": {"of": "$(pwd)"}}, "path": "it's"}, "bc": {"datasets": ["a-1"]}}
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import bellman, squared_errors
-from tasks.algorithms.offline.td3_bc import Agent, delayed, smoothed
+from tasks.algorithms.offline.td3 import Agent, delayed, smoothed
 from tasks.algorithms.offline.transitions import Batch, Transitions
 
 METRICS = {

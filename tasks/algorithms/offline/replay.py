@@ -11,13 +11,15 @@ from tasks.algorithms.offline.transitions import Batch
 
 
 class Replay:
-    """The last `capacity` transitions added, of discrete actions (Lin 1992; Mnih et al. 2015)."""
+    """The last `capacity` transitions added (Lin 1992; Mnih et al. 2015)."""
 
     def __init__(self, spaces: Spaces, capacity: int, device: torch.device | str = "cpu") -> None:
         seen = torch.zeros(capacity, spaces.observation)
         columns = Batch(
             observations=seen,
-            actions=torch.zeros(capacity, dtype=torch.long),
+            actions=torch.zeros(capacity, dtype=torch.long)
+            if spaces.discrete
+            else torch.zeros(capacity, spaces.action),
             rewards=torch.zeros(capacity),
             next_observations=seen.clone(),
             terminated=torch.zeros(capacity, dtype=torch.bool),
@@ -25,8 +27,8 @@ class Replay:
         self.columns = columns.to(device)
         self.added = 0
 
-    def add(self, observation: Tensor, action: int, reward: float, following: Tensor, terminated: bool) -> None:
-        """Add one transition; observations are (O,)."""
+    def add(self, observation: Tensor, action: Tensor, reward: float, following: Tensor, terminated: bool) -> None:
+        """Add one transition; observations are (O,), the action () long or (A,) float."""
         row = self.added % len(self.columns.rewards)
         self.columns.observations[row] = observation
         self.columns.actions[row] = action
@@ -36,11 +38,12 @@ class Replay:
         self.added += 1
 
     def extend(self, batch: Batch) -> None:
-        """Add all transitions of a batch, no more than the memory holds."""
-        rows = torch.arange(self.added, self.added + len(batch.rewards)) % len(self.columns.rewards)
-        for name, column in vars(self.columns).items():
-            column[rows.to(column.device)] = getattr(batch, name)
+        """Add a batch's transitions in their order."""
         self.added += len(batch.rewards)
+        kept = min(len(batch.rewards), len(self.columns.rewards))
+        rows = torch.arange(self.added - kept, self.added) % len(self.columns.rewards)
+        for name, column in vars(self.columns).items():
+            column[rows.to(column.device)] = getattr(batch, name)[len(batch.rewards) - kept :]
 
     def batch(self, size: int, generator: torch.Generator) -> Batch:
         """`size` transitions, drawn uniformly with replacement."""

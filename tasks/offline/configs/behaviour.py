@@ -5,7 +5,7 @@ from pydantic import Field
 from tasks.common.config import Branch, Config, Seed, Sizes
 
 ENVIRONMENT = r"^(\w+(\.\w+)*:)?[\w./-]+$"  # an environment's name, with or without the module that registers it
-OWN = ("graph", "key-to-door", "bit-flip", "goal-graph")  # the environments of this repository
+OWN = ("graph", "key-to-door", "bit-flip", "goal-graph", "reach")  # the environments of this repository
 
 
 class Training(Config):

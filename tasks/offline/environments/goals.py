@@ -2,8 +2,8 @@
 
 An observation has `observation`, `achieved_goal` and `desired_goal`, and `compute_reward(achieved_goal, desired_goal, info)` says what any
 goal would have been paid, for rows side by side; Gymnasium-Robotics' have the same. `bit-flip` is that of hindsight experience
-replay's introduction (arXiv:1707.01495, section 3.1); `goal-graph` a graph whose every node may be the goal. Both pay 0 where
-the goal is reached, which ends the episode, and -1 elsewhere.
+replay's introduction (arXiv:1707.01495, section 3.1); `goal-graph` a graph whose every node may be the goal; `reach` a point
+in a square, which is pushed. They pay 0 where the goal is reached, which ends the episode, and -1 elsewhere.
 """
 
 from typing import Any
@@ -18,28 +18,32 @@ from tasks.offline.environments import graph
 BITS = 15
 NODES = graph.random_graph(nodes=60, degree=3, longest=6, seed=0)
 LONGEST_WALK = 12  # steps until a walk is truncated
+STRIDE, NEAR, PUSHES = (
+    0.1,
+    0.05,
+    50,
+)  # of `reach`: its side is 2 and an action moves by STRIDE; a goal NEAR is reached; steps until it is cut off
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 Row = NDArray[np.float32]
 Seen = dict[str, Row]
 
 
-class GoalEnv(gymnasium.Env[Seen, int]):
-    """A state that is a row of zeros and ones, and a goal that is another; a new episode draws both, and they differ."""
+class GoalEnv(gymnasium.Env[Seen, Any]):
+    """A state that is a row of numbers, and a goal that is another; a new episode draws both, and the goal is not reached yet."""
 
-    def __init__(self, size: int, actions: int, limit: int) -> None:
-        row = spaces.Box(0, 1, (size,), np.float32)
+    def __init__(self, row: spaces.Box, actions: spaces.Space[Any], limit: int) -> None:
         parts = spaces.Dict({ACHIEVED: row, DESIRED: row, "observation": row})
         self.observation_space = parts  # type: ignore[assignment]  # a Dict of arrays is a space of dicts of arrays
-        self.action_space = spaces.Discrete(actions)  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
+        self.action_space = actions
         self.limit, self.moves = limit, 0
-        self.state, self.goal = np.zeros(size, np.float32), np.ones(size, np.float32)
+        self.state = self.goal = np.zeros(row.shape, np.float32)
 
     def drawn(self) -> Row:
         """A random state."""
         raise NotImplementedError
 
-    def moved(self, action: int) -> Row:
+    def moved(self, action: Any) -> Row:
         """The state that follows."""
         raise NotImplementedError
 
@@ -47,23 +51,23 @@ class GoalEnv(gymnasium.Env[Seen, int]):
         """Draw a state and a goal."""
         super().reset(seed=seed)
         self.state, self.goal, self.moves = self.drawn(), self.drawn(), 0
-        while (self.state == self.goal).all():
+        while self.compute_terminated(self.state, self.goal, {}):
             self.goal = self.drawn()
         return self._observation(), {}
 
-    def step(self, action: int) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """One move."""
-        self.state, self.moves = self.moved(int(action)), self.moves + 1
+        self.state, self.moves = self.moved(action), self.moves + 1
         reached = bool(self.compute_terminated(self.state, self.goal, {}))
         reward = float(self.compute_reward(self.state, self.goal, {}))
         return self._observation(), reward, reached, not reached and self.moves == self.limit, {}
 
     def compute_reward(self, achieved_goal: Row, desired_goal: Row, info: object) -> Row:
-        """0 where they are the same, else -1: (.., G) to (..)."""
+        """0 where the goal is reached, else -1: (.., G) to (..)."""
         return np.asarray(self.compute_terminated(achieved_goal, desired_goal, info), np.float32) - 1
 
     def compute_terminated(self, achieved_goal: Row, desired_goal: Row, info: object) -> NDArray[np.bool_]:
-        """Whether they are the same: (.., G) to (..)."""
+        """Whether the goal is reached, which is to be the same: (.., G) to (..)."""
         same: NDArray[np.bool_] = (achieved_goal == desired_goal).all(-1)
         return same
 
@@ -75,13 +79,13 @@ class BitFlipEnv(GoalEnv):
     """BITS bits; an action flips one of them. By chance the goal is met once in 2^BITS states."""
 
     def __init__(self, limit: int | None = None) -> None:
-        super().__init__(BITS, BITS, limit or BITS)
+        super().__init__(_bits(BITS), spaces.Discrete(BITS), limit or BITS)
 
     def drawn(self) -> Row:
         """Every bit by a fair coin."""
         return self.np_random.integers(2, size=BITS).astype(np.float32)
 
-    def moved(self, action: int) -> Row:
+    def moved(self, action: Any) -> Row:
         """The state with one bit flipped."""
         following = self.state.copy()
         following[action] = 1 - following[action]
@@ -93,15 +97,41 @@ class GoalGraphEnv(GoalEnv):
 
     def __init__(self, limit: int | None = None) -> None:
         nodes, degree = NODES.successors.shape
-        super().__init__(nodes, degree, limit or LONGEST_WALK)
+        super().__init__(_bits(nodes), spaces.Discrete(degree), limit or LONGEST_WALK)
 
     def drawn(self) -> Row:
         """Every node is as likely."""
         return _one_hot(int(self.np_random.integers(len(NODES.successors))))
 
-    def moved(self, action: int) -> Row:
+    def moved(self, action: Any) -> Row:
         """The node at the edge's end."""
-        return _one_hot(int(NODES.successors[int(self.state.argmax()), action]))
+        return _one_hot(int(NODES.successors[int(self.state.argmax()), int(action)]))
+
+
+class ReachEnv(GoalEnv):
+    """A point in the square from -1 to 1; an action within [-1, 1]^2 moves it by STRIDE times itself."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        place = spaces.Box(-1, 1, (2,), np.float32)
+        super().__init__(place, spaces.Box(-1, 1, (2,), np.float32), limit or PUSHES)
+
+    def drawn(self) -> Row:
+        """Anywhere."""
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+    def moved(self, action: Any) -> Row:
+        """The place that it is pushed to; walls stop it."""
+        row: Row = np.clip(self.state + STRIDE * np.clip(np.asarray(action, np.float32), -1, 1), -1, 1)
+        return row
+
+    def compute_terminated(self, achieved_goal: Row, desired_goal: Row, info: object) -> NDArray[np.bool_]:
+        """Whether the goal is no further than NEAR: (.., 2) to (..)."""
+        found: NDArray[np.bool_] = np.linalg.norm(achieved_goal - desired_goal, axis=-1) <= NEAR
+        return found
+
+
+def _bits(count: int) -> spaces.Box:
+    return spaces.Box(0, 1, (count,), np.float32)
 
 
 def _one_hot(node: int) -> Row:
@@ -121,3 +151,15 @@ def goal_graph_optimum() -> float:
     found = np.stack([graph.Graph(successors, goal).distances for goal in nodes])
     costs = np.where(found <= LONGEST_WALK, found - 1, LONGEST_WALK)
     return float(-costs[~np.eye(len(successors), dtype=bool)].mean())
+
+
+def reach_optimum() -> float:
+    """The mean return of the best policy, by a grid over how far apart place and goal are along each axis: each has the density 1 - d / 2 up to 2."""
+    apart = (np.arange(400) + 0.5) / 200
+    density = np.outer(1 - apart / 2, 1 - apart / 2)
+    moves = np.zeros_like(density)
+    for count in range(PUSHES):  # a move takes up to STRIDE off each
+        left = np.maximum(0, apart - STRIDE * count)
+        moves += np.hypot(left[:, None], left) > NEAR
+    asked = moves > 0
+    return float(-((moves - 1) * density)[asked].sum() / density[asked].sum())

@@ -178,12 +178,14 @@ OWN: dict[str, Callable[..., gymnasium.Env[Any, Any]]] = {
     "key-to-door": KeyToDoorEnv,
     "bit-flip": goals.BitFlipEnv,
     "goal-graph": goals.GoalGraphEnv,
+    "reach": goals.ReachEnv,
 }
 OPTIMA = {  # mean return of the best policy
     "graph": float(-GRAPH.distances[GRAPH.starts].mean()),
     "key-to-door": 1.0,
     "bit-flip": goals.bit_flip_optimum(),
     "goal-graph": goals.goal_graph_optimum(),
+    "reach": goals.reach_optimum(),
 }
 
 

@@ -1,52 +1,57 @@
-"""Learning in an environment: it is explored epsilon-greedily, and what happens there fills a replay memory.
+"""Learning in an environment: it is explored at random by a share epsilon of the steps, and what happens there fills a replay memory.
 
 With hindsight each episode is added again at its end, with other goals (hindsight.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasks.algorithms.offline import hindsight
 from tasks.algorithms.offline.hindsight import Hindsight
-from tasks.algorithms.offline.networks.mlp import QValues
+from tasks.algorithms.offline.networks.mlp import MeanAction, QValues
 from tasks.algorithms.offline.replay import Replay
 from tasks.algorithms.offline.transitions import Batch
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
-from tasks.offline.training import q_learning
+
+EPISODES = 100_000_000  # seeds of episodes that each seed of a learner has to itself
 
 
 class Step(NamedTuple):
     """One step of the episode so far; observations are the environment's own."""
 
     observation: Tensor
-    action: int
+    action: Tensor
     reward: float
     following: Tensor
     terminated: bool
 
 
 class Explorer:
-    """One environment, played on and on by a policy that learns; the observations in the memory are normalised as the policy does it.
+    """One environment, played on and on by a policy that learns; a policy of continuous actions plays them with noise.
 
-    Episodes are reset with `seed`, `seed` + 1, .. so that with the same actions the same happens: a state that was saved in
-    the middle of an episode is reached again by playing it.
+    The memory has what the learner's networks take: observations normalised for Q-values of discrete actions, whose layers are
+    called by themselves, and the environment's own otherwise. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
+    actions the same happens: a state that was saved in the middle of an episode is reached again by playing it.
     """
 
     def __init__(
         self,
         environment: str,
-        policy: QValues,
+        policy: QValues | MeanAction,
         config: ExplorationConfig,
         seed: int,
         generator: torch.Generator,
         relabelling: Hindsight | None = None,
+        noise: float = 0.0,
     ) -> None:
         self.env, self.policy, self.config, self.generator = simulators.make(environment), policy, config, generator
-        self.hindsight, self.played = relabelling, 0
+        self.hindsight, self.noise, self.played = relabelling, noise, 0
+        self.taken: Callable[[Tensor], Tensor] = policy.normaliser if policy.spaces.discrete else nn.Identity()
         self.device = policy.normaliser.mean.device
         self.replay = Replay(policy.spaces, config.replay, self.device)
         self.seed, self.episode = seed, list[Step]()
@@ -59,7 +64,7 @@ class Explorer:
         while True:
             for _ in range(self.config.steps):
                 explores = torch.rand((), generator=self.generator) < self.epsilon()
-                self._step(self._random() if explores else int(self.policy.act(self.observation)))
+                self._step(self._random() if explores else self._noisy(self.policy.act(self.observation)))
             yield self.replay.batch(size, self.generator)
 
     def epsilon(self) -> float:
@@ -69,7 +74,8 @@ class Explorer:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The memory, and the episode so far."""
-        actions = torch.tensor([step.action for step in self.episode], dtype=torch.long)
+        none = self.replay.columns.actions[:0]
+        actions = torch.stack([step.action for step in self.episode]) if self.episode else none
         episode = {"seed": torch.tensor(self.seed), "actions_played": actions, "played": torch.tensor(self.played)}
         return {**episode, **self.replay.state_dict()}
 
@@ -78,15 +84,24 @@ class Explorer:
         self.replay.load_state_dict(state)
         self.seed, self.played = int(state["seed"]), int(state["played"])
         self.observation = self._reset()
-        for action in state["actions_played"].tolist():
+        for action in state["actions_played"]:
             self._move(action)
 
-    def _random(self) -> int:
-        return int(torch.randint(self.policy.spaces.action, (), generator=self.generator))
+    def _random(self) -> Tensor:
+        spaces = self.policy.spaces
+        if spaces.discrete:
+            return torch.randint(spaces.action, (), generator=self.generator).to(self.device)
+        return (2 * torch.rand(spaces.action, generator=self.generator) - 1).to(self.device)
 
-    def _step(self, action: int) -> None:
+    def _noisy(self, action: Tensor) -> Tensor:
+        if self.policy.spaces.discrete:
+            return action
+        drawn = torch.randn(action.shape, generator=self.generator).to(self.device)
+        return (action + self.noise * drawn).clamp(-1, 1)
+
+    def _step(self, action: Tensor) -> None:
         step, truncated = self._move(action)
-        before, after = self.policy.normaliser(torch.stack([step.observation, step.following]))
+        before, after = self.taken(torch.stack([step.observation, step.following]))
         self.replay.add(before, action, step.reward, after, step.terminated)
         self.played += 1
         if step.terminated or truncated:
@@ -95,9 +110,9 @@ class Explorer:
             self.seed += 1
             self.observation = self._reset()
 
-    def _move(self, action: int) -> tuple[Step, bool]:
+    def _move(self, action: Tensor) -> tuple[Step, bool]:
         """What the action led to, and whether the episode was cut off there."""
-        observation, reward, terminated, truncated, _ = self.env.step(action)
+        observation, reward, terminated, truncated, _ = self.env.step(action.cpu().numpy())
         following = self._tensor(observation)
         self.episode.append(Step(self.observation, action, reward, following, terminated))
         self.observation = following
@@ -106,11 +121,11 @@ class Explorer:
     def _add_in_hindsight(self, relabelling: Hindsight) -> None:
         """The episode that has ended once more for each copy."""
         observations, actions, rewards, following, terminated = zip(*self.episode, strict=True)
-        numbers = (torch.tensor(column, device=self.device) for column in (actions, rewards, terminated))
-        actions_taken, earned, ended = numbers
-        whole = Batch(torch.stack(observations), actions_taken, earned, torch.stack(following), ended)
+        earned, ended = (torch.tensor(column, device=self.device) for column in (rewards, terminated))
+        whole = Batch(torch.stack(observations), torch.stack(actions), earned, torch.stack(following), ended)
         for copy in hindsight.copies(whole, relabelling, self.generator):
-            self.replay.extend(q_learning.normalised(self.policy.normaliser, copy))
+            before, after = self.taken(copy.observations), self.taken(copy.next_observations)
+            self.replay.extend(replace(copy, observations=before, next_observations=after))
 
     def _reset(self) -> Tensor:
         self.episode = []

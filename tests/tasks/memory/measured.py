@@ -98,7 +98,7 @@ def main():
     torch.manual_seed(0)
     stage.keep_freed_memory()
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     run(asked | TINY | TINY_WORK)
     base = resident("VmRSS")
     run(asked)

@@ -1,4 +1,4 @@
-"""The stages awr, iql, brac, bear, td3_bc, rebrac and cql on small data sets: what they write, and that a killed training resumes exactly."""
+"""The stages awr, iql, brac, bear, td3_bc, td3, rebrac and cql on small data sets: what they write, and that a killed training resumes exactly."""
 
 import re
 from itertools import islice
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasks.common.errors import StageError
-from tasks.offline import awr, bear, brac, cql, iql, rebrac, td3_bc
+from tasks.offline import awr, bear, brac, cql, iql, rebrac, td3, td3_bc
 from tasks.offline.datasets import stored
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
@@ -62,12 +62,20 @@ CQL = {
     "alphas": {"CQL": {"discrete": 1.0, "continuous": 1.0}},
     "continuous": {"gap": 1.0, "samples": 2, "critics": 2, "policy_learning_rate": 0.01, "target_rate": 0.1},
 }
+ONLINE = {
+    **TD3,
+    "variants": {"TD3": {"relabel": "none"}},
+    "relabelled": 1,
+    "exploration": {"replay": 40, "warmup": 9, "steps": 2, "first_epsilon": 0.5, "last_epsilon": 0.5, "last_from": 9},
+    "exploration_noise": 0.2,
+}
 STAGES = {
     "awr": (awr.run, awr.AwrConfig, AWR, "AWR"),
     "brac": (brac.run, brac.BracConfig, {**CRITICS, "alpha": 0.1}, "BRAC-v"),
     "iql": (iql.run, iql.IqlConfig, IQL, "IQL"),
     "bear": (bear.run, bear.BearConfig, {**CRITICS, **BEAR}, "BEAR"),
     "td3_bc": (td3_bc.run, td3_bc.Td3BcConfig, {**TD3, "alpha": 2.5}, "TD3+BC"),
+    "td3": (td3.run, td3.OnlineTd3Config, ONLINE, "TD3"),
     "rebrac": (
         rebrac.run,
         rebrac.RebracConfig,
@@ -147,7 +155,7 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions
     assert list(islice(second.steps, 3)) == expected
 
 
-@pytest.mark.parametrize("stage", ["bear", "td3_bc", "rebrac"])
+@pytest.mark.parametrize("stage", ["bear", "td3_bc", "td3", "rebrac"])
 def test_some_say_that_they_are_for_continuous_actions(stage, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run, _, _, variant = STAGES[stage]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.common import checkpoints
-from tasks.offline import awr, bc, bear, brac, cql, decision_transformer, dqn, iql, rebrac, returns, td3_bc
+from tasks.offline import awr, bc, bear, brac, cql, decision_transformer, dqn, iql, rebrac, returns, td3, td3_bc
 from tasks.offline.policies import kinds
 from tasks.offline.reporting import measurements
 from tests.conftest import PARAMS
@@ -58,6 +58,7 @@ CONFIGS = {
     "brac": brac.BracConfig,
     "iql": iql.IqlConfig,
     "td3_bc": td3_bc.Td3BcConfig,
+    "td3": td3.OnlineTd3Config,
     "rebrac": rebrac.RebracConfig,
     "decision_transformer": decision_transformer.DecisionTransformerConfig,
 }
@@ -70,6 +71,7 @@ RUNS = {
     "brac": brac.run,
     "iql": iql.run,
     "td3_bc": td3_bc.run,
+    "td3": td3.run,
     "rebrac": rebrac.run,
     "decision_transformer": lambda config, data, out: decision_transformer.run(config, data, data, data, out),
 }
@@ -77,7 +79,7 @@ CASES = [
     (method, actions)
     for method in CONFIGS
     for actions in ("discrete", "continuous")
-    if (method, actions) not in (("dqn", "continuous"), *((name, "discrete") for name in ("bear", "td3_bc", "rebrac")))
+    if (method, actions) not in (("dqn", "continuous"), *((name, "discrete") for name in ("bear", "td3_bc", "td3", "rebrac")))
 ]
 STEPS = {"_fused_adam_", "_fused_adamw_"}
 WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of
@@ -86,6 +88,8 @@ WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of
 def small(method):
     section = PARAMS[method]
     changes = {key: value for key, value in SMALL.items() if key in section}
+    if method == "td3":
+        changes["variants"] = {"TD3": {"relabel": "none"}}
     if isinstance(section["datasets"], list):
         changes["datasets"] = []
     return CONFIGS[method].model_validate({**section, **changes})

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tasks.algorithms.offline import rebrac, td3_bc
+from tasks.algorithms.offline import rebrac, td3
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.transitions import Transitions
 from tests.tasks.algorithms.offline import point
@@ -50,10 +50,10 @@ def test_the_policys_loss_by_hand_scales_the_lowest_critic():
     assert chosen.grad[:, 0].tolist() == pytest.approx([-slopes[0], 0.7 * 2 * -0.2 / 2 - slopes[1]])
 
 
-def learning(**changes):
+def learning(alpha=2.5, **changes):
     torch.manual_seed(0)
     data = point.recorded(False)
-    agent = td3_bc.Agent(point.spaces(False), [32], 2, data.observations, layer_norm=True)
+    agent = td3.Agent(point.spaces(False), [32], 2, data.observations, layer_norm=True)
     optimizers = {name: Adam(getattr(agent, name).parameters(), 0.003) for name in ("critics", "policy")}
     settings = rebrac.RebracSettings(**{**vars(SETTINGS), **changes})
     generator = torch.Generator().manual_seed(0)

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from tasks.algorithms.offline.networks.mlp import Spaces
@@ -9,7 +10,7 @@ def filled(count, capacity):
     """The observation of the n-th transition is n, its next one n + 0.5."""
     replay = Replay(Spaces(1, 100, True), capacity)
     for n in range(count):
-        replay.add(torch.tensor([n + 0.0]), n, -n, torch.tensor([n + 0.5]), n % 2 == 1)
+        replay.add(torch.tensor([n + 0.0]), torch.tensor(n), -n, torch.tensor([n + 0.5]), n % 2 == 1)
     return replay
 
 
@@ -34,14 +35,16 @@ def test_its_state_is_all_of_it():
     replay, again = filled(25, capacity=10), filled(3, capacity=10)
     again.load_state_dict({name: tensor.clone() for name, tensor in replay.state_dict().items()})
     for both in (replay, again):
-        both.add(torch.tensor([99.0]), 99, 0.0, torch.tensor([99.5]), False)
+        both.add(torch.tensor([99.0]), torch.tensor(99), 0.0, torch.tensor([99.5]), False)
     assert torch.equal(drawn(again).actions, drawn(replay).actions)
     assert 15 not in drawn(again).actions, "the place that was due next"
 
 
-def test_many_at_once_are_as_one_after_another():
-    one, many = filled(25, capacity=10), filled(18, capacity=10)
-    numbers = torch.arange(18, 25)
+@pytest.mark.parametrize("first", [3, 18])
+def test_many_at_once_are_as_one_after_another(first):
+    """Also more of them than there is room for."""
+    one, many = filled(25, capacity=10), filled(first, capacity=10)
+    numbers = torch.arange(first, 25)
     seen = numbers.float().unsqueeze(1)
     many.extend(Batch(seen, numbers, -numbers.float(), seen + 0.5, numbers % 2 == 1))
     for name, tensor in one.state_dict().items():

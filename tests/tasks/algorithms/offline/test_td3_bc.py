@@ -1,18 +1,18 @@
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tasks.algorithms.offline import td3_bc
+from tasks.algorithms.offline import td3, td3_bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Batch
 from tests.tasks.algorithms.offline import point
 
-SETTINGS = td3_bc.Td3BcSettings(
-    gamma=point.GAMMA, alpha=2.5, noise=0.2, noise_clip=0.5, target_rate=0.05, policy_every=2
-)
+SETTINGS = td3.Td3Settings(gamma=point.GAMMA, noise=0.2, noise_clip=0.5, target_rate=0.05, policy_every=2)
 
 
 def by_action(*factors):
@@ -29,26 +29,26 @@ def batch(actions, terminated=(False, True)):
 
 def test_noise_is_cut_off_and_actions_stay_in_the_box():
     generator = torch.Generator().manual_seed(0)
-    actions = td3_bc.smoothed(lambda seen: torch.full((1000, 1), 0.7), torch.zeros(1000, 1), 0.2, 0.25, generator)
+    actions = td3.smoothed(lambda seen: torch.full((1000, 1), 0.7), torch.zeros(1000, 1), 0.2, 0.25, generator)
     assert actions.max() == 0.95
     assert actions.min() == pytest.approx(0.45)
     assert 0.14 < actions.std() < 0.2, "cut off at 1.25 deviations"
-    assert td3_bc.smoothed(lambda seen: torch.ones(9, 1), torch.zeros(9, 1), 0.2, 0.5, generator).max() <= 1
-    still = td3_bc.smoothed(lambda seen: torch.full((2, 1), 0.7), torch.zeros(2, 1), 0.0, 0.5, generator)
+    assert td3.smoothed(lambda seen: torch.ones(9, 1), torch.zeros(9, 1), 0.2, 0.5, generator).max() <= 1
+    still = td3.smoothed(lambda seen: torch.full((2, 1), 0.7), torch.zeros(2, 1), 0.0, 0.5, generator)
     assert still.flatten().tolist() == pytest.approx([0.7, 0.7])
 
 
 def test_targets_by_hand_take_the_lower_critic_at_the_target_policys_action():
     agent = SimpleNamespace(target_policy=lambda seen: torch.full((2, 1), 0.5), targets=by_action(4.0, 6.0))
-    settings = td3_bc.Td3BcSettings(0.5, 2.5, 0.0, 0.5, 0.05, 2)
-    targets = td3_bc.q_targets(agent, batch([[0.0], [0.0]]), settings, torch.Generator())
+    settings = td3.Td3Settings(0.5, 0.0, 0.5, 0.05, 2)
+    targets = td3.q_targets(agent, batch([[0.0], [0.0]]), settings, torch.Generator())
     assert targets.tolist() == [1 + 0.5 * 2, 1]
 
 
 def test_the_policys_loss_by_hand_scales_the_first_critic():
     chosen = torch.tensor([[0.5, 0.0], [-0.1, 0.0]], requires_grad=True)
     agent = SimpleNamespace(policy=lambda seen: chosen, critics=by_action(10.0, -99.0))
-    loss, distance = td3_bc.policy_loss(agent, batch([[0.5, 0.2], [0.1, 0.0]]), 2.5)
+    loss, distance = td3_bc.policy_loss(agent, batch([[0.5, 0.2], [0.1, 0.0]]), alpha=2.5)
     assert distance.item() == pytest.approx((0.04 + 0.04) / 4)
     assert loss.item() == pytest.approx(0.02 - 2.5 / 3 * 2)  # Q: 5 and -1; their mean size is 3
     loss.backward()
@@ -56,14 +56,15 @@ def test_the_policys_loss_by_hand_scales_the_first_critic():
     assert chosen.grad[:, 0].tolist() == pytest.approx([0 / 2 - scale, 2 * -0.2 / 4 - scale])
 
 
-def learning(**changes):
+def learning(alpha=2.5, **changes):
     torch.manual_seed(0)
     data = point.recorded(False)
-    agent = td3_bc.Agent(point.spaces(False), [32], 2, data.observations)
+    agent = td3.Agent(point.spaces(False), [32], 2, data.observations)
     optimizers = {name: Adam(getattr(agent, name).parameters(), 0.003) for name in ("critics", "policy")}
-    settings = td3_bc.Td3BcSettings(**{**vars(SETTINGS), **changes})
+    settings = replace(SETTINGS, **changes)
     generator = torch.Generator().manual_seed(0)
-    return agent, td3_bc.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), data
+    loss = partial(td3_bc.policy_loss, alpha=alpha)
+    return agent, td3.fit(agent, optimizers, data.batches(64, generator), settings, loss, generator), data
 
 
 def test_the_policy_and_the_targets_learn_in_every_second_step_only():
@@ -90,7 +91,7 @@ def test_without_values_it_clones():
 
 
 def test_layer_normalisation_follows_each_hidden_layer():
-    agent = td3_bc.Agent(Spaces(2, 1, False), [8, 4], 2, torch.zeros(3, 2), layer_norm=True)
+    agent = td3.Agent(Spaces(2, 1, False), [8, 4], 2, torch.zeros(3, 2), layer_norm=True)
     kinds = [type(layer).__name__ for layer in agent.critics.members[0]]
     assert kinds == ["Rectified", "LayerNorm", "Rectified", "LayerNorm", "Linear"]
     assert [type(layer).__name__ for layer in agent.policy.layers] == ["Rectified", "Rectified", "Linear"]

@@ -8,10 +8,10 @@ from gymnasium.utils.env_checker import check_env
 
 from tasks.common.errors import DataError
 from tasks.offline.environments import goals, simulators
-from tasks.offline.environments.goals import BITS, NODES, BitFlipEnv, GoalGraphEnv
+from tasks.offline.environments.goals import BITS, NEAR, NODES, STRIDE, BitFlipEnv, GoalGraphEnv, ReachEnv
 
 
-@pytest.mark.parametrize("kind", [BitFlipEnv, GoalGraphEnv])
+@pytest.mark.parametrize("kind", [BitFlipEnv, GoalGraphEnv, ReachEnv])
 def test_gymnasium_accepts_it(kind):
     check_env(kind(), skip_render_check=True)
 
@@ -26,14 +26,14 @@ def test_bits_are_flipped_until_they_are_those_that_were_asked():
     assert (seen["achieved_goal"] == seen["desired_goal"]).all()
 
 
-@pytest.mark.parametrize(("kind", "limit"), [(BitFlipEnv, BITS), (GoalGraphEnv, goals.LONGEST_WALK)])
+@pytest.mark.parametrize(("kind", "limit"), [(BitFlipEnv, BITS), (GoalGraphEnv, goals.LONGEST_WALK), (ReachEnv, goals.PUSHES)])
 def test_an_episode_is_cut_off(kind, limit):
     env, steps = kind(), 0
     env.reset(seed=3)
     env.goal = np.full_like(env.goal, 2)  # nowhere
     truncated = False
     while not truncated:
-        _, reward, terminated, truncated, _ = env.step(0)
+        _, reward, terminated, truncated, _ = env.step(0 if kind is not ReachEnv else np.zeros(2))
         steps += 1
         assert (reward, terminated) == (-1.0, False)
     assert steps == limit
@@ -60,11 +60,16 @@ def test_the_optima_are_reached_by_the_best_play():
         return int(distances[goal][NODES.successors[node]].argmin())
 
     distances = [goals.graph.Graph(NODES.successors, goal).distances for goal in range(len(NODES.successors))]
+    def pushing(seen):
+        left = seen["desired_goal"] - seen["observation"]
+        return np.clip(left / STRIDE, -1, 1)
+
+    assert played(ReachEnv, pushing, 2000) == pytest.approx(simulators.OPTIMA["reach"], abs=0.3)
     assert played(BitFlipEnv, flipping, 2000) == pytest.approx(simulators.OPTIMA["bit-flip"], abs=0.15)
     assert played(GoalGraphEnv, walking, 2000) == pytest.approx(simulators.OPTIMA["goal-graph"], abs=0.15)
 
 
-@pytest.mark.parametrize("environment", ["bit-flip", "goal-graph"])
+@pytest.mark.parametrize("environment", ["bit-flip", "goal-graph", "reach"])
 def test_where_goals_stand_and_what_they_pay(environment):
     found, scene = simulators.goals_of(environment), simulators.make(environment)
     rows = [scene.reset(seed=seed)[0] for seed in range(5)]
@@ -85,6 +90,15 @@ def test_the_row_names_the_goal_that_the_environment_has():
     row, _ = scene.reset(seed=7)
     assert (row[found.desired] == scene.unwrapped.goal).all()
     assert (row[found.achieved] == scene.unwrapped.state).all()
+
+
+def test_a_point_is_pushed_and_stopped_by_walls():
+    env = ReachEnv()
+    env.reset(seed=0)
+    env.state, env.goal = np.array([0.0, 0.95], np.float32), np.array([0.1, 1.0], np.float32)
+    seen, reward, terminated, _, _ = env.step([0.5, 9.0])
+    assert seen["observation"].tolist() == pytest.approx([0.05, 1.0])
+    assert (reward, terminated) == (0.0, True), f"no further than {NEAR}"
 
 
 def test_an_environment_without_goals_is_named():

@@ -1,0 +1,112 @@
+"""TD3: a deterministic actor-critic that plays an environment and learns from what it remembers (Fujimoto et al. 2018, arXiv:1802.09477).
+
+Critics: r + gamma (1 - terminated) min_i Q'_i(s', a'), a' = pi'(s') + noise, the noise clipped, and a' to the box (eq. 10, 14). Policy, in
+every `policy_every`-th step: max E Q_1(s, pi(s)) (Algorithm 1). The targets of policy and critics follow in those steps too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
+from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
+from tasks.algorithms.offline.networks.mlp import MeanAction, Spaces
+from tasks.algorithms.offline.transitions import Batch
+
+METRICS = {
+    **CRITIC_METRICS,
+    "policy_loss": "Minus the mean Q of the policy's actions; of the last step in which the policy learned.",
+    "distance": "The mean squared distance of the policy's actions to those that were played; of that step too.",
+}
+
+
+@dataclass(frozen=True)
+class Td3Settings:
+    """The algorithm's settings."""
+
+    gamma: float
+    noise: float  # deviation of the noise on the target policy's actions, in units of half the box
+    noise_clip: float  # largest noise
+    target_rate: float  # share of the way that the targets move when they do
+    policy_every: int  # steps
+
+
+class Agent(nn.Module):
+    """Policy and critics, the targets of both, the policy's last metrics, and the steps done."""
+
+    updates: Tensor
+    last: Tensor  # (2,): policy_loss and distance
+
+    def __init__(
+        self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor, layer_norm: bool = False
+    ) -> None:
+        super().__init__()
+        self.policy, self.critics = MeanAction(spaces, hidden), Critics(spaces, hidden, critics, layer_norm)
+        for network in (self.policy, self.critics):
+            network.normaliser.fit(observations)
+        self.target_policy = deepcopy(self.policy).requires_grad_(False)
+        self.targets = deepcopy(self.critics).requires_grad_(False)
+        self.register_buffer("updates", torch.tensor(0))
+        self.register_buffer("last", torch.zeros(2))
+
+
+@torch.no_grad()
+def smoothed(policy: MeanAction, observations: Tensor, noise: float, clip: float, generator: torch.Generator) -> Tensor:
+    """The policy's actions with noise, within the box: (B, O) to (B, A)."""
+    actions: Tensor = policy(observations)
+    drawn = torch.randn(actions.shape, generator=generator).to(actions.device)
+    return (actions + (noise * drawn).clamp(-clip, clip)).clamp(-1, 1)
+
+
+@torch.no_grad()
+def q_targets(agent: Agent, batch: Batch, settings: Td3Settings, generator: torch.Generator) -> Tensor:
+    """What the critics are fitted to: (B,)."""
+    actions = smoothed(agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator)
+    return bellman(batch, agent.targets(batch.next_observations, actions).amin(0), settings.gamma)
+
+
+def policy_loss(agent: Agent, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The policy's loss, a scalar with gradient, and its mean squared distance to the actions that were played."""
+    actions = agent.policy(batch.observations)
+    distance = (actions.detach() - batch.actions).square().mean()
+    return -agent.critics(batch.observations, actions)[0].mean(), distance
+
+
+def delayed(
+    agent: Agent, optimizer: Adam, policy_every: int, target_rate: float, loss: Callable[[], tuple[Tensor, Tensor]]
+) -> None:
+    """Count a step; in every `policy_every`-th one the policy learns by the loss and both targets follow. `loss` gives it and the distance."""
+    if agent.updates % policy_every == 0:
+        value, distance = loss()
+        optimizer.step(value)
+        follow(agent.targets, agent.critics, target_rate)
+        follow(agent.target_policy, agent.policy, target_rate)
+        agent.last = torch.stack([value.detach(), distance])
+    agent.updates += 1
+
+
+def fit(
+    agent: Agent,
+    optimizers: Mapping[str, Adam],
+    batches: Iterable[Batch],
+    settings: Td3Settings,
+    loss: Callable[[Agent, Batch], tuple[Tensor, Tensor]],
+    generator: torch.Generator,
+) -> Iterator[Mapping[str, Tensor]]:
+    """Train in place, one step a batch; yields each step's metrics (METRICS). Optimizers: critics, policy. `loss` is the policy's."""
+    for batch in batches:
+        q = agent.critics(batch.observations, batch.actions)
+        critic_loss = squared_errors(q, q_targets(agent, batch, settings, generator))
+        optimizers["critics"].step(critic_loss)
+        delayed(agent, optimizers["policy"], settings.policy_every, settings.target_rate, partial(loss, agent, batch))
+        yield {
+            "critic_loss": critic_loss.detach(),
+            "policy_loss": agent.last[0],
+            "distance": agent.last[1],
+            "q": q.detach().mean(),
+        }

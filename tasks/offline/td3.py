@@ -1,0 +1,52 @@
+"""Twin delayed DDPG (TD3) in the environment of a data set, which it explores itself; with `relabel` in hindsight (hindsight.py)."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from tasks.algorithms.offline import td3
+from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.hindsight import Hindsight
+from tasks.common.config import settings_of
+from tasks.offline.configs.td3 import OnlineTd3Config, Variant
+from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.environments import simulators
+from tasks.offline.training import learners
+from tasks.offline.training.learners import Learner
+from tasks.offline.training.online import EPISODES, Explorer
+from tasks.stage import Metrics, main
+
+CURVES = {**td3.METRICS, **learners.METRICS}
+METRICS = learners.by_variant(CURVES)
+
+
+def run(config: OnlineTd3Config, transitions: Path, out: Path) -> Metrics:
+    """Learn with every variant and seed; policies and curves go to `out`. DataError with one line for discrete actions."""
+    variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
+        name: partial(_build, config, variant) for name, variant in config.variants.items()
+    }
+    return learners.run("td3", config, transitions, out, variants)
+
+
+def _build(
+    config: OnlineTd3Config, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+) -> Learner:
+    data, hindsight = dataset.continuous("td3", "TD3"), None
+    if variant.relabel != "none":
+        hindsight = Hindsight(simulators.goals_of(dataset.environment), variant.relabel, config.relabelled)
+    agent = td3.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+    explores = (EPISODES * seed, generator, hindsight, config.exploration_noise)
+    explorer = Explorer(dataset.environment, agent.policy, config.exploration, *explores)
+    optimizers = {
+        "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
+        "policy": Adam(agent.policy.parameters(), config.learning_rate),
+    }
+    settings, batches = settings_of(config, td3.Td3Settings), explorer.batches(config.batch_size)
+    steps = td3.fit(agent, optimizers, batches, settings, td3.policy_loss, generator)
+    return Learner(agent.policy, {"agent": agent, "explorer": explorer, **optimizers}, steps)
+
+
+if __name__ == "__main__":
+    main(run)
