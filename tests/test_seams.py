@@ -100,7 +100,7 @@ BASE: dict[str, dict[str, Any]] = {
     "dqn": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "target_every": 5, "learning_rate": 0.01},
     "cql": {**LEARNER, "datasets": [DISCRETE, CONTINUOUS], "hidden": [8], "target_every": 5, "learning_rate": 0.01},
     "awr": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "refresh_every": 10},
-    "iql": {**LEARNER, "datasets": [DISCRETE], "hidden": [8]},
+    "iql": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "fine_tuning": {"after": 5, "steps": 1, "replay": 100}},
     **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10} for name in ("bear", "brac")},
     **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8]} for name in ("td3_bc", "td3", "rebrac")},
     "decision_transformer": {
@@ -138,6 +138,8 @@ ONE_BRANCH = {
     "returns": f"bc-{DISCRETE}",
 }
 ADAPTER = {"rank": 2, "alpha": 4.0, "targets": "all-linear", "merge": True}
+EXPECTED = "offline_report.expectations.0"
+DATA = {f"{EXPECTED}.higher": "data best", f"{EXPECTED}.lower": "data mean"}
 # The changed value of a key where its type alone gives none that has an effect.
 VALUES: dict[str, Any] = {
     "behaviour.clip": 0.1,
@@ -176,14 +178,13 @@ VALUES: dict[str, Any] = {
     "decision_transformer.inits.DT": "synthetic",
     "behaviour.max_gradient": 0.1,
     "*.max_weight": 0.5,
-    "dqn.exploration.replay": 16,
-    "dqn.exploration.last_from": 20,
+    "*.replay": 16,
+    "*.last_from": 20,
     "returns.fitted_q.most_steps": 30,
     "returns.fitted_q.tolerance": 0.000001,
     "offline_report.best_by": "return",
-    "offline_report.expectations.0.dataset": "graph-12",
-    "offline_report.expectations.0.higher": "data best",
-    "offline_report.expectations.0.lower": "data mean",
+    f"{EXPECTED}.dataset": "graph-12",
+    **DATA,
 }
 # Keys that have an effect only with another setting, by pattern.
 ONLINE = {"dqn.variants": {"online": {"double": True, "online": True, "relabel": "none"}}}
@@ -224,10 +225,8 @@ UNDER: dict[str, dict[str, Any]] = {
     "reward_model.kind": {"reward_model.likelihood": 0.0},
     "mixture.datasets.0.location": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
     "dqn.exploration.*": ONLINE,
-    "offline_report.expectations.0.dataset": {
-        "offline_report.expectations.0.higher": "data best",
-        "offline_report.expectations.0.lower": "data mean",
-    },
+    "iql.fine_tuning.*": {"iql.variants": {"IQL": {"online": True}}},
+    f"{EXPECTED}.dataset": DATA,
     "transitions.seed": {f"transitions.datasets.{DISCRETE}.source": "random"},
     "decision_transformer.text.*": {"decision_transformer.text.weight": 0.5},
     "decision_transformer.synthetic.*": {"decision_transformer.inits": {"DT": "synthetic"}},
@@ -270,7 +269,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.strip_thinking": ("a model this small does not think", "tests/tasks/language/training/test_python_rewards.py"),
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "reward_model.ties": ("the annotator here ties nothing", "tests/tasks/language/test_reward_objectives.py"),
-    **dict.fromkeys(("*.relabel", "dqn.relabelled"), ("needs goals", "tests/tasks/offline/test_goals.py")),
+    **dict.fromkeys(("*.relabel", "*.relabelled"), ("needs goals", "tests/tasks/offline/test_goals.py")),
     "tabular_q.states": ("a limit, beyond which the stage refuses", "tests/tasks/offline/test_tabular_q.py"),
     "decision_transformer.language.*": ("needs a language model", "tests/tasks/offline/test_decision_transformer.py"),
     "behaviour.environments.*.id": ("of another package", "tests/tasks/offline/environments/test_simulators.py"),

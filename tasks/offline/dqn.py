@@ -39,7 +39,16 @@ def _build(
     if not variant.online:
         return q_learning.offline(config, objective, dataset, generator, hindsight)
     policy = q_learning.network(config, dataset)
-    explorer = Explorer(dataset.environment, policy, config.exploration, EPISODES * seed, generator, hindsight)
+    explorer = Explorer(
+        dataset.environment,
+        policy.act,
+        config.exploration,
+        EPISODES * seed,
+        generator,
+        dataset.transitions.device,
+        taken=policy.normaliser,
+        relabelling=hindsight,
+    )
     learner = q_learning.learner(config, objective, policy, explorer.batches(config.batch_size))
     return replace(learner, state={**learner.state, "explorer": explorer})
 

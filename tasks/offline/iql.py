@@ -1,16 +1,21 @@
-"""Implicit Q-learning (IQL) from a data set."""
+"""Implicit Q-learning (IQL) from a data set; a variant may go on in its environment."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from tasks.algorithms.offline import iql
 from tasks.algorithms.offline.adam import Adam
+from tasks.common.checkpoints import State
 from tasks.common.config import settings_of
-from tasks.offline.configs.iql import IqlConfig
+from tasks.offline.configs.iql import IqlConfig, Variant
+from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
+from tasks.offline.training.online import EPISODES, Explorer, FineTuning
 from tasks.stage import Metrics, main
 
 CURVES = {**iql.METRICS, **learners.METRICS}
@@ -18,21 +23,44 @@ METRICS = learners.by_variant(CURVES)
 
 
 def run(config: IqlConfig, transitions: Path, out: Path) -> Metrics:
-    """Train with every seed; policies and curves go to `out`."""
+    """Train with every variant and seed; policies and curves go to `out`."""
+    variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
+        name: partial(_build, config, variant) for name, variant in config.variants.items()
+    }
+    return learners.run("iql", config, transitions, out, variants)
 
-    def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
-        data = dataset.transitions
-        agent = iql.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
-        optimizers = {
-            "value": Adam(agent.value.parameters(), config.critic_learning_rate),
-            "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
-            "policy": Adam(agent.policy.parameters(), config.learning_rate),
-        }
-        settings = settings_of(config, iql.IqlSettings)
-        steps = iql.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
-        return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("iql", config, transitions, out, {config.variant: build})
+def _build(
+    config: IqlConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+) -> Learner:
+    data = dataset.transitions
+    agent = iql.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+    optimizers = {
+        "value": Adam(agent.value.parameters(), config.critic_learning_rate),
+        "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
+        "policy": Adam(agent.policy.parameters(), config.learning_rate),
+    }
+    settings = settings_of(config, iql.IqlSettings)
+    state: State = {"agent": agent, **optimizers}
+    if not variant.online:
+        batches = data.batches(config.batch_size, generator)
+        return Learner(agent.policy, state, iql.fit(agent, optimizers, batches, settings))
+    tuning = FineTuning(data, _explorer(config, agent, dataset, seed, generator), config.fine_tuning.after)
+    steps = iql.fit(agent, optimizers, tuning.batches(config.batch_size, generator), settings)
+    return Learner(agent.policy, {**state, "tuning": tuning}, steps)
+
+
+def _explorer(
+    config: IqlConfig, agent: iql.Agent, dataset: StoredDataset, seed: int, generator: torch.Generator
+) -> Explorer:
+    """It plays the policy's own random actions, and no others."""
+    asked = config.fine_tuning
+    plays = ExplorationConfig(
+        replay=asked.replay, warmup=1, steps=asked.steps, first_epsilon=0.0, last_epsilon=0.0, last_from=1
+    )
+    device = dataset.transitions.device
+    act = partial(agent.policy.drawn, generator=generator)
+    return Explorer(dataset.environment, act, plays, EPISODES * seed, generator, device)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Twin delayed DDPG (TD3) in the environment of a data set, which it explores itself; with `relabel` in hindsight (hindsight.py)."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -37,8 +38,16 @@ def _build(
     if variant.relabel != "none":
         hindsight = Hindsight(simulators.goals_of(dataset.environment), variant.relabel, config.relabelled)
     agent = td3.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
-    explores = (EPISODES * seed, generator, hindsight, config.exploration_noise)
-    explorer = Explorer(dataset.environment, agent.policy, config.exploration, *explores)
+    noise = config.exploration_noise
+    explorer = Explorer(
+        dataset.environment,
+        lambda seen: td3.smoothed(agent.policy, seen, noise, math.inf, generator),
+        config.exploration,
+        EPISODES * seed,
+        generator,
+        data.device,
+        relabelling=hindsight,
+    )
     optimizers = {
         "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
         "policy": Adam(agent.policy.parameters(), config.learning_rate),

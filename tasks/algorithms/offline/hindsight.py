@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import Batch, Transitions, mixed
 
 Strategy = Literal["future", "final", "episode"]
 
@@ -96,9 +96,4 @@ class Relabelled:
             changed = (torch.rand(size, generator=generator) < self.share).to(data.device)
             batch = data.rows(rows)
             other = relabelled(batch, data.next_observations[later][:, self.goals.achieved], self.goals)
-            yield Batch(
-                *(
-                    torch.where(changed.view(-1, *[1] * (kept.ndim - 1)), new, kept)
-                    for kept, new in zip(vars(batch).values(), vars(other).values(), strict=True)
-                )
-            )
+            yield mixed(changed, other, batch)

@@ -7,7 +7,7 @@ lowest of the target critics, and in each step the value learns first, then the 
 policy's learning rate does not decay, and its actions may be discrete.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.mlp import Network, Spaces
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import Batch
 
 METRICS = {
     "value_loss": "The mean expectile loss of the value to the lowest target critic.",
@@ -78,14 +78,11 @@ def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Ten
 def fit(
     agent: Agent,
     optimizers: Mapping[str, Adam],
-    transitions: Transitions,
+    batches: Iterable[Batch],
     settings: IqlSettings,
-    *,
-    batch_size: int,
-    generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, without end; yields each step's metrics (METRICS). Optimizers: value, policy, critics."""
-    for batch in transitions.batches(batch_size, generator):
+    """Train in place, one step a batch; yields each step's metrics (METRICS). Optimizers: value, policy, critics."""
+    for batch in batches:
         worth = agent.worth(batch)
         value_loss = expectile_loss(worth - agent.values(batch.observations), settings.expectile)
         optimizers["value"].step(value_loss)

@@ -47,8 +47,15 @@ class Replay:
 
     def batch(self, size: int, generator: torch.Generator) -> Batch:
         """`size` transitions, drawn uniformly with replacement."""
-        kept = min(self.added, len(self.columns.rewards))
-        rows = torch.randint(kept, (size,), generator=generator).to(self.columns.device)
+        return self.rows(torch.randint(self.kept, (size,), generator=generator).to(self.columns.device))
+
+    @property
+    def kept(self) -> int:
+        """How many there are."""
+        return min(self.added, len(self.columns.rewards))
+
+    def rows(self, rows: Tensor) -> Batch:
+        """These transitions (long, any length), by their places in the memory."""
         return Batch(*(getattr(self.columns, field.name)[rows] for field in fields(Batch)))
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -35,6 +35,12 @@ class Batch:
         return replace(self, **{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
+def mixed(first: Tensor, one: Batch, other: Batch) -> Batch:
+    """The transitions of `one` where `first` (B,) is true, and those of `other` elsewhere; both have B."""
+    pairs = ((getattr(one, field.name), getattr(other, field.name)) for field in fields(Batch))
+    return Batch(*(torch.where(first.view(-1, *[1] * (mine.ndim - 1)), mine, its) for mine, its in pairs))
+
+
 @dataclass(frozen=True)
 class Transitions(Batch):
     """N transitions of E whole episodes, as they followed each other: B is N, and `lengths` cuts them into episodes."""

@@ -2,15 +2,32 @@
 
 from pydantic import Field
 
-from tasks.common.config import Sizes
+from tasks.common.config import Config, Idle, Name, Sizes
 from tasks.offline.configs.learners import DataSets, LearnerConfig
+
+
+class Variant(Config):
+    """One variant of the method."""
+
+    online: bool  # goes on in the data set's environment
+
+
+class FineTuningConfig(Config):
+    """How a variant goes on online."""
+
+    after: int = Field(ge=0, le=10**9)  # gradient steps on the data set alone
+    steps: int = Field(ge=1)  # steps in the environment before each gradient step from then on
+    replay: int = Field(ge=1)  # transitions that are kept of them
 
 
 class IqlConfig(LearnerConfig):
     """The expectile, the weights, and the networks."""
 
-    variant = "IQL"
+    named_by = "variants"
+    idle = (Idle(("fine_tuning",), {"variants.*.online": (False,)}),)
 
+    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    fine_tuning: FineTuningConfig  # settings for variants that go on online
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
     # tau of the value: 0.5 is the mean of what the data's actions are worth, and near 1 it nears the best of them

@@ -1,6 +1,7 @@
-"""Learning in an environment: it is explored at random by a share epsilon of the steps, and what happens there fills a replay memory.
+"""Learning in an environment: it is played, a share of the steps at random, and what happens there fills a replay memory.
 
-With hindsight each episode is added again at its end, with other goals (hindsight.py).
+With hindsight each episode is added again at its end, with other goals (hindsight.py). Fine-tuning learns from a data set first, and then from
+it and from what was played since.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,17 +9,22 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tasks.algorithms.offline import hindsight
 from tasks.algorithms.offline.hindsight import Hindsight
-from tasks.algorithms.offline.networks.mlp import MeanAction, QValues
 from tasks.algorithms.offline.replay import Replay
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Batch, Transitions, mixed
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
 
+Act = Callable[[Tensor], Tensor]
 EPISODES = 100_000_000  # seeds of episodes that each seed of a learner has to itself
+
+
+def as_seen(observations: Tensor) -> Tensor:
+    """The environment's own observations."""
+    return observations
 
 
 class Step(NamedTuple):
@@ -32,28 +38,29 @@ class Step(NamedTuple):
 
 
 class Explorer:
-    """One environment, played on and on by a policy that learns; a policy of continuous actions plays them with noise.
+    """One environment, played on and on by a policy that learns.
 
-    The memory has what the learner's networks take: observations normalised for Q-values of discrete actions, whose layers are
-    called by themselves, and the environment's own otherwise. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
+    `act` is what is played in an observation (O,), and `taken` makes of observations (.., O) what the memory keeps of them, which is what the
+    learner's networks take. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
     actions the same happens: a state that was saved in the middle of an episode is reached again by playing it.
     """
 
     def __init__(
         self,
         environment: str,
-        policy: QValues | MeanAction,
+        act: Act,
         config: ExplorationConfig,
         seed: int,
         generator: torch.Generator,
+        device: torch.device,
+        *,
+        taken: Act = as_seen,
         relabelling: Hindsight | None = None,
-        noise: float = 0.0,
     ) -> None:
-        self.env, self.policy, self.config, self.generator = simulators.make(environment), policy, config, generator
-        self.hindsight, self.noise, self.played = relabelling, noise, 0
-        self.taken: Callable[[Tensor], Tensor] = policy.normaliser if policy.spaces.discrete else nn.Identity()
-        self.device = policy.normaliser.mean.device
-        self.replay = Replay(policy.spaces, config.replay, self.device)
+        self.env, self.spaces = simulators.make(environment), simulators.spaces_of(environment)
+        self.act, self.taken, self.config, self.generator = act, taken, config, generator
+        self.hindsight, self.played, self.device = relabelling, 0, device
+        self.replay = Replay(self.spaces, config.replay, device)
         self.seed, self.episode = seed, list[Step]()
         self.observation = self._reset()
 
@@ -62,10 +69,14 @@ class Explorer:
         while self.played < self.config.warmup:
             self._step(self._random())
         while True:
-            for _ in range(self.config.steps):
-                explores = torch.rand((), generator=self.generator) < self.epsilon()
-                self._step(self._random() if explores else self._noisy(self.policy.act(self.observation)))
+            self.play()
             yield self.replay.batch(size, self.generator)
+
+    def play(self) -> None:
+        """The steps in the environment that belong to one gradient step."""
+        for _ in range(self.config.steps):
+            explores = torch.rand((), generator=self.generator) < self.epsilon()
+            self._step(self._random() if explores else self.act(self.observation))
 
     def epsilon(self) -> float:
         """The share of random actions at present."""
@@ -88,16 +99,10 @@ class Explorer:
             self._move(action)
 
     def _random(self) -> Tensor:
-        spaces = self.policy.spaces
-        if spaces.discrete:
-            return torch.randint(spaces.action, (), generator=self.generator).to(self.device)
-        return (2 * torch.rand(spaces.action, generator=self.generator) - 1).to(self.device)
-
-    def _noisy(self, action: Tensor) -> Tensor:
-        if self.policy.spaces.discrete:
-            return action
-        drawn = torch.randn(action.shape, generator=self.generator).to(self.device)
-        return (action + self.noise * drawn).clamp(-1, 1)
+        size = self.spaces.action
+        if self.spaces.discrete:
+            return torch.randint(size, (), generator=self.generator).to(self.device)
+        return (2 * torch.rand(size, generator=self.generator) - 1).to(self.device)
 
     def _step(self, action: Tensor) -> None:
         step, truncated = self._move(action)
@@ -133,3 +138,34 @@ class Explorer:
 
     def _tensor(self, observation: Any) -> Tensor:
         return torch.from_numpy(observation).to(self.device)
+
+
+class FineTuning:
+    """Batches of a data set for `after` steps, and from then on of it and of what the explorer has played since, drawn uniformly from both together."""
+
+    def __init__(self, data: Transitions, explorer: Explorer, after: int) -> None:
+        self.data, self.explorer, self.after, self.drawn = data, explorer, after, 0
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Batches of `size` transitions, without end."""
+        data, replay = self.data, self.explorer.replay
+        while True:
+            self.drawn += 1
+            plays = self.drawn > self.after
+            if plays:
+                self.explorer.play()
+            rows = torch.randint(len(data) + (replay.kept if plays else 0), (size,), generator=generator).to(
+                data.device
+            )
+            recorded = rows < len(data)
+            batch = data.rows(rows.clamp(max=len(data) - 1))
+            yield mixed(recorded, batch, replay.rows((rows - len(data)).clamp(min=0))) if plays else batch
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The steps so far, and all of the explorer."""
+        return {"drawn": torch.tensor(self.drawn), **self.explorer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
+        """Load what `state_dict` returned."""
+        self.drawn = int(state["drawn"])
+        self.explorer.load_state_dict({name: tensor for name, tensor in state.items() if name != "drawn"})

@@ -49,7 +49,11 @@ AWR = {
     "learning_rate": 0.01,
     "value_learning_rate": 0.01,
 }
-IQL = {**CRITICS, "expectile": 0.8, "beta": 1.0, "max_weight": 100.0}
+IQL = {
+    **CRITICS,
+    **{"expectile": 0.8, "beta": 1.0, "max_weight": 100.0, "variants": {"IQL": {"online": True}}},
+    "fine_tuning": {"after": 3, "steps": 2, "replay": 40},
+}
 del IQL["warmup"]
 TD3 = {**CRITICS, "noise": 0.2, "noise_clip": 0.5, "policy_every": 2}
 del TD3["warmup"]

@@ -28,6 +28,7 @@ SMALL = {
     "dropout": 0.0,  # its random numbers are each device's own
     "relabel": "none",
     "relabelled": 1,
+    "fine_tuning": {"after": 2, "steps": 1, "replay": 9},
     "inits": {"DT": "random", "DT-synthetic": "synthetic"},
     "synthetic": {
         "states": 5,
@@ -40,6 +41,7 @@ SMALL = {
     "exploration": {"replay": 40, "warmup": 9, "steps": 2, "first_epsilon": 0.5, "last_epsilon": 0.5, "last_from": 9},
     "datasets": {name: {"targets": [1.0], "scale": 1.0, "context": 3} for name in ("discrete", "continuous")},
 }
+OWN_VARIANTS = {"td3": {"TD3": {"relabel": "none"}}, "iql": {"IQL": {"online": True}}}
 FITTED = {
     "most_steps": 5,
     "seeds": 1,
@@ -79,7 +81,8 @@ CASES = [
     (method, actions)
     for method in CONFIGS
     for actions in ("discrete", "continuous")
-    if (method, actions) not in (("dqn", "continuous"), *((name, "discrete") for name in ("bear", "td3_bc", "td3", "rebrac")))
+    if (method, actions)
+    not in (("dqn", "continuous"), *((name, "discrete") for name in ("bear", "td3_bc", "td3", "rebrac")))
 ]
 STEPS = {"_fused_adam_", "_fused_adamw_"}
 WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of
@@ -88,8 +91,8 @@ WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of
 def small(method):
     section = PARAMS[method]
     changes = {key: value for key, value in SMALL.items() if key in section}
-    if method == "td3":
-        changes["variants"] = {"TD3": {"relabel": "none"}}
+    if method in OWN_VARIANTS:
+        changes["variants"] = OWN_VARIANTS[method]
     if isinstance(section["datasets"], list):
         changes["datasets"] = []
     return CONFIGS[method].model_validate({**section, **changes})

@@ -141,7 +141,7 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data,
         for name, part in first.state.items()
     }
     if variant == "online":
-        assert len(kept["explorer"]["played"]) > 1
+        assert len(kept["explorer"]["actions_played"]) > 1
     drawn = generator.get_state()
     second, generator = started(1)
     for name, part in second.state.items():

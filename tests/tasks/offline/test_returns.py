@@ -33,6 +33,7 @@ CONFIG = ReturnsConfig(
     fitted_q=FITTED,
 )
 BC = BcConfig(
+    relabel="none",
     datasets=["CartPole-v1-random"],
     seeds=[0, 1],
     steps=20,

@@ -28,6 +28,12 @@ class Categorical(Preferences):
         """log pi(a | s): (B, O) and (B,) to (B,)."""
         return -functional.cross_entropy(self(observations), actions, reduction="none")
 
+    @torch.no_grad()
+    def drawn(self, observation: Tensor, generator: torch.Generator) -> Tensor:
+        """A random action of the policy: (O,) to () long."""
+        shares = self(observation).softmax(-1).cpu()
+        return torch.multinomial(shares, 1, generator=generator).squeeze(0).to(observation.device)
+
     def divergence(self, other: "Categorical", observations: Tensor) -> Tensor:
         """KL(self || other) in each state, exact: (B, O) to (B,)."""
         mine, its = self(observations).log_softmax(-1), other(observations).log_softmax(-1)
@@ -45,6 +51,13 @@ class Gaussian(MeanAction):
         """log pi(a | s): (B, O) and (B, A) to (B,)."""
         log_deviation = self.log_deviation.clamp(*LOG_DEVIATION)
         return gaussian_log_density((actions - self(observations)) / log_deviation.exp(), log_deviation)
+
+    @torch.no_grad()
+    def drawn(self, observation: Tensor, generator: torch.Generator) -> Tensor:
+        """A random action of the policy, kept within the box: (O,) to (A,)."""
+        mean = self(observation)
+        noise = torch.randn(mean.shape, generator=generator).to(mean.device)
+        return (mean + self.log_deviation.clamp(*LOG_DEVIATION).exp() * noise).clamp(-1, 1)
 
 
 class SquashedGaussian(Network):

@@ -65,11 +65,10 @@ def test_one_step_by_hand(monkeypatch):
         torch.tensor([False, True]),
         torch.tensor([2]),
     )
-    monkeypatch.setattr(Transitions, "batches", lambda self, *_: iter([self]))
     agent = Constant()
     optimizers = {name: agent.optimizer(name) for name in ("value", "policy", "critics")}
     settings = iql.IqlSettings(gamma=0.5, expectile=0.7, beta=0.5, max_weight=2.0, target_rate=0.0)
-    row = next(iql.fit(agent, optimizers, data, settings, batch_size=2, generator=torch.Generator()))
+    row = next(iql.fit(agent, optimizers, [data], settings))
     assert agent.losses["value"] == pytest.approx((0.7 * 4 + 0.3 * 4) / 2)
     assert agent.losses["policy"] == pytest.approx((2.0 * 1 + exp(-1) * 2) / 2)
     assert agent.losses["critics"] == pytest.approx(((3 - 6) ** 2 + (0 - 2) ** 2) / 2 + ((5 - 6) ** 2 + 0) / 2)
@@ -100,7 +99,7 @@ def trained(discrete, steps=700, **changes):
     agent, optimizers, data = learning(discrete)
     settings = iql.IqlSettings(**{**vars(SETTINGS), **changes})
     generator = torch.Generator().manual_seed(0)
-    metrics = point.drain(iql.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), steps)
+    metrics = point.drain(iql.fit(agent, optimizers, data.batches(64, generator), settings), steps)
     return agent, metrics, data
 
 
@@ -130,7 +129,7 @@ def test_each_step_lets_the_value_learn_first_and_the_targets_follow():
         step = optimizer.step
         optimizer.step = lambda loss, name=name, step=step: (order.append(name), step(loss))
     settings = iql.IqlSettings(**{**vars(SETTINGS), "target_rate": 1.0})
-    next(iql.fit(agent, optimizers, data, settings, batch_size=8, generator=torch.Generator()))
+    next(iql.fit(agent, optimizers, data.batches(8, torch.Generator()), settings))
     assert order == ["value", "policy", "critics"]
     assert point.same(agent.targets, agent.critics)
 
@@ -141,7 +140,7 @@ def test_the_policy_alone_learns_from_its_loss():
     kept = {name: [p.detach().clone() for p in getattr(agent, name).parameters()] for name in optimizers}
     for name in ("value", "critics"):
         optimizers[name].step = lambda loss: None
-    list(islice(iql.fit(agent, optimizers, data, SETTINGS, batch_size=8, generator=torch.Generator()), 3))
+    list(islice(iql.fit(agent, optimizers, data.batches(8, torch.Generator()), SETTINGS), 3))
     changed = {
         name: any(
             not torch.equal(before, now)

@@ -26,7 +26,9 @@ def test_bits_are_flipped_until_they_are_those_that_were_asked():
     assert (seen["achieved_goal"] == seen["desired_goal"]).all()
 
 
-@pytest.mark.parametrize(("kind", "limit"), [(BitFlipEnv, BITS), (GoalGraphEnv, goals.LONGEST_WALK), (ReachEnv, goals.PUSHES)])
+@pytest.mark.parametrize(
+    ("kind", "limit"), [(BitFlipEnv, BITS), (GoalGraphEnv, goals.LONGEST_WALK), (ReachEnv, goals.PUSHES)]
+)
 def test_an_episode_is_cut_off(kind, limit):
     env, steps = kind(), 0
     env.reset(seed=3)
@@ -60,6 +62,7 @@ def test_the_optima_are_reached_by_the_best_play():
         return int(distances[goal][NODES.successors[node]].argmin())
 
     distances = [goals.graph.Graph(NODES.successors, goal).distances for goal in range(len(NODES.successors))]
+
     def pushing(seen):
         left = seen["desired_goal"] - seen["observation"]
         return np.clip(left / STRIDE, -1, 1)
@@ -125,11 +128,11 @@ class Reach(gymnasium.Env):
 
 
 def test_another_package_s_environment_with_goals():
-    gymnasium.register("Reach-v0", Reach)
+    gymnasium.register("ReachAnything-v0", Reach)
     try:
-        found = simulators.goals_of("Reach-v0")
+        found = simulators.goals_of("ReachAnything-v0")
     finally:
-        gymnasium.registry.pop("Reach-v0")
+        gymnasium.registry.pop("ReachAnything-v0")
     assert (found.achieved, found.desired) == (slice(0, 2), slice(2, 4)), "sorted by name, as Gymnasium flattens them"
     assert found.terminated is None
     assert found.reward(torch.zeros(3, 2), torch.tensor([[0.0, 0.0], [0.04, 0.0], [0.1, 0.0]])).tolist() == [0, 0, -1]

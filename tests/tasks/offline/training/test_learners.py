@@ -18,6 +18,7 @@ CONFIG = bc.BcConfig.model_validate(
         "datasets": [],
         "seeds": [0, 7],
         "shares": {"BC": 1.0, "30%BC": 0.3},
+        "relabel": "none",
         "hidden": [16],
         "steps": 25,
         "batch_size": 8,

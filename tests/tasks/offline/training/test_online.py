@@ -5,9 +5,10 @@ import torch
 
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.networks.mlp import QValues
+from tasks.algorithms.offline.transitions import Transitions
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
-from tasks.offline.training.online import Explorer
+from tasks.offline.training.online import Explorer, FineTuning
 
 CONFIG = {"replay": 1000, "warmup": 30, "steps": 2, "first_epsilon": 1.0, "last_epsilon": 0.1, "last_from": 50}
 
@@ -17,9 +18,18 @@ def explorer(environment="graph", relabelling=None, **config):
     policy = QValues(simulators.spaces_of(environment), [4], 0.9)
     policy.normaliser.fit(torch.randn(100, policy.spaces.observation) * 3 + 1)
     generator = torch.Generator().manual_seed(0)
-    return Explorer(
-        environment, policy, ExplorationConfig.model_validate({**CONFIG, **config}), 0, generator, relabelling
+    made = Explorer(
+        environment,
+        policy.act,
+        ExplorationConfig.model_validate({**CONFIG, **config}),
+        0,
+        generator,
+        torch.device("cpu"),
+        taken=policy.normaliser,
+        relabelling=relabelling,
     )
+    made.policy = policy
+    return made
 
 
 def columns(of, count):
@@ -121,3 +131,49 @@ def test_what_is_due_in_hindsight_is_known_after_a_kill():
         assert torch.equal(one.observations, other.observations)
         assert torch.equal(one.rewards, other.rewards)
     assert exploring.replay.added == again.replay.added
+
+
+def tuned(after, seed=0):
+    """Of a data set whose rewards are 7, which the environment does not pay."""
+    exploring = explorer("graph", first_epsilon=0.0, last_epsilon=0.0)
+    nodes = torch.eye(20)[:6]
+    data = Transitions(
+        nodes,
+        torch.zeros(6, dtype=torch.long),
+        torch.full((6,), 7.0),
+        nodes,
+        torch.zeros(6, dtype=torch.bool),
+        torch.tensor([6]),
+    )
+    return FineTuning(data, exploring, after), exploring
+
+
+def test_fine_tuning_learns_from_the_data_first_and_then_from_both():
+    tuning, exploring = tuned(after=3)
+    batches = tuning.batches(200, torch.Generator().manual_seed(0))
+    for _ in range(3):
+        assert (next(batches).rewards == 7).all()
+    assert exploring.replay.added == 0
+    later = [next(batches) for _ in range(6)]
+    assert exploring.replay.added == 6 * 2
+    shares = [(batch.rewards == -1).float().mean().item() for batch in later]
+    assert shares[0] == pytest.approx(2 / 8, abs=0.1)
+    assert shares[-1] == pytest.approx(12 / 18, abs=0.1)
+    assert all(((batch.rewards == -1) | (batch.rewards == 7)).all() for batch in later)
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_fine_tuning_goes_on_after_a_kill(steps):
+    (tuning, exploring), generator = tuned(after=3), torch.Generator().manual_seed(0)
+    batches = tuning.batches(8, generator)
+    for _ in range(steps):
+        next(batches)
+    (again, other), second = tuned(after=3), torch.Generator()
+    again.load_state_dict({name: tensor.clone() for name, tensor in tuning.state_dict().items()})
+    second.set_state(generator.get_state())
+    other.generator.set_state(exploring.generator.get_state())
+    resumed = again.batches(8, second)
+    for _ in range(5):
+        one, same = next(batches), next(resumed)
+        assert torch.equal(one.observations, same.observations)
+        assert torch.equal(one.rewards, same.rewards)

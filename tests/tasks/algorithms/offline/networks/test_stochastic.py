@@ -114,3 +114,21 @@ def test_it_plays_the_mean_not_the_deviation():
     assert squashed(0.5, -0.3, 1.0, 1.0).act(torch.zeros(3, 1))[1].tolist() == pytest.approx(
         [(exp(1) - 1) / (exp(1) + 1), -(exp(0.6) - 1) / (exp(0.6) + 1)]
     )
+
+
+def test_random_actions_are_the_policy_s():
+    """Drawn often in one state: shares as the softmax says; mean and deviation as the Gaussian says, within the box."""
+    generator, seen = torch.Generator().manual_seed(0), torch.ones(2)
+    torch.manual_seed(0)
+    discrete = Categorical(Spaces(2, 3, True), [4])
+    drawn = torch.stack([discrete.drawn(seen, generator) for _ in range(4000)])
+    torch.testing.assert_close(
+        torch.bincount(drawn, minlength=3) / 4000, discrete(seen).softmax(-1).detach(), rtol=0, atol=0.03
+    )
+    gaussian = constant(Gaussian(Spaces(2, 1, False), [4]), 0.0)
+    drawn = torch.stack([gaussian.drawn(seen, generator) for _ in range(4000)])
+    assert drawn.mean().item() == pytest.approx(gaussian(seen).item(), abs=0.02)
+    assert drawn.std().item() == pytest.approx(gaussian.log_deviation.exp().item(), abs=0.03)
+    with torch.no_grad():
+        gaussian.log_deviation.fill_(2.0)
+    assert torch.stack([gaussian.drawn(seen, generator) for _ in range(200)]).abs().max() == 1
