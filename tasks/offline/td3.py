@@ -11,7 +11,7 @@ from tasks.algorithms.offline import td3
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.common.config import settings_of
-from tasks.offline.configs.td3 import OnlineTd3Config, Variant
+from tasks.offline.configs.td3 import Td3Config, Variant
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.environments import simulators
 from tasks.offline.training import learners
@@ -23,7 +23,7 @@ CURVES = {**td3.METRICS, **learners.METRICS}
 METRICS = learners.by_variant(CURVES)
 
 
-def run(config: OnlineTd3Config, transitions: Path, out: Path) -> Metrics:
+def run(config: Td3Config, transitions: Path, out: Path) -> Metrics:
     """Learn with every variant and seed; policies and curves go to `out`. DataError with one line for discrete actions."""
     variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
         name: partial(_build, config, variant) for name, variant in config.variants.items()
@@ -32,7 +32,7 @@ def run(config: OnlineTd3Config, transitions: Path, out: Path) -> Metrics:
 
 
 def _build(
-    config: OnlineTd3Config, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+    config: Td3Config, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     data, hindsight = dataset.continuous("td3", "TD3"), None
     if variant.relabel != "none":

@@ -2,10 +2,10 @@
 
 from pydantic import Field
 
-from tasks.offline.configs.td3_bc import Td3Config
+from tasks.offline.configs.td3_bc import TwinDelayedConfig
 
 
-class RebracConfig(Td3Config):
+class RebracConfig(TwinDelayedConfig):
     """The two penalties, and the networks."""
 
     variant = "ReBRAC"

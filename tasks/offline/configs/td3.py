@@ -4,7 +4,7 @@ from pydantic import Field
 
 from tasks.common.config import Config, Idle, Name
 from tasks.offline.configs.learners import RELABEL, ExplorationConfig
-from tasks.offline.configs.td3_bc import Td3Config
+from tasks.offline.configs.td3_bc import TwinDelayedConfig
 
 
 class Variant(Config):
@@ -13,7 +13,7 @@ class Variant(Config):
     relabel: RELABEL  # hindsight: goals that an episode reached in the place of the one asked: none | future | final | episode
 
 
-class OnlineTd3Config(Td3Config):
+class Td3Config(TwinDelayedConfig):
     """How environments are explored; a data set says which, and by its observations how they are scaled."""
 
     named_by = "variants"
@@ -22,6 +22,5 @@ class OnlineTd3Config(Td3Config):
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
     relabelled: int = Field(ge=1, le=100)  # copies of each transition with such goals
     exploration: ExplorationConfig  # settings for learning online
-    exploration_noise: float = Field(
-        ge=0
-    )  # deviation of the noise on actions that are not random, in units of half the box
+    # deviation of the noise on actions that are not random, in units of half the box
+    exploration_noise: float = Field(ge=0)

@@ -6,7 +6,7 @@ from tasks.common.config import Sizes
 from tasks.offline.configs.learners import DataSets, LearnerConfig
 
 
-class Td3Config(LearnerConfig):
+class TwinDelayedConfig(LearnerConfig):
     """What methods on twin delayed DDPG have in common."""
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
@@ -21,7 +21,7 @@ class Td3Config(LearnerConfig):
     critic_learning_rate: float = Field(gt=0)  # learning rate of the critics
 
 
-class Td3BcConfig(Td3Config):
+class Td3BcConfig(TwinDelayedConfig):
     """The weight of the values against the data's actions, and the networks."""
 
     variant = "TD3+BC"

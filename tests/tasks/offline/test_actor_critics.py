@@ -79,7 +79,7 @@ STAGES = {
     "iql": (iql.run, iql.IqlConfig, IQL, "IQL"),
     "bear": (bear.run, bear.BearConfig, {**CRITICS, **BEAR}, "BEAR"),
     "td3_bc": (td3_bc.run, td3_bc.Td3BcConfig, {**TD3, "alpha": 2.5}, "TD3+BC"),
-    "td3": (td3.run, td3.OnlineTd3Config, ONLINE, "TD3"),
+    "td3": (td3.run, td3.Td3Config, ONLINE, "TD3"),
     "rebrac": (
         rebrac.run,
         rebrac.RebracConfig,

@@ -60,7 +60,7 @@ CONFIGS = {
     "brac": brac.BracConfig,
     "iql": iql.IqlConfig,
     "td3_bc": td3_bc.Td3BcConfig,
-    "td3": td3.OnlineTd3Config,
+    "td3": td3.Td3Config,
     "rebrac": rebrac.RebracConfig,
     "decision_transformer": decision_transformer.DecisionTransformerConfig,
 }

@@ -91,7 +91,7 @@ def test_a_data_set_without_goals_is_named(tmp_path, stage):
 
 def actor_critic(*variants, **changes):
     made = {name: {"relabel": "future" if "hindsight" in name else "none"} for name in variants}
-    return section(td3.OnlineTd3Config, "td3", variants=made, **changes)
+    return section(td3.Td3Config, "td3", variants=made, **changes)
 
 
 @pytest.mark.slow
