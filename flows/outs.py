@@ -14,7 +14,10 @@ def checkpoint(root: Path, of: str) -> Path:
     """The folder of a checkpoint: a path, or a stage's out that is a model; PlanError if it is not there. Relative within `root`."""
     given = Path(of).absolute()
     if given.is_dir():
-        return given.relative_to(root) if given.is_relative_to(root) else given
+        found = given.relative_to(root) if given.is_relative_to(root) else given
+        if not (given / "config.json").is_file() and (policies := _policies(root / found)):
+            raise PlanError(f"{of}: {len(policies)} policies are in it; name one, such as {found / policies[0]}")
+        return found
     recorded = _entries(root)
     if of not in recorded:
         close = get_close_matches(of, recorded, n=1)
@@ -27,10 +30,15 @@ def checkpoint(root: Path, of: str) -> Path:
     missing = [out for out in outs if not (root / out).exists()]
     if missing:
         raise PlanError(f"{missing[0]}: not there; `posttrain run {of}` brings it back")
-    policies = [file.parent.relative_to(root) for out in outs for file in sorted((root / out).glob("*/*/config.json"))]
-    if policies:
+    if policies := [out / policy for out in outs for policy in _policies(root / out)]:
         raise PlanError(f"{of}: this stage makes {len(policies)} policies; name one, such as {policies[0]}")
     raise PlanError(f"{of}: this stage makes no model; its outs are {', '.join(map(str, outs))}")
+
+
+def _policies(folder: Path) -> list[Path]:
+    """The folders of an offline stage's policies, a variant's seeds or all, relative to `folder`."""
+    found = [*folder.glob("seed-*/config.json"), *folder.glob("*/seed-*/config.json")]
+    return sorted(file.parent.relative_to(folder) for file in found)
 
 
 def metrics_file(root: Path, stage: str) -> Path:

@@ -195,8 +195,8 @@ def take_resources(threads: int, gpus: int) -> None:
     """Keep torch to what dvc.yaml grants the stage, and ask it for deterministic kernels.
 
     A stage without a GPU computes on the CPU whatever POSTTRAIN_DEVICE says: `posttrain run` hides the GPUs from it, and plain
-    `dvc repro` must give the same bytes. Merely warned of operations without a deterministic kernel, torch would not take the deterministic
-    one of attention on a GPU; POSTTRAIN_NONDETERMINISTIC=1 is for models that have such operations.
+    `dvc repro` must give the same bytes. With `warn_only` torch keeps attention's non-deterministic kernel on a
+    GPU; POSTTRAIN_NONDETERMINISTIC=1 is for models with operations that have no deterministic one.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None:

@@ -94,6 +94,14 @@ def test_a_stage_of_several_policies_names_one(trained: Toy, tmp_path: Path) -> 
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(("folder", "count"), [("data/cql/set", 2), ("data/cql/set/CQL", 1)])
+def test_a_folder_of_several_policies_names_one(trained: Toy, tmp_path: Path, folder: str, count: int) -> None:
+    code, out, error = call(trained.root, "export", folder, str(tmp_path / "new"))
+    assert (code, out) == (2, "")
+    assert error == f"posttrain: {folder}: {count} policies are in it; name one, such as data/cql/set/CQL/seed-0\n"
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_policy_that_was_changed_since_is_refused(trained: Toy, tmp_path: Path) -> None:
     file = trained.root / "data/cql/set/other/seed-0/model.safetensors"
     content = file.read_bytes()

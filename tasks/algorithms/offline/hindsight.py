@@ -52,12 +52,15 @@ def chosen(strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, genera
 
 
 def relabelled(batch: Batch, achieved: Tensor, goals: Goals) -> Batch:
-    """The batch as if these goals (B, G) had been asked for; observations are the environment's own."""
+    """The batch as if these goals (B, G) had been asked for; observations are the environment's own. What ended otherwise than at its goal still ends."""
     observations, following = batch.observations.clone(), batch.next_observations.clone()
     observations[:, goals.desired] = achieved
     following[:, goals.desired] = achieved
     reached = following[:, goals.achieved]
-    terminated = batch.terminated if goals.terminated is None else goals.terminated(reached, achieved)
+    terminated = batch.terminated
+    if goals.terminated is not None:
+        otherwise = terminated & ~goals.terminated(reached, batch.next_observations[:, goals.desired])
+        terminated = otherwise | goals.terminated(reached, achieved)
     return replace(
         batch,
         observations=observations,

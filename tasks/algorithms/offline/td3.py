@@ -20,6 +20,7 @@ from tasks.algorithms.offline.transitions import Batch
 
 METRICS = {
     **CRITIC_METRICS,
+    "q": "The mean Q(s, a) of the remembered actions, a discounted return; if it never stops rising, the values diverge.",
     "policy_loss": "Minus the mean Q of the policy's actions; of the last step in which the policy learned.",
     "distance": "The mean squared distance of the policy's actions to those that were played; of that step too.",
 }

@@ -6,12 +6,12 @@ gradient; the square is a mean over components. Continuous actions only.
 
 from torch import Tensor
 
-from tasks.algorithms.offline import td3
+from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.td3 import Agent
 from tasks.algorithms.offline.transitions import Batch
 
 METRICS = {
-    **td3.METRICS,
+    **CRITIC_METRICS,
     "policy_loss": "The distance to the data's actions minus the scaled Q of the policy's; of the last step in which the policy learned.",
     "distance": "The mean squared distance of the policy's actions to the data's; of that step too.",
 }

@@ -1,11 +1,11 @@
 """The section `bc` of params.yaml."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from tasks.common.config import Name, Sizes
-from tasks.offline.configs.learners import RELABEL, DataSets, LearnerConfig
+from tasks.offline.configs.learners import DataSets, LearnerConfig
 
 
 class BcConfig(LearnerConfig):
@@ -16,6 +16,7 @@ class BcConfig(LearnerConfig):
     datasets: DataSets  # keys of transitions.datasets that it learns from
     # variant -> share of the trajectories kept, the best by return
     shares: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(min_length=1)
-    relabel: RELABEL  # a goal that the episode reached in the place of the one asked: none | future | final | episode
+    # which goal of its own trajectory takes the place of the one asked for: none | future | final
+    relabel: Literal["none", "future", "final"]
     hidden: Sizes  # width of each hidden layer
     learning_rate: float = Field(gt=0)  # learning rate of Adam

@@ -25,6 +25,6 @@ class DqnConfig(QConfig):
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
-    # copies of each transition with such goals; from a data set as large a share of each batch
+    # copies of each transition with such goals; from a data set the same share of each batch gets them
     relabelled: int = Field(ge=1, le=100)
     exploration: ExplorationConfig  # settings for variants that learn online

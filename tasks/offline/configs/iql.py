@@ -1,6 +1,6 @@
 """The section `iql` of params.yaml."""
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Name, Sizes
 from tasks.offline.configs.learners import DataSets, LearnerConfig
@@ -39,3 +39,13 @@ class IqlConfig(LearnerConfig):
     hidden: Sizes  # width of each hidden layer
     learning_rate: float = Field(gt=0)  # learning rate of the policy
     critic_learning_rate: float = Field(gt=0)  # learning rate of the value and the critics
+
+    @field_validator("fine_tuning")
+    @classmethod
+    def _is_reached(cls, value: FineTuningConfig, info: ValidationInfo) -> FineTuningConfig:
+        online = any(variant.online for variant in info.data.get("variants", {}).values())
+        if online and value.after >= info.data.get("steps", value.after + 1):
+            raise ValueError(
+                f"expected after below steps, which are {info.data['steps']}: a variant would never go online"
+            )
+        return value

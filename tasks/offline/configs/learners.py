@@ -55,7 +55,7 @@ class QConfig(LearnerConfig):
 class ExplorationConfig(Config):
     """How an environment is explored."""
 
-    replay: int = Field(ge=1)  # transitions that the memory keeps
+    replay: int = Field(ge=1)  # transitions that the memory keeps, those with other goals too
     warmup: int = Field(ge=1)  # steps of random play before the first gradient step
     steps: int = Field(ge=1)  # steps in the environment before each gradient step
     first_epsilon: float = Field(ge=0, le=1)  # share of random actions at first; it falls linearly

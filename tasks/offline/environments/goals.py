@@ -1,9 +1,8 @@
-"""Environments that are asked for a goal, in Gymnasium's Dict form, and two of our own whose optimum is known.
+"""Environments that are asked for a goal, in Gymnasium's Dict form, and three of our own whose optimum is known.
 
 An observation has `observation`, `achieved_goal` and `desired_goal`, and `compute_reward(achieved_goal, desired_goal, info)` says what any
-goal would have been paid, for rows side by side; Gymnasium-Robotics' have the same. `bit-flip` is that of hindsight experience
-replay's introduction (arXiv:1707.01495, section 3.1); `goal-graph` a graph whose every node may be the goal; `reach` a point
-in a square, which is pushed. They pay 0 where the goal is reached, which ends the episode, and -1 elsewhere.
+goal would have been paid, for rows side by side. `bit-flip` is that of hindsight experience replay's introduction (arXiv:1707.01495,
+section 3.1); `goal-graph` a graph whose every node may be the goal; `reach` a point in a square, which is pushed. They pay 0 where the goal is reached, which ends the episode, and -1 elsewhere.
 """
 
 from typing import Any
@@ -16,17 +15,28 @@ from numpy.typing import NDArray
 from tasks.offline.environments import graph
 
 BITS = 15
-NODES = graph.random_graph(nodes=60, degree=3, longest=6, seed=0)
-LONGEST_WALK = 12  # steps until a walk is truncated
-STRIDE, NEAR, PUSHES = (
-    0.1,
-    0.05,
-    50,
-)  # of `reach`: its side is 2 and an action moves by STRIDE; a goal NEAR is reached; steps until it is cut off
+NODES, DEGREE = 60, 3  # of `goal-graph`
+LONGEST_WALK = 12  # steps until a walk is truncated; no two nodes are further apart
+STRIDE, NEAR = 0.1, 0.05  # of `reach`, whose side is 2: how far an action moves, and how near a goal is reached
+PUSHES = 50  # steps until it is cut off
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 Row = NDArray[np.float32]
 Seen = dict[str, Row]
+
+
+def _edges() -> NDArray[np.int64]:
+    """Where each edge leads, (NODES, DEGREE): one of a node's edges is part of a ring through all, so that every node is reached, and the others are random."""
+    random = np.random.default_rng(0)
+    ring = random.permutation(NODES)
+    rows = []
+    for node, following in sorted(zip(ring, np.roll(ring, -1), strict=True)):
+        others = np.setdiff1d(np.arange(NODES), [node, following])
+        rows.append(random.permutation([following, *random.choice(others, DEGREE - 1, replace=False)]))
+    return np.array(rows)
+
+
+SUCCESSORS = _edges()
 
 
 class GoalEnv(gymnasium.Env[Seen, Any]):
@@ -93,19 +103,18 @@ class BitFlipEnv(GoalEnv):
 
 
 class GoalGraphEnv(GoalEnv):
-    """Walks in NODES, whose nodes are seen one-hot; an action is the number of an edge."""
+    """Walks between NODES, which are seen one-hot; an action is the number of an edge."""
 
     def __init__(self, limit: int | None = None) -> None:
-        nodes, degree = NODES.successors.shape
-        super().__init__(_bits(nodes), spaces.Discrete(degree), limit or LONGEST_WALK)
+        super().__init__(_bits(NODES), spaces.Discrete(DEGREE), limit or LONGEST_WALK)
 
     def drawn(self) -> Row:
         """Every node is as likely."""
-        return _one_hot(int(self.np_random.integers(len(NODES.successors))))
+        return _one_hot(int(self.np_random.integers(NODES)))
 
     def moved(self, action: Any) -> Row:
         """The node at the edge's end."""
-        return _one_hot(int(NODES.successors[int(self.state.argmax()), int(action)]))
+        return _one_hot(int(SUCCESSORS[int(self.state.argmax()), int(action)]))
 
 
 class ReachEnv(GoalEnv):
@@ -135,7 +144,7 @@ def _bits(count: int) -> spaces.Box:
 
 
 def _one_hot(node: int) -> Row:
-    row: Row = np.eye(len(NODES.successors), dtype=np.float32)[node]
+    row: Row = np.eye(NODES, dtype=np.float32)[node]
     return row
 
 
@@ -145,12 +154,9 @@ def bit_flip_optimum() -> float:
 
 
 def goal_graph_optimum() -> float:
-    """The mean return of the best policy, over all pairs of nodes; a goal that is too far costs the whole walk."""
-    successors = NODES.successors
-    nodes = range(len(successors))
-    found = np.stack([graph.Graph(successors, goal).distances for goal in nodes])
-    costs = np.where(found <= LONGEST_WALK, found - 1, LONGEST_WALK)
-    return float(-costs[~np.eye(len(successors), dtype=bool)].mean())
+    """The mean return of the best policy, over all pairs of nodes."""
+    apart = np.stack([graph.Graph(SUCCESSORS, goal).distances for goal in range(NODES)])
+    return float(1 - apart[~np.eye(NODES, dtype=bool)].mean())
 
 
 def reach_optimum() -> float:

@@ -316,9 +316,19 @@ def goals_of(environment: str) -> Goals:
         )
 
     def rowwise(name: str, kind: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
+        """For rows at once where the environment can, which it shows by a number for each row; else for one after another."""
+        of: Callable[..., Any] = getattr(inner, name)
+
         def found(achieved: Tensor, desired: Tensor) -> Tensor:
-            values = getattr(inner, name)(achieved.cpu().numpy(), desired.cpu().numpy(), {})
-            return torch.as_tensor(np.asarray(values), dtype=kind).to(achieved.device)
+            rows = achieved.cpu().numpy(), desired.cpu().numpy()
+            try:
+                values = np.asarray(of(*rows, {}))
+                if values.shape != (len(achieved),):
+                    values = np.asarray([of(*row, {}) for row in zip(*rows, strict=True)])
+                return torch.as_tensor(values, dtype=kind).reshape(len(achieved)).to(achieved.device)
+            except Exception as error:  # whatever runs in it
+                what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                raise DataError(f"environment {environment}: {name} of other goals: {what}") from None
 
         return found
 

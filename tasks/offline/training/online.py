@@ -95,7 +95,7 @@ class Explorer:
         self.replay.load_state_dict(state)
         self.seed, self.played = int(state["seed"]), int(state["played"])
         self.observation = self._reset()
-        for action in state["actions_played"]:
+        for action in state["actions_played"].to(self.device, copy=True):
             self._move(action)
 
     def _random(self) -> Tensor:
@@ -126,7 +126,7 @@ class Explorer:
     def _add_in_hindsight(self, relabelling: Hindsight) -> None:
         """The episode that has ended once more for each copy."""
         observations, actions, rewards, following, terminated = zip(*self.episode, strict=True)
-        earned, ended = (torch.tensor(column, device=self.device) for column in (rewards, terminated))
+        earned, ended = (torch.tensor(column).to(self.device) for column in (rewards, terminated))
         whole = Batch(torch.stack(observations), torch.stack(actions), earned, torch.stack(following), ended)
         for copy in hindsight.copies(whole, relabelling, self.generator):
             before, after = self.taken(copy.observations), self.taken(copy.next_observations)

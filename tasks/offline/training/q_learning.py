@@ -55,7 +55,7 @@ def offline(
 
 
 def normalised(normaliser: Normaliser, data: Kind) -> Kind:
-    """The data with normalised observations: once for all steps, which costs less than in each."""
+    """The data with normalised observations; of a whole data set once for all steps, which costs less than in each."""
     return replace(
         data, observations=normaliser(data.observations), next_observations=normaliser(data.next_observations)
     )

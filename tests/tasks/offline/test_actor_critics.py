@@ -168,3 +168,11 @@ def test_some_say_that_they_are_for_continuous_actions(stage, data, tmp_path, mo
     ):
         run(config(stage), data / "discrete", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_variant_that_would_never_go_online_is_refused():
+    given = {**LEARNER, **IQL, "seeds": [0]}
+    with pytest.raises(ValueError, match=f"expected after below steps, which are {LEARNER['steps']}"):
+        iql.IqlConfig.model_validate({**given, "fine_tuning": {"after": LEARNER["steps"], "steps": 1, "replay": 9}})
+    never = {"after": LEARNER["steps"], "steps": 1, "replay": 9}
+    assert iql.IqlConfig.model_validate({**given, "variants": {"IQL": {"online": False}}, "fine_tuning": never})

@@ -6,10 +6,14 @@ import pandas as pd
 import pytest
 import torch
 
+from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.common import checkpoints
 from tasks.offline import awr, bc, bear, brac, cql, decision_transformer, dqn, iql, rebrac, returns, td3, td3_bc
+from tasks.offline.configs.learners import ExplorationConfig
+from tasks.offline.environments import simulators
 from tasks.offline.policies import kinds
 from tasks.offline.reporting import measurements
+from tasks.offline.training.online import Explorer
 from tests.conftest import PARAMS
 from tests.tasks import elsewhere
 from tests.tasks.offline.worlds import record
@@ -88,14 +92,14 @@ STEPS = {"_fused_adam_", "_fused_adamw_"}
 WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of
 
 
-def small(method):
+def small(method, **others):
     section = PARAMS[method]
     changes = {key: value for key, value in SMALL.items() if key in section}
     if method in OWN_VARIANTS:
         changes["variants"] = OWN_VARIANTS[method]
     if isinstance(section["datasets"], list):
         changes["datasets"] = []
-    return CONFIGS[method].model_validate({**section, **changes})
+    return CONFIGS[method].model_validate({**section, **changes, **others})
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +124,10 @@ def supported(monkeypatch, tmp_path):
     )
 
 
-def learn(method, data, out, device, monkeypatch):
+def learn(method, data, out, device, monkeypatch, **changes):
     """The stage's learning curves on that device; its policies can be loaded."""
     monkeypatch.setenv("POSTTRAIN_DEVICE", device)
-    RUNS[method](small(method), data, out)
+    RUNS[method](small(method, **changes), data, out)
     policies = sorted(file.parent for file in out.rglob("*.safetensors"))
     assert policies
     assert all(kinds.load(policy) for policy in policies)
@@ -139,6 +143,62 @@ def test_all_is_learned_on_the_stage_s_device(method, actions, data, tmp_path, m
     assert mode.away & STEPS
     assert not mode.at_home & WORK
     pd.testing.assert_frame_equal(there, here, rtol=1e-4)  # from the same seeds; attention is rounded otherwise
+
+
+RELABELLED = {
+    "bc": ("bit-flip", {"relabel": "future"}),
+    "dqn": (
+        "bit-flip",
+        {
+            "variants": {
+                name: {"double": True, "online": name == "online", "relabel": "final"} for name in ("DQN", "online")
+            },
+            "exploration": {**SMALL["exploration"], "warmup": 20},
+        },
+    ),
+    "td3": (
+        "reach",
+        {
+            "variants": {"TD3": {"relabel": "episode"}},
+            "exploration": {**SMALL["exploration"], "warmup": 60, "replay": 200},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("method", RELABELLED)
+def test_goals_are_relabelled_on_the_stage_s_device(method, tmp_path, monkeypatch):
+    environment, changes = RELABELLED[method]
+    data = record(tmp_path / environment, environment, 4)
+    here = learn(method, data, tmp_path / "here", "cpu", monkeypatch, **changes)
+    monkeypatch.setattr(checkpoints.Training, "_write", lambda *_: None)
+    with elsewhere.Mode() as mode:
+        there = learn(method, data, tmp_path / "there", elsewhere.NAME, monkeypatch, **changes)
+    assert not mode.at_home & WORK
+    pd.testing.assert_frame_equal(there, here, rtol=1e-4)
+
+
+def test_an_episode_is_gone_on_with_on_the_stage_s_device():
+    """What was saved comes from the disk to the CPU."""
+
+    def exploring(device):
+        config = ExplorationConfig(replay=40, warmup=9, steps=2, first_epsilon=1.0, last_epsilon=1.0, last_from=1)
+        generator = torch.Generator().manual_seed(0)
+        relabelling = Hindsight(simulators.goals_of("bit-flip"), "future", 1)
+        return Explorer("bit-flip", None, config, 0, generator, torch.device(device), relabelling=relabelling)
+
+    first = exploring("cpu")
+    next(first.batches(4))
+    kept = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    assert len(kept["actions_played"]) == 11
+    with elsewhere.Mode():
+        second = exploring(elsewhere.NAME)
+        second.load_state_dict(kept)
+        second.play()
+        assert second.state_dict()["actions_played"].device.type == elsewhere.NAME
+        second.play()
+        second.play()  # past the end of the episode
+        assert second.replay.added == 11 + 6 + 15
 
 
 def measured(data, policies, out, device, monkeypatch):

@@ -104,10 +104,13 @@ def test_hindsight_learns_continuous_actions_online(tmp_path):
 
 def test_what_is_played_and_what_is_kept_of_continuous_actions(tmp_path):
     data = record(tmp_path / "reach-random", "reach", 5)
+    exploration = {"replay": 500, "warmup": 60, "steps": 2, "first_epsilon": 0.2, "last_epsilon": 0.2, "last_from": 1}
     short = {"steps": 20, "batch_size": 16, "log_every": 10, "evaluate_every": 99, "evaluate_episodes": 1}
+    short["exploration"] = exploration
     outs = [
         td3.run(actor_critic("hindsight", **{**short, **changes}), data, tmp_path / str(number))
         for number, changes in enumerate([{}, {}, {"relabelled": 1}, {"exploration_noise": 0.0}])
     ]
     assert outs[0] == outs[1]
     assert outs[0] != outs[2]
+    assert outs[0] != outs[3]

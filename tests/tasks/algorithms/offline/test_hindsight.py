@@ -40,6 +40,15 @@ def test_a_goal_that_was_reached_by_hand():
     assert data.observations[:, 1].tolist() == [-1, -1, -1], "the data stays as it is"
 
 
+def test_what_ended_otherwise_still_ends():
+    """The second transition fell, the third reached the goal that was asked."""
+    data = walks(3)
+    data.terminated[1:] = True
+    data.next_observations[2, 1] = 3.0
+    other = relabelled(data, torch.tensor([[9.0], [9.0], [9.0]]), GOALS)
+    assert other.terminated.tolist() == [False, True, False]
+
+
 def test_where_no_goal_ends_an_episode_terminations_stay():
     forever = Goals(GOALS.achieved, GOALS.desired, GOALS.reward, None)
     assert not relabelled(walks(3), torch.tensor([[3.0], [2.0], [1.0]]), forever).terminated.any()

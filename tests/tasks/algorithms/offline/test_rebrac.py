@@ -50,7 +50,7 @@ def test_the_policys_loss_by_hand_scales_the_lowest_critic():
     assert chosen.grad[:, 0].tolist() == pytest.approx([-slopes[0], 0.7 * 2 * -0.2 / 2 - slopes[1]])
 
 
-def learning(alpha=2.5, **changes):
+def learning(**changes):
     torch.manual_seed(0)
     data = point.recorded(False)
     agent = td3.Agent(point.spaces(False), [32], 2, data.observations, layer_norm=True)

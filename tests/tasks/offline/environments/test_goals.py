@@ -1,5 +1,7 @@
 """Environments with goals: what they show and pay, their optimum, and where goals stand in the flat observation."""
 
+from collections import OrderedDict
+
 import gymnasium
 import numpy as np
 import pytest
@@ -8,7 +10,17 @@ from gymnasium.utils.env_checker import check_env
 
 from tasks.common.errors import DataError
 from tasks.offline.environments import goals, simulators
-from tasks.offline.environments.goals import BITS, NEAR, NODES, STRIDE, BitFlipEnv, GoalGraphEnv, ReachEnv
+from tasks.offline.environments.goals import (
+    BITS,
+    DEGREE,
+    NEAR,
+    NODES,
+    STRIDE,
+    SUCCESSORS,
+    BitFlipEnv,
+    GoalGraphEnv,
+    ReachEnv,
+)
 
 
 @pytest.mark.parametrize("kind", [BitFlipEnv, GoalGraphEnv, ReachEnv])
@@ -59,9 +71,9 @@ def test_the_optima_are_reached_by_the_best_play():
 
     def walking(seen):
         node, goal = seen["observation"].argmax(), int(seen["desired_goal"].argmax())
-        return int(distances[goal][NODES.successors[node]].argmin())
+        return int(distances[goal][SUCCESSORS[node]].argmin())
 
-    distances = [goals.graph.Graph(NODES.successors, goal).distances for goal in range(len(NODES.successors))]
+    distances = [goals.graph.Graph(SUCCESSORS, goal).distances for goal in range(NODES)]
 
     def pushing(seen):
         left = seen["desired_goal"] - seen["observation"]
@@ -95,6 +107,13 @@ def test_the_row_names_the_goal_that_the_environment_has():
     assert (row[found.achieved] == scene.unwrapped.state).all()
 
 
+def test_every_node_can_be_reached_in_time():
+    assert SUCCESSORS.shape == (NODES, DEGREE)
+    assert all(len({node, *row}) == DEGREE + 1 for node, row in enumerate(SUCCESSORS)), "to distinct others"
+    apart = [goals.graph.Graph(SUCCESSORS, goal).distances.max() for goal in range(NODES)]
+    assert max(apart) <= goals.LONGEST_WALK
+
+
 def test_a_point_is_pushed_and_stopped_by_walls():
     env = ReachEnv()
     env.reset(seed=0)
@@ -112,27 +131,58 @@ def test_an_environment_without_goals_is_named():
 
 
 class Reach(gymnasium.Env):
-    """As Gymnasium-Robotics' do it: no goal ends an episode, and parts stand in another order."""
+    """As Gymnasium-Robotics' do it: a plain False says that no goal ends an episode. Its parts stand in an order of their own."""
 
-    def __init__(self):
+    def __init__(self, at_once=True):
         box = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-        inner = {
-            "observation": gymnasium.spaces.Box(-1, 1, (3,), np.float32),
-            "desired_goal": box,
-            "achieved_goal": box,
-        }
-        self.observation_space, self.action_space = gymnasium.spaces.Dict(inner), gymnasium.spaces.Discrete(2)
+        inner = [
+            ("observation", gymnasium.spaces.Box(-1, 1, (3,), np.float32)),
+            ("desired_goal", box),
+            ("achieved_goal", box),
+        ]
+        self.observation_space, self.action_space = (
+            gymnasium.spaces.Dict(OrderedDict(inner)),
+            gymnasium.spaces.Discrete(2),
+        )
+        self.at_once = at_once
 
     def compute_reward(self, achieved_goal, desired_goal, info):
-        return -(np.linalg.norm(achieved_goal - desired_goal, axis=-1) > 0.05).astype(np.float32)
+        far = np.linalg.norm(achieved_goal - desired_goal, axis=-1 if self.at_once else None) > 0.05
+        return -np.float32(far) if not self.at_once else -far.astype(np.float32)
+
+    def compute_terminated(self, achieved_goal, desired_goal, info):
+        return False
 
 
-def test_another_package_s_environment_with_goals():
-    gymnasium.register("ReachAnything-v0", Reach)
-    try:
-        found = simulators.goals_of("ReachAnything-v0")
-    finally:
-        gymnasium.registry.pop("ReachAnything-v0")
-    assert (found.achieved, found.desired) == (slice(0, 2), slice(2, 4)), "sorted by name, as Gymnasium flattens them"
-    assert found.terminated is None
-    assert found.reward(torch.zeros(3, 2), torch.tensor([[0.0, 0.0], [0.04, 0.0], [0.1, 0.0]])).tolist() == [0, 0, -1]
+class Demanding(Reach):
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return info["is_success"]
+
+
+@pytest.fixture
+def registered():
+    gymnasium.register("Anything-v0", Reach)
+    gymnasium.register("AnythingByOne-v0", Reach, kwargs={"at_once": False})
+    gymnasium.register("Demanding-v0", Demanding)
+    yield
+    for name in ("Anything-v0", "AnythingByOne-v0", "Demanding-v0"):
+        gymnasium.registry.pop(name)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("environment", ["Anything-v0", "AnythingByOne-v0"])
+def test_another_package_s_environment_with_goals(environment):
+    found = simulators.goals_of(environment)
+    assert (found.achieved, found.desired) == (slice(5, 7), slice(3, 5)), "as Gymnasium flattens them"
+    desired = torch.tensor([[0.0, 0.0], [0.04, 0.0], [0.1, 0.0]])
+    assert found.reward(torch.zeros(3, 2), desired).tolist() == [0, 0, -1]
+    assert found.terminated(torch.zeros(3, 2), desired).tolist() == [False] * 3
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_reward_that_needs_more_than_goals_is_named():
+    found = simulators.goals_of("Demanding-v0")
+    with pytest.raises(
+        DataError, match=r"^environment Demanding-v0: compute_reward of other goals: KeyError: 'is_success'$"
+    ):
+        found.reward(torch.zeros(3, 2), torch.zeros(3, 2))

@@ -177,3 +177,22 @@ def test_fine_tuning_goes_on_after_a_kill(steps):
         one, same = next(batches), next(resumed)
         assert torch.equal(one.observations, same.observations)
         assert torch.equal(one.rewards, same.rewards)
+
+
+def test_continuous_actions_are_played_again_in_a_later_episode():
+    """In MuJoCo, whose episodes are reset in place in the one and begun anew in the other."""
+
+    def exploring():
+        config = ExplorationConfig.model_validate({**CONFIG, "warmup": 1})
+        return Explorer("Hopper-v5", None, config, 0, torch.Generator().manual_seed(0), torch.device("cpu"))
+
+    one, other = exploring(), exploring()
+    while one.seed < 2 or len(one.episode) < 5:
+        one._step(one._random())
+    other.load_state_dict({name: tensor.clone() for name, tensor in one.state_dict().items()})
+    assert torch.equal(other.observation, one.observation)
+    other.generator.set_state(one.generator.get_state())
+    for _ in range(4):
+        one._step(one._random())
+        other._step(other._random())
+        assert torch.equal(other.observation, one.observation)
