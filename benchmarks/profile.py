@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.engine import machine
 from flows.engine import mlflow_runs
@@ -37,8 +38,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Profile:
-    """One run of a flow: its wall time, the longest chain of stages that wait for each other, and what each stage took."""
+    """One run of a flow: on which machine, its wall time, the longest chain of stages that wait for each other, and what each stage took."""
 
+    machine: str
     seconds: float
     path: float
     load: float
@@ -84,23 +86,32 @@ def profiled(flow: str, root: Path, wall: float, load: float) -> Profile:
     """The profile of a flow that has run at `root`."""
     planned = plan(root, targets(flow))
     stages = costs(root, planned)
-    return Profile(wall, longest(planned, {cost.stage: cost.seconds for cost in stages}), load, stages)
+    where = machine("torch", "transformers", "dvc")
+    return Profile(where, wall, longest(planned, {cost.stage: cost.seconds for cost in stages}), load, stages)
 
 
-def page(profiles: Mapping[str, Profile]) -> str:
-    """The table of each flow."""
+def parsed(results: Mapping[str, Any]) -> dict[str, Profile]:
+    """The profiles of a file of results."""
+    return {
+        flow: Profile(**{**numbers, "stages": [Cost(**cost) for cost in numbers["stages"]]})
+        for flow, numbers in results.items()
+    }
+
+
+def render(results: Mapping[str, Any]) -> str:
+    """The page: a table of each flow."""
     lines = [
         "# Where the time and memory of the default flows go",
         "",
-        f"Made by `python -m benchmarks.profile` on {machine('torch', 'transformers', 'dvc')}: each flow once, from an empty cache.",
+        "Made by `python -m benchmarks.profile`: each flow once, from an empty cache.",
         "Times are wall times of stages as their runs in MLflow have them, with others beside them where there were cores. Memory is the most that a stage's processes had together, resident;",
         "pages that a warm stage shares with its server count.",
     ]
-    for flow, found in profiles.items():
+    for flow, found in parsed(results).items():
         work = sum(cost.seconds * cost.cores for cost in found.stages)
         lines += [
             *("", f"## {flow}", ""),
-            f"{_told(found.seconds)} in all (load of the machine when it began: {found.load:.1f}); {_told(found.path)} along the longest chain of stages, {_told(work)} of cores.",
+            f"On {found.machine}: {_told(found.seconds)} in all (load of the machine when it began: {found.load:.1f}); {_told(found.path)} along the longest chain of stages, {_told(work)} of cores.",
             *("", "| stage | s | cores | share of the work | peak MB |", "|---|---|---|---|---|"),
         ]
         lines += [
@@ -119,17 +130,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("flows", nargs="*", choices=[*FLOWS, []], default=[*FLOWS])
     asked = parser.parse_args().flows
-    known = json.loads(NUMBERS.read_text()) if NUMBERS.is_file() else {}
-    profiles = {
-        flow: Profile(**{**numbers, "stages": [Cost(**cost) for cost in numbers["stages"]]})
-        for flow, numbers in known.items()
-    }
+    profiles = parsed(json.loads(NUMBERS.read_text())) if NUMBERS.is_file() else {}
     for flow in asked:
         with tempfile.TemporaryDirectory() as folder:
             root, load = Path(folder) / "clone", os.getloadavg()[0]
             profiles[flow] = profiled(flow, root, run(flow, root), load)
-        NUMBERS.write_text(json.dumps({name: asdict(found) for name, found in profiles.items()}, indent=1) + "\n")
-        RESULT.write_text(page(profiles))
+        results = {name: asdict(one) for name, one in profiles.items()}
+        NUMBERS.write_text(json.dumps(results, indent=1) + "\n")
+        RESULT.write_text(render(results))
 
 
 if __name__ == "__main__":

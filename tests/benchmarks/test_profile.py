@@ -1,9 +1,10 @@
 """The profile of a flow, by a case worked out by hand."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.profile import Cost, Profile, costs, longest, page
+from benchmarks.profile import Cost, Profile, costs, longest, render
 from flows.engine.mlflow_recording import FlowRun
 from flows.engine.state import PlannedStage
 from tests.flows.conftest import make_toy, template  # noqa: F401  # fixtures
@@ -20,8 +21,12 @@ def test_the_longest_chain_is_of_stages_that_wait_for_each_other() -> None:
 
 
 def test_a_page_has_the_shares_of_the_work() -> None:
-    found = page({"language": Profile(75.0, 61.0, 0.5, [Cost("sft", 60.0, 2, 700.0), Cost("problems", 40.0, 1, 80.0)])})
-    assert "1 min 15 s in all (load of the machine when it began: 0.5); 1 min 01 s along the longest chain" in found
+    stages = [Cost("sft", 60.0, 2, 700.0), Cost("problems", 40.0, 1, 80.0)]
+    found = render({"language": asdict(Profile("a machine", 75.0, 61.0, 0.5, stages))})
+    assert (
+        "On a machine: 1 min 15 s in all (load of the machine when it began: 0.5); 1 min 01 s along the longest chain"
+        in found
+    )
     assert "2 min 40 s of cores" in found
     assert "| sft | 60.0 | 2 | 75.0 % | 700 |\n| problems | 40.0 | 1 | 25.0 % | 80 |" in found
 
