@@ -22,6 +22,10 @@ from tasks.common.estimates import Estimate
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 WIDTH, HEIGHT, COLUMNS = 8.6, 1.7, 4  # inches; panels in a row
+LEGEND, MARK = (
+    130,
+    5,
+)  # letters that a legend as wide as a figure has room for, and what a line beside a name takes of them
 SMALL = 4.2  # inches of a plot that is as wide as a phone
 LETTER_WIDTH, LETTER_HEIGHT = 4.6, 9.0  # points of a label's letter
 STYLE: Any = {  # Any: matplotlib's stubs know each key
@@ -287,8 +291,18 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
         mark: Any = {"marker": "o", "markersize": 4, "linestyle": ""} if diagonal else {}
         handles = [Line2D([], [], color=colours[label], label=label, **mark) for label in labels]
         handles += [Line2D([], [], **style, label=name) for name, style in styles.items()]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(8, len(handles)))
+        figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns([*labels, *styles]))
         return svg(figure, name)
+
+
+def legend_columns(labels: Sequence[str]) -> int:
+    """The most columns, 8 at most, in which a legend of these names is no wider than the figure; they are filled one after another."""
+    for count in range(min(8, len(labels)), 1, -1):
+        rows = ceil(len(labels) / count)
+        columns = [labels[first : first + rows] for first in range(0, len(labels), rows)]
+        if sum(max(map(len, column)) + MARK for column in columns) <= LEGEND:
+            return count
+    return 1
 
 
 def _seeds(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from tasks.offline.environments import key_to_door
+from tasks.offline.environments import goals, key_to_door
 from tasks.offline.environments.rollouts import Played, Player, play
 from tasks.offline.environments.simulators import GRAPH, GraphEnv, KeyToDoorEnv, Plain
 
@@ -49,6 +49,8 @@ class Camera:
         inner = scene.unwrapped
         if isinstance(inner, GraphEnv):
             self.trail.append(inner.node)
+        if isinstance(inner, goals.GoalGraphEnv):
+            self.trail.append(int(inner.state.argmax()))
         if self.steps == 0:
             self.rate = float(scene.metadata.get("render_fps", SLOW))
             self.every = max(1, round(self.rate / FRAMES_A_SECOND))
@@ -58,9 +60,15 @@ class Camera:
 
     def _frame(self, inner: Any) -> Image.Image:
         if isinstance(inner, GraphEnv):
-            return _walk(self.trail)
+            return _walk(GRAPH.successors, GRAPH.goal, self.trail)
         if isinstance(inner, KeyToDoorEnv):
             return _room(inner.state)
+        if isinstance(inner, goals.GoalGraphEnv):
+            return _walk(goals.SUCCESSORS, int(inner.goal.argmax()), self.trail)
+        if isinstance(inner, goals.ReachEnv):
+            return _square(inner)
+        if isinstance(inner, goals.BitFlipEnv):
+            return _rows(inner)
         if hasattr(inner, "data") and hasattr(inner, "model"):
             return _bodies(inner.model, inner.data)
         if "rgb_array" not in inner.metadata.get("render_modes", ()):
@@ -78,13 +86,13 @@ class Camera:
             step += 1
 
 
-def _walk(trail: Sequence[int]) -> Image.Image:
+def _walk(successors: NDArray[np.int64], goal: int, trail: Sequence[int]) -> Image.Image:
     """The graph with its nodes on an ellipse: edges faint, the walk so far in colour, the goal ringed."""
     image, pen = _canvas()
-    turns = np.linspace(0, 2 * np.pi, len(GRAPH.successors), endpoint=False)
+    turns = np.linspace(0, 2 * np.pi, len(successors), endpoint=False)
     places = np.stack([np.sin(turns), -np.cos(turns)], 1) * (0.45, 0.43) * image.size + np.array(image.size) / 2
     spots = [(float(x), float(y)) for x, y in places]
-    for node, following in enumerate(GRAPH.successors):
+    for node, following in enumerate(successors):
         for other in following:
             pen.line((*spots[node], *spots[other]), fill=GROUND, width=1)
     for node, other in pairwise(trail):
@@ -93,7 +101,7 @@ def _walk(trail: Sequence[int]) -> Image.Image:
         pen.circle(
             spot, 5 * FINER, fill=COLOUR if node == trail[-1] else SKY if node not in trail else GRID, outline=INK
         )
-    pen.circle(spots[GRAPH.goal], 8 * FINER, outline=INK, width=FINER)
+    pen.circle(spots[goal], 8 * FINER, outline=INK, width=FINER)
     return _small(image)
 
 
@@ -118,6 +126,29 @@ def _room(state: key_to_door.State) -> Image.Image:
         pen.circle((x + cell / 2, y + cell / 2), 0.25 * cell, outline=INK, width=2 * FINER)
     x, y = corner(state.room, state.cell)
     pen.circle((x + cell / 2, y + cell / 2), 0.35 * cell, fill=INK if state.carrying else COLOUR)
+    return _small(image)
+
+
+def _rows(scene: goals.BitFlipEnv) -> Image.Image:
+    """The bits above those of the goal: dark where one is set, and in colour where both are."""
+    image, pen = _canvas()
+    side = min(image.width / len(scene.state), image.height / 4)
+    left = (image.width - side * len(scene.state)) / 2
+    for top, row in ((image.height / 2 - 1.5 * side, scene.state), (image.height / 2 + 0.5 * side, scene.goal)):
+        for number, (one, other) in enumerate(zip(row, scene.goal * scene.state, strict=True)):
+            x = left + number * side
+            pen.rectangle((x, top, x + side, top + side), fill=COLOUR if other else INK if one else SKY, outline=GRID)
+    return _small(image)
+
+
+def _square(scene: goals.ReachEnv) -> Image.Image:
+    """The square from above: the point a disc, the goal a ring as wide as what counts as reached."""
+    image, pen = _canvas()
+    half, middle = 0.45 * image.height, (image.width / 2, image.height / 2)
+    pen.rectangle((middle[0] - half, middle[1] - half, middle[0] + half, middle[1] + half), outline=GRID, width=FINER)
+    goal, place = ((middle[0] + half * float(x), middle[1] - half * float(y)) for x, y in (scene.goal, scene.state))
+    pen.circle(goal, goals.NEAR * half, outline=INK, width=FINER)
+    pen.circle(place, 0.03 * half, fill=COLOUR)
     return _small(image)
 
 

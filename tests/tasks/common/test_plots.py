@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tasks.common.estimates import Estimate
-from tasks.common.plots import Panel, calibration, categories, curves, levels, multiples, scatter
+from tasks.common.plots import Panel, calibration, categories, curves, legend_columns, levels, multiples, scatter
 
 FRAME = pd.DataFrame(
     {
@@ -106,3 +106,11 @@ def test_categories_stand_in_their_order_from_the_top():
     heights = [float(re.search(rf' y="([\d.]+)"[^>]*>{name}</text>', svg)[1]) for name in values]
     assert heights[0] < heights[1]
     assert "share" in texts(svg)
+
+
+def test_a_legend_is_no_wider_than_its_figure():
+    assert legend_columns(["BC", "DQN", "CQL"]) == 3
+    assert legend_columns(["BC"]) == 1
+    assert legend_columns(["short"] * 20) == 8
+    assert legend_columns(["a name of twenty-five letters"] * 8) == 3
+    assert legend_columns(["x" * 200] * 3) == 1

@@ -9,7 +9,17 @@ from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
 from tasks.offline.environments import rendering, simulators
 from tasks.offline.environments.rollouts import as_player, play
 
-ENVIRONMENTS = ["CartPole-v1", "LunarLander-v3", "graph", "key-to-door", "Hopper-v5", "Reacher-v5"]
+ENVIRONMENTS = [
+    "CartPole-v1",
+    "LunarLander-v3",
+    "graph",
+    "key-to-door",
+    "bit-flip",
+    "goal-graph",
+    "reach",
+    "Hopper-v5",
+    "Reacher-v5",
+]
 
 
 def player(environment):
@@ -71,7 +81,9 @@ def test_a_picture_that_would_be_too_large_has_fewer_frames(monkeypatch):
 
 
 def test_the_walk_is_drawn_to_where_it_has_come():
-    one, two = rendering._walk([0]), rendering._walk([0, int(simulators.GRAPH.successors[0, 0])])
+    graph = simulators.GRAPH
+    walks = ([0], [0, int(graph.successors[0, 0])])
+    one, two = (rendering._walk(graph.successors, graph.goal, trail) for trail in walks)
     colour = tuple(int(rendering.COLOUR[at : at + 2], 16) for at in (1, 3, 5))
     blue = [(np.asarray(image) == colour).all(axis=2).sum() for image in (one, two)]
     assert blue[0] > 0  # the node itself
