@@ -22,10 +22,8 @@ from tasks.common.estimates import Estimate
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 WIDTH, HEIGHT, COLUMNS = 8.6, 1.7, 4  # inches; panels in a row
-LEGEND, MARK = (
-    130,
-    5,
-)  # letters that a legend as wide as a figure has room for, and what a line beside a name takes of them
+LEGEND = 130  # letters that a legend as wide as a figure has room for
+MARK = 5  # of them, for the line beside a name
 SMALL = 4.2  # inches of a plot that is as wide as a phone
 LETTER_WIDTH, LETTER_HEIGHT = 4.6, 9.0  # points of a label's letter
 STYLE: Any = {  # Any: matplotlib's stubs know each key

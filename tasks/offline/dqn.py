@@ -8,13 +8,11 @@ from pathlib import Path
 import torch
 
 from tasks.algorithms.offline import dqn
-from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.offline.configs.dqn import DqnConfig, Variant
 from tasks.offline.datasets.stored import StoredDataset
-from tasks.offline.environments import simulators
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
-from tasks.offline.training.online import EPISODES, Explorer
+from tasks.offline.training.online import EPISODES, Explorer, hindsight_of
 from tasks.stage import Metrics, main
 
 CURVES = {**dqn.METRICS, **learners.VALUE_METRICS, **learners.METRICS}
@@ -33,9 +31,7 @@ def _build(
     config: DqnConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     objective = partial(dqn.loss, gamma=config.gamma, double=variant.double, huber=config.loss == "huber")
-    hindsight = None
-    if variant.relabel != "none":
-        hindsight = Hindsight(simulators.goals_of(dataset.environment), variant.relabel, config.relabelled)
+    hindsight = hindsight_of(dataset.environment, variant.relabel, config.relabelled)
     if not variant.online:
         return q_learning.offline(config, objective, dataset, generator, hindsight)
     policy = q_learning.network(config, dataset)

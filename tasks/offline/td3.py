@@ -9,14 +9,12 @@ import torch
 
 from tasks.algorithms.offline import td3
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.common.config import settings_of
 from tasks.offline.configs.td3 import Td3Config, Variant
 from tasks.offline.datasets.stored import StoredDataset
-from tasks.offline.environments import simulators
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
-from tasks.offline.training.online import EPISODES, Explorer
+from tasks.offline.training.online import EPISODES, Explorer, hindsight_of
 from tasks.stage import Metrics, main
 
 CURVES = {**td3.METRICS, **learners.METRICS}
@@ -34,9 +32,8 @@ def run(config: Td3Config, transitions: Path, out: Path) -> Metrics:
 def _build(
     config: Td3Config, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
-    data, hindsight = dataset.continuous("td3", "TD3"), None
-    if variant.relabel != "none":
-        hindsight = Hindsight(simulators.goals_of(dataset.environment), variant.relabel, config.relabelled)
+    data = dataset.continuous("td3", "TD3")
+    hindsight = hindsight_of(dataset.environment, variant.relabel, config.relabelled)
     agent = td3.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
     noise = config.exploration_noise
     explorer = Explorer(

@@ -24,9 +24,8 @@ RIGHT_TOO = 0.2  # of that rise, the part by which the share of right samples ha
 LESS_LIKELY = 0.2  # nats an answer; the cure of presets/fault-dpo-likelihood.yaml leaves less
 ALIKE = 0.5  # share of the groups of answers without spread, at the end of training
 AWAY = 0.01  # nats a token from the reference, at the end of training
-PUSHED_ALIKE = (
-    0.01  # standard deviation over tokens of the KL term's derivative; at AWAY k2's and k3's are several times this
-)
+# standard deviation over tokens of the KL term's derivative; at AWAY k2's and k3's are several times this
+PUSHED_ALIKE = 0.01
 SAMPLER = "sampling/logp_difference"  # of a curve
 MISMATCH = 0.005  # nats by which a token's log-probability differs between sampling and training, before any update
 

@@ -2,9 +2,11 @@
 
 An observation has `observation`, `achieved_goal` and `desired_goal`, and `compute_reward(achieved_goal, desired_goal, info)` says what any
 goal would have been paid, for rows side by side. `bit-flip` is that of hindsight experience replay's introduction (arXiv:1707.01495,
-section 3.1); `goal-graph` a graph whose every node may be the goal; `reach` a point in a square, which is pushed. They pay 0 where the goal is reached, which ends the episode, and -1 elsewhere.
+section 3.1); `goal-graph` a graph whose every node may be the goal; `reach` a point in a square, which is pushed. They pay 0 where
+the goal is reached, which ends the episode, and -1 elsewhere.
 """
 
+from math import ceil
 from typing import Any
 
 import gymnasium
@@ -164,7 +166,7 @@ def reach_optimum() -> float:
     apart = (np.arange(400) + 0.5) / 200
     density = np.outer(1 - apart / 2, 1 - apart / 2)
     moves = np.zeros_like(density)
-    for count in range(PUSHES):  # a move takes up to STRIDE off each
+    for count in range(ceil(2 / STRIDE)):  # a move takes up to STRIDE off each, so that these many reach any goal
         left = np.maximum(0, apart - STRIDE * count)
         moves += np.hypot(left[:, None], left) > NEAR
     asked = moves > 0

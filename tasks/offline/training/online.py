@@ -15,7 +15,7 @@ from tasks.algorithms.offline import hindsight
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.replay import Replay
 from tasks.algorithms.offline.transitions import Batch, Transitions, mixed
-from tasks.offline.configs.learners import ExplorationConfig
+from tasks.offline.configs.learners import RELABEL, ExplorationConfig
 from tasks.offline.environments import simulators
 
 Act = Callable[[Tensor], Tensor]
@@ -25,6 +25,11 @@ EPISODES = 100_000_000  # seeds of episodes that each seed of a learner has to i
 def as_seen(observations: Tensor) -> Tensor:
     """The environment's own observations."""
     return observations
+
+
+def hindsight_of(environment: str, relabel: RELABEL, copies: int) -> Hindsight | None:
+    """What a variant's `relabel` asks for; DataError with one line where the environment has no goals."""
+    return None if relabel == "none" else Hindsight(simulators.goals_of(environment), relabel, copies)
 
 
 class Step(NamedTuple):
