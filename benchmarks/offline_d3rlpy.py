@@ -7,6 +7,7 @@ files, weights as the list `weight_0`, `weight_1`, .. in the order of `parameter
 import json
 import sys
 import time
+from types import SimpleNamespace
 
 import d3rlpy
 import numpy as np
@@ -44,7 +45,8 @@ def configuration(settings):
         common |= {f"{part}_learning_rate": rate for part in ("actor", "critic", "temp")}
         common |= {"gamma": settings["gamma"], "tau": settings["target_rate"], "n_action_samples": settings["samples"]}
         held = {"alpha_learning_rate": 0.0, "initial_alpha": 1.0, "alpha_threshold": 0.0}  # alpha is fixed
-        return algos.CQLConfig(**common, **held, conservative_weight=settings["alpha"])
+        kind = algos.CalQLConfig if settings.get("calibrated") else algos.CQLConfig
+        return kind(**common, **held, conservative_weight=settings["alpha"])
     if method in ("iql", "td3", "td3_bc", "rebrac"):
         return actor_critic(settings, common, small, kind)
     common |= {"encoder_factory": small, "optim_factory": kind(), "learning_rate": rate}
@@ -119,8 +121,10 @@ def minibatch(data, rows):
         columns[name] = data[name][rows].astype(np.float32).reshape(len(rows), -1)
     columns["terminals"] = columns.pop("terminated")
     ones = np.ones((len(rows), 1), np.float32)
+    ends = np.cumsum(data["lengths"])
+    whole = [SimpleNamespace(rewards_to_go=data["rewards"][row : ends[ends > row][0], None]) for row in rows]
     following = np.roll(data["actions"], -1, axis=0)[rows].astype(np.float32).reshape(len(rows), -1)
-    return TransitionMiniBatch(**columns, next_actions=following, intervals=ones, transitions=[])
+    return TransitionMiniBatch(**columns, next_actions=following, intervals=ones, transitions=whole)
 
 
 class Side:

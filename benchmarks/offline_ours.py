@@ -82,7 +82,7 @@ def _cql_continuous(
     optimizers = {name: Adam(parameters, given["learning_rate"]) for name, parameters in learned.items()}
     own = cql_continuous.CqlSettings(given["gamma"], given["samples"], None, given["target_rate"])
     size = given["batch_size"]
-    return agent.policy, cql_continuous.fit(agent, optimizers, data, own, batch_size=size, generator=generator)
+    return agent.policy, cql_continuous.fit(agent, optimizers, data.batches(size, generator), own, generator)
 
 
 def _decision_transformer(

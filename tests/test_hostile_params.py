@@ -20,7 +20,7 @@ NAMES = ["../../escaped", "/escaped", "a/b", "..", ".hidden", "", "a\nb", "$(tou
 NAMED = {
     "bc.shares": 1.0,
     "decision_transformer.inits": "random",
-    "cql.alphas": {"discrete": 0.5, "continuous": 5.0},
+    "cql.variants": {"discrete": 0.5, "continuous": 5.0, "calibrated": False, "online": False},
     "dqn.variants": {"double": True, "online": False, "relabel": "none"},
     "transitions.datasets": {
         "environment": "graph",

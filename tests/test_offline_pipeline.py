@@ -82,7 +82,7 @@ def test_a_method_s_params_re_run_that_method_only_and_back_again_nothing(clone:
 
 
 def test_targets_of_one_data_set_re_run_no_other(clone: Clone, first: dict[str, Any]) -> None:
-    other = "decision_transformer.datasets.CartPole-v1-replay={targets: [9], scale: 1, context: 2}"
+    other = "decision_transformer.datasets.CartPole-v1-replay={targets: [9], scale: 1, context: 2, steps: null}"
     changed = clone.posttrain("run", "offline", "--dry-run", "--set", other)
     assert states(changed) == {"up-to-date": STAGES}
     own = clone.posttrain("run", "offline", "--dry-run", "--set", "decision_transformer.datasets.graph-12.scale=20")

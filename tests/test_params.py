@@ -250,7 +250,7 @@ def test_what_does_nothing_is_known(known, settings, why, keys):
         (["demonstrations.source=files"], "demonstrations.validation_share"),
         (
             [
-                "dqn.variants={a: {double: true, online: true, relabel: none}, b: {double: true, online: false, relabel: none}}"
+                "dqn.variants={a: {double: true, target: true, replay: true, online: true, relabel: none}, b: {double: true, target: true, replay: true, online: false, relabel: none}}"
             ],
             "dqn.exploration",
         ),

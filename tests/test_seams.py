@@ -27,6 +27,8 @@ BY_MODEL = {
 LEARNER = {"seeds": [0, 1], "steps": 40, "batch_size": 16, "log_every": 10, "evaluate_every": 2, "evaluate_episodes": 1}
 DISCRETE, CONTINUOUS = "CartPole-v1-replay", "Hopper-v5-random"
 TRAINING = {"id": None, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.005, "gamma": 0.99, "entropy": 0.0}
+Q = {"hidden": [8], "target_every": 5, "learning_rate": 0.01}
+TUNING = {"after": 5, "steps": 1, "replay": 100, "share": 0.5}
 RECORDED = {"location": None, "steps": None}
 # Values that are smaller than in preset tiny, or with which more keys have an effect. Of a dictionary only the first entry is
 # changed.
@@ -97,15 +99,15 @@ BASE: dict[str, dict[str, Any]] = {
         }
     },
     "bc": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "shares": {"BC": 0.6}},
-    "dqn": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "target_every": 5, "learning_rate": 0.01},
-    "cql": {**LEARNER, "datasets": [DISCRETE, CONTINUOUS], "hidden": [8], "target_every": 5, "learning_rate": 0.01},
+    "dqn": {**LEARNER, **Q, "datasets": [DISCRETE]},
+    "cql": {**LEARNER, **Q, "datasets": [DISCRETE, CONTINUOUS], "fine_tuning": {**TUNING, "epsilon": 0.1}},
     "awr": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "refresh_every": 10},
-    "iql": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "fine_tuning": {"after": 5, "steps": 1, "replay": 100}},
+    "iql": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "fine_tuning": TUNING},
     **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10} for name in ("bear", "brac")},
     **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8]} for name in ("td3_bc", "td3", "rebrac")},
     "decision_transformer": {
         **LEARNER,
-        "datasets": {DISCRETE: {"targets": [20, 10], "scale": 10, "context": 2}},
+        "datasets": {DISCRETE: {"targets": [20, 10], "scale": 10, "context": 2, "steps": None}},
         **{"width": 8, "layers": 1, "warmup": 5},
         "text": {"weight": 0.0, "path": "data/corpus", "rows": 2, "length": 16},
         "synthetic": {"states": 10, "steps": 5, "rows": 2, "length": 8, "learning_rate": 0.001},
@@ -187,7 +189,7 @@ VALUES: dict[str, Any] = {
     **DATA,
 }
 # Keys that have an effect only with another setting, by pattern.
-ONLINE = {"dqn.variants": {"online": {"double": True, "online": True, "relabel": "none"}}}
+ONLINE = {"dqn.variants.DQN.online": True}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
 ON_SOLUTIONS = {"reward_model.kind": "head", "reward_model.likelihood": 0.0, "reward_model.data": "data/solved"}
 JUDGED = {
@@ -226,6 +228,7 @@ UNDER: dict[str, dict[str, Any]] = {
     "mixture.datasets.0.location": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
     "dqn.exploration.*": ONLINE,
     "iql.fine_tuning.*": {"iql.variants": {"IQL": {"online": True}}},
+    "cql.fine_tuning.*": {"cql.variants.CQL.online": True},
     f"{EXPECTED}.dataset": DATA,
     "transitions.seed": {f"transitions.datasets.{DISCRETE}.source": "random"},
     "decision_transformer.text.*": {"decision_transformer.text.weight": 0.5},
@@ -258,10 +261,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         for key in ("temperature", "max_new_tokens", "batch_size")
     },
     "grpo.supervision": ("needs a model of steps", "tests/tasks/language/training/test_model_rewards.py"),
-    "*.reward_seconds": (
-        "only a function that hangs reaches it",
-        "tests/tasks/language/rewards/test_python_functions.py",
-    ),
+    "*.reward_seconds": ("for functions that hang", "tests/tasks/language/rewards/test_python_functions.py"),
     "benchmarks.cells.*.revision": ("needs a network", "tests/tasks/language/suites/test_reading.py"),
     "benchmarks.strip_thinking": ("a model this small does not think", "tests/tasks/language/suites/test_answering.py"),
     "benchmark_pages.comparisons.*.baseline": ("needs two policies", "tests/tasks/language/suites/test_pages.py"),

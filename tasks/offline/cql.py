@@ -1,6 +1,10 @@
-"""Conservative Q-learning from a data set: on double DQN for discrete actions, on soft actor-critic for continuous ones."""
+"""Conservative Q-learning from a data set: on double DQN for discrete actions, on soft actor-critic for continuous ones.
 
-from collections.abc import Callable
+A variant may be calibrated (Cal-QL), and may go on in the data set's environment.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -8,10 +12,14 @@ import torch
 
 from tasks.algorithms.offline import cql, cql_continuous
 from tasks.algorithms.offline.adam import Adam
-from tasks.offline.configs.cql import CqlConfig, Weight
+from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.common.checkpoints import State
+from tasks.offline.configs.cql import CqlConfig, TuningConfig, Variant
+from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
+from tasks.offline.training.online import EPISODES, Act, Explorer, FineTuning, as_seen
 from tasks.stage import Metrics, main
 
 CURVES = {
@@ -27,22 +35,40 @@ METRICS = learners.by_variant(CURVES)
 def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:
     """Learn with every weight and seed; policies and curves go to `out`."""
     variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
-        name: partial(_build, config, alpha) for name, alpha in config.alphas.items()
+        name: partial(_build, config, variant) for name, variant in config.variants.items()
     }
     return learners.run("cql", config, transitions, out, variants)
 
 
-def _build(config: CqlConfig, alpha: Weight, dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
+def _build(
+    config: CqlConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+) -> Learner:
     if not dataset.spaces.discrete:
-        return _continuous(config, alpha.continuous, dataset, generator)
-    huber = config.loss == "huber"
-    objective = partial(cql.loss, gamma=config.gamma, double=True, huber=huber, alpha=alpha.discrete)
-    return q_learning.offline(config, objective, dataset, generator)
+        return _continuous(config, variant, dataset, seed, generator)
+    objective = partial(
+        cql.loss,
+        gamma=config.gamma,
+        double=True,
+        huber=config.loss == "huber",
+        alpha=variant.discrete,
+        calibrated=variant.calibrated,
+    )
+    policy = q_learning.network(config, dataset)
+    data = q_learning.normalised(policy.normaliser, dataset.transitions)
+    tuning = config.fine_tuning
+    plays = _exploration(tuning, tuning.epsilon)
+    explorer = partial(_explorer, config, dataset, seed, generator, policy.act, plays, taken=policy.normaliser)
+    batches, state = _batches(config, variant, data, generator, explorer)
+    learner = q_learning.learner(config, objective, policy, batches)
+    return replace(learner, state={**learner.state, **state})
 
 
-def _continuous(config: CqlConfig, alpha: float, dataset: StoredDataset, generator: torch.Generator) -> Learner:
+def _continuous(
+    config: CqlConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+) -> Learner:
     own, data = config.continuous, dataset.transitions
-    agent = cql_continuous.Agent(dataset.spaces, config.hidden, own.critics, data.observations, alpha).to(data.device)
+    agent = cql_continuous.Agent(dataset.spaces, config.hidden, own.critics, data.observations, variant.continuous)
+    agent = agent.to(data.device)
     optimizers = {
         "critics": Adam(agent.critics.parameters(), config.learning_rate),
         "policy": Adam(agent.policy.parameters(), own.policy_learning_rate),
@@ -50,10 +76,54 @@ def _continuous(config: CqlConfig, alpha: float, dataset: StoredDataset, generat
         "alpha": Adam([agent.log_alpha], own.policy_learning_rate),
     }
     settings = cql_continuous.CqlSettings(
-        gamma=config.gamma, samples=own.samples, gap=own.gap, target_rate=own.target_rate
+        gamma=config.gamma,
+        samples=own.samples,
+        gap=own.gap,
+        target_rate=own.target_rate,
+        calibrated=variant.calibrated,
     )
-    steps = cql_continuous.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
-    return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
+    act = partial(agent.policy.drawn, generator=generator)
+    explorer = partial(_explorer, config, dataset, seed, generator, act, _exploration(config.fine_tuning, 0.0))
+    batches, state = _batches(config, variant, data, generator, explorer)
+    steps = cql_continuous.fit(agent, optimizers, batches, settings, generator)
+    return Learner(agent.policy, {"agent": agent, **optimizers, **state}, steps)
+
+
+def _batches(
+    config: CqlConfig,
+    variant: Variant,
+    data: Transitions,
+    generator: torch.Generator,
+    explorer: Callable[[], Explorer],
+) -> tuple[Iterable[Batch], State]:
+    """What the variant learns from, and what of it a checkpoint keeps; Cal-QL needs to know what was earned."""
+    reference = data.returns_to_go(config.gamma) if variant.calibrated else None
+    if not variant.online:
+        return data.batches(config.batch_size, generator, reference=reference), {}
+    asked = config.fine_tuning
+    tuning = FineTuning(data, explorer(), asked.after, asked.share, reference)
+    return tuning.batches(config.batch_size, generator), {"tuning": tuning}
+
+
+def _exploration(tuning: TuningConfig, epsilon: float) -> ExplorationConfig:
+    return ExplorationConfig(
+        replay=tuning.replay, warmup=1, steps=tuning.steps, first_epsilon=epsilon, last_epsilon=epsilon, last_from=1
+    )
+
+
+def _explorer(
+    config: CqlConfig,
+    dataset: StoredDataset,
+    seed: int,
+    generator: torch.Generator,
+    act: Act,
+    plays: ExplorationConfig,
+    taken: Act = as_seen,
+) -> Explorer:
+    device = dataset.transitions.device
+    return Explorer(
+        dataset.environment, act, plays, EPISODES * seed, generator, device, taken=taken, gamma=config.gamma
+    )
 
 
 if __name__ == "__main__":

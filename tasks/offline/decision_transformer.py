@@ -30,6 +30,7 @@ METRICS = learners.by_variant(CURVES)
 def run(config: DecisionTransformerConfig, transitions: Path, language: Path, texts: Path, out: Path) -> Metrics:
     """Train every init with every seed; policies and curves go to `out`."""
     asked = config.datasets[transitions.name]
+    config = config.model_copy(update={"steps": asked.steps or config.steps})
     variants = {name: partial(_build, config, asked, init, language, texts) for name, init in config.inits.items()}
     return learners.run("decision_transformer", config, transitions, out, variants, language, texts)
 

@@ -33,7 +33,9 @@ def _build(
     objective = partial(dqn.loss, gamma=config.gamma, double=variant.double, huber=config.loss == "huber")
     hindsight = hindsight_of(dataset.environment, variant.relabel, config.relabelled)
     if not variant.online:
-        return q_learning.offline(config, objective, dataset, generator, hindsight)
+        return q_learning.offline(
+            config, objective, dataset, generator, hindsight, target=variant.target, replay=variant.replay
+        )
     policy = q_learning.network(config, dataset)
     explorer = Explorer(
         dataset.environment,
@@ -45,7 +47,9 @@ def _build(
         taken=policy.normaliser,
         relabelling=hindsight,
     )
-    learner = q_learning.learner(config, objective, policy, explorer.batches(config.batch_size))
+    learner = q_learning.learner(
+        config, objective, policy, explorer.batches(config.batch_size, replay=variant.replay), target=variant.target
+    )
     return replace(learner, state={**learner.state, "explorer": explorer})
 
 

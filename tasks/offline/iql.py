@@ -45,7 +45,8 @@ def _build(
     if not variant.online:
         batches = data.batches(config.batch_size, generator)
         return Learner(agent.policy, state, iql.fit(agent, optimizers, batches, settings))
-    tuning = FineTuning(data, _explorer(config, agent, dataset, seed, generator), config.fine_tuning.after)
+    asked = config.fine_tuning
+    tuning = FineTuning(data, _explorer(config, agent, dataset, seed, generator), asked.after, asked.share)
     steps = iql.fit(agent, optimizers, tuning.batches(config.batch_size, generator), settings)
     return Learner(agent.policy, {**state, "tuning": tuning}, steps)
 

@@ -14,10 +14,10 @@ from tasks.common.errors import ConfigError
 from tasks.common.plots import Line, Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.datasets.normalized_score import SCALE, Reference
-from tasks.offline.reporting import aggregates, measurements, results
+from tasks.offline.reporting import aggregates, measurements, results, verdicts
 from tasks.offline.reporting.aggregates import Together
 from tasks.offline.reporting.measurements import Description, Scores
-from tasks.offline.reporting.results import Result, Table, Verdict
+from tasks.offline.reporting.results import Result, Table
 from tasks.offline.reporting.seed_intervals import over_seeds
 from tasks.stage import Metrics, main
 
@@ -38,14 +38,14 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     found = results.results(measured)
     first = [one for one in found if one.first]
     data = {one.description["dataset"]: one.description for one in measured}
-    verdicts = [results.judge(one.higher, one.lower, one.dataset, first, data) for one in config.expectations]
+    judged = [verdicts.judge(one.higher, one.lower, one.dataset, first, data) for one in config.expectations]
     beliefs = [belief for one in measured for belief in results.beliefs(one)]
     together = aggregates.together(first, data)
-    sentence, *more = [*headline(verdicts), *best(first, data, config.best_by)]
+    sentence, *more = [*verdicts.headline(judged), *best(first, data, config.best_by)]
     view = {
         "sentence": sentence,
         "more": more,
-        "verdicts": verdicts,
+        "verdicts": judged,
         "stitched": results.stitched(measured),
         "without_curve": results.without_curve(measured),
         "seeds": sorted({len(one.returns) for one in found}),
@@ -79,25 +79,6 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     rows = {f"{dataset}/{variant}": row for dataset, variants in metrics.items() for variant, row in variants.items()}
     pages.write_metrics(rows, out)
     return metrics
-
-
-def headline(verdicts: Sequence[Verdict]) -> list[str]:
-    """How many expectations came out, in one sentence; none if nothing was expected."""
-    if not verdicts:
-        return []
-    how = {"yes": "with the intervals apart", "unclear": "in the mean only"}
-    if len(verdicts) == 1:
-        came = verdicts[0].came
-        return [
-            f"The one expectation came out {how[came]}." if came in how else "The one expectation did not come out."
-        ]
-    counts = {came: sum(one.came == came for one in verdicts) for came in (*how, "no")}
-    if counts["no"] == len(verdicts):
-        return [f"None of the {len(verdicts)} expectations came out."]
-    yes, unclear, no = (counts[came] or "none" for came in (*how, "no"))
-    return [
-        f"Of {len(verdicts)} expectations {yes} came out {how['yes']}, {unclear} {how['unclear']}, and {no} did not."
-    ]
 
 
 def best(first: Sequence[Result], data: Mapping[str, Description], by: Literal["score", "return"]) -> list[str]:

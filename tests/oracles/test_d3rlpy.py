@@ -19,7 +19,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import bellman, squared_errors
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
 from tasks.algorithms.offline.networks.target import Target
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transitions import Referenced, Transitions
 
 pytestmark = [
     pytest.mark.slow,
@@ -173,7 +173,8 @@ def split(tensors):
     return [*first, mean, mean_bias, log_deviation, log_deviation_bias]
 
 
-def test_continuous_cql(told, monkeypatch):
+@pytest.mark.parametrize("calibrated", [False, True], ids=["cql", "cal-ql"])
+def test_continuous_cql(told, monkeypatch, calibrated):
     """Critics' and policy's loss and gradient, with the random numbers that d3rlpy drew.
 
     d3rlpy values the mean action in the Bellman target, not a sampled one: the noise of our sample is 0 here.
@@ -190,6 +191,7 @@ def test_continuous_cql(told, monkeypatch):
     mine = split(weights(agent.policy)) + weights(agent.critics)
     settings = {"samples": samples, "alpha": alpha, "target_rate": 0.005, "scaler_eps": 0.0, **scaler}
     kind = {"method": "cql_continuous", "command": "record", "optimizer": "sgd", "learning_rate": 0.0}
+    kind["calibrated"] = calibrated
     judged = told(CONTINUOUS, mine, rows, weights(agent.targets), **kind, **settings)
     now, after, uniform, _, chosen = (
         torch.tensor(actions).unflatten(0, (SIZE, -1)).transpose(0, 1) for actions in judged.answer["asked"]
@@ -203,7 +205,9 @@ def test_continuous_cql(told, monkeypatch):
     drawn.append(noise(chosen, batch.observations))
     monkeypatch.setattr(torch, "rand", lambda shape, generator: (uniform + 1) / 2)
     monkeypatch.setattr(torch, "randn", lambda shape, generator: drawn.pop(0))
-    own = cql_continuous.CqlSettings(GAMMA, samples, None, 0.005)
+    own = cql_continuous.CqlSettings(GAMMA, samples, None, 0.005, calibrated)
+    if calibrated:
+        batch = Referenced.of(batch, data.returns_to_go(GAMMA)[rows[0]])
     loss, term, _ = cql_continuous.critic_loss(agent, batch, own, torch.Generator())
     policy_loss, _ = cql_continuous.policy_loss(agent, batch.observations, torch.Generator())
     [theirs] = judged.losses

@@ -6,10 +6,10 @@ and from pi(s'), all scored at s, their log densities without gradient. As in th
 is no entropy in the target, and the sum over a_j is not divided by their number, a constant that a `gap` must allow for. Unlike
 there, the policy does not start by cloning. The policy minimises tau log pi(a|s) - min_i Q_i(s, a), with tau adapted so that
 the entropy is -d (arXiv:1812.05905). With a `gap`, alpha is the multiplier of the paper's Lagrange version, which gradient
-ascent moves.
+ascent moves. Calibrated (Cal-QL, arXiv:2303.05479, eq. 5.1), Q(s, a_j) of the policy's actions is no lower than what was earned from s on.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from math import log
@@ -22,7 +22,7 @@ from tasks.algorithms.offline.cql import METRICS as CQL_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import Batch, Referenced
 
 LARGEST_ALPHA = 1e6
 UNIFORM = log(0.5)  # log density of a component drawn uniformly from [-1, 1]
@@ -44,6 +44,7 @@ class CqlSettings:
     samples: int  # of each of the three kinds of actions
     gap: float | None  # value of the conservative term above which alpha rises; None keeps alpha constant
     target_rate: float  # share of the way that the target critics move in a step
+    calibrated: bool = False  # Cal-QL; its batches are `Referenced`
 
 
 class Agent(nn.Module):
@@ -96,7 +97,12 @@ def critic_loss(
     actions = torch.cat([batch.actions.unsqueeze(0), actions])
     every = agent.critics(batch.observations.expand(len(actions), -1, -1), actions)  # (E, 1 + J, B)
     q = every[:, 0]
-    error, terms = squared_errors(q, targets), conservative(every[:, 1:], densities, q)
+    proposed = every[:, 1:]
+    if settings.calibrated:
+        assert isinstance(batch, Referenced), "Cal-QL needs to know what was earned"
+        uniform, of_policy = proposed.split([settings.samples, 2 * settings.samples], dim=1)
+        proposed = torch.cat([uniform, of_policy.maximum(batch.reference)], dim=1)
+    error, terms = squared_errors(q, targets), conservative(proposed, densities, q)
     loss = error + (agent.alpha().detach() * terms).sum()
     term = terms.detach().mean()
     return loss, term, {"td_error": error.detach(), "conservative": term, "q": q.detach().mean()}
@@ -113,17 +119,15 @@ def policy_loss(agent: Agent, observations: Tensor, generator: torch.Generator) 
 def fit(
     agent: Agent,
     optimizers: Mapping[str, Adam],
-    transitions: Transitions,
+    batches: Iterable[Batch],
     settings: CqlSettings,
-    *,
-    batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, without end; yields each step's metrics (METRICS). Optimizers: policy, critics, temperature, alpha."""
-    for batch in transitions.batches(batch_size, generator):
+    """Train in place, one step a batch; yields each step's metrics (METRICS). Optimizers: policy, critics, temperature, alpha."""
+    for batch in batches:
         loss, density = policy_loss(agent, batch.observations, generator)
         optimizers["policy"].step(loss)
-        target_entropy = -transitions.actions.shape[1]
+        target_entropy = -batch.actions.shape[1]
         optimizers["temperature"].step(-agent.log_temperature.exp() * (density + target_entropy))
         q_loss, term, metrics = critic_loss(agent, batch, settings, generator)
         optimizers["critics"].step(q_loss)

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from math import inf
 
 import torch
 from torch import Tensor
 
 from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Batch, Referenced
 
 
 class Replay:
@@ -24,7 +25,8 @@ class Replay:
             next_observations=seen.clone(),
             terminated=torch.zeros(capacity, dtype=torch.bool),
         )
-        self.columns = columns.to(device)
+        unknown = torch.full((capacity,), -inf)
+        self.columns = Referenced.of(columns, unknown).to(device)
         self.added = 0
 
     def add(self, observation: Tensor, action: Tensor, reward: float, following: Tensor, terminated: bool) -> None:
@@ -35,28 +37,41 @@ class Replay:
         self.columns.rewards[row] = reward
         self.columns.next_observations[row] = following
         self.columns.terminated[row] = terminated
+        self.columns.reference[row] = -inf
         self.added += 1
 
     def extend(self, batch: Batch) -> None:
-        """Add a batch's transitions in their order."""
+        """Add a batch's transitions in their order; what was earned from each on is not known."""
         self.added += len(batch.rewards)
         kept = min(len(batch.rewards), len(self.columns.rewards))
         rows = torch.arange(self.added - kept, self.added) % len(self.columns.rewards)
+        added = Referenced.of(batch, torch.full_like(batch.rewards, -inf))
         for name, column in vars(self.columns).items():
-            column[rows.to(column.device)] = getattr(batch, name)[len(batch.rewards) - kept :]
+            column[rows.to(column.device)] = getattr(added, name)[len(batch.rewards) - kept :]
 
-    def batch(self, size: int, generator: torch.Generator) -> Batch:
+    def refer(self, reference: Tensor) -> None:
+        """What was earned (T,) from each of the last T transitions added on, the oldest first."""
+        kept = min(len(reference), self.kept)
+        rows = torch.arange(self.added - kept, self.added) % len(self.columns.rewards)
+        self.columns.reference[rows.to(self.columns.device)] = reference[len(reference) - kept :]
+
+    def batch(self, size: int, generator: torch.Generator) -> Referenced:
         """`size` transitions, drawn uniformly with replacement."""
         return self.rows(torch.randint(self.kept, (size,), generator=generator).to(self.columns.device))
+
+    def latest(self, size: int) -> Referenced:
+        """The last `size` transitions added, the oldest first; fewer where there are no more."""
+        rows = torch.arange(self.added - min(size, self.kept), self.added) % len(self.columns.rewards)
+        return self.rows(rows.to(self.columns.device))
 
     @property
     def kept(self) -> int:
         """How many there are."""
         return min(self.added, len(self.columns.rewards))
 
-    def rows(self, rows: Tensor) -> Batch:
+    def rows(self, rows: Tensor) -> Referenced:
         """These transitions (long, any length), by their places in the memory."""
-        return Batch(*(getattr(self.columns, field.name)[rows] for field in fields(Batch)))
+        return Referenced(*(getattr(self.columns, field.name)[rows] for field in fields(Referenced)))
 
     def state_dict(self) -> dict[str, Tensor]:
         """All columns, and how many transitions were added."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import ceil
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,10 +35,35 @@ class Batch:
         return replace(self, **{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
-def mixed(first: Tensor, one: Batch, other: Batch) -> Batch:
+@dataclass(frozen=True)
+class Referenced(Batch):
+    """Transitions, and what was earned from each on by the policy that recorded it: its discounted return-to-go, or -inf where that is not known."""
+
+    reference: Tensor  # (B,) float
+
+    @classmethod
+    def of(cls, batch: Batch, reference: Tensor) -> Self:
+        """These transitions with their references (B,)."""
+        return cls(**{field.name: getattr(batch, field.name) for field in fields(Batch)}, reference=reference)
+
+
+Kind = TypeVar("Kind", bound=Batch)
+
+
+def mixed(first: Tensor, one: Kind, other: Kind) -> Kind:
     """The transitions of `one` where `first` (B,) is true, and those of `other` elsewhere; both have B."""
-    pairs = ((getattr(one, field.name), getattr(other, field.name)) for field in fields(Batch))
-    return Batch(*(torch.where(first.view(-1, *[1] * (mine.ndim - 1)), mine, its) for mine, its in pairs))
+    pairs = {field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(one)}
+    return replace(
+        one,
+        **{name: torch.where(first.view(-1, *[1] * (mine.ndim - 1)), mine, its) for name, (mine, its) in pairs.items()},
+    )
+
+
+def joined(one: Kind, other: Kind) -> Kind:
+    """The transitions of `one`, then those of `other`."""
+    return replace(
+        one, **{field.name: torch.cat([getattr(one, field.name), getattr(other, field.name)]) for field in fields(one)}
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +126,18 @@ class Transitions(Batch):
         """These transitions (long, any length)."""
         return Batch(*(getattr(self, field.name).index_select(0, rows) for field in fields(Batch)))
 
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Batches of `size` transitions, drawn uniformly with replacement, without end."""
+    def batches(
+        self, size: int, generator: torch.Generator, *, replay: bool = True, reference: Tensor | None = None
+    ) -> Iterator[Batch]:
+        """Batches of `size` transitions, drawn uniformly with replacement, without end; with a `reference` (N,) they are `Referenced`.
+
+        Without `replay` each is a run of transitions from a random place on.
+        """
+        following = torch.arange(size)
+        while not replay:
+            first = torch.randint(len(self), (), generator=generator)
+            yield self.rows(((first + following) % len(self)).to(self.device))
         while True:
-            yield self.rows(torch.randint(len(self), (size,), generator=generator).to(self.device))
+            rows = torch.randint(len(self), (size,), generator=generator).to(self.device)
+            batch = self.rows(rows)
+            yield batch if reference is None else Referenced.of(batch, reference[rows])

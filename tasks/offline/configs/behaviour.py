@@ -1,23 +1,30 @@
 """The section `behaviour` of params.yaml."""
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tasks.common.config import Branch, Config, Seed, Sizes
+from tasks.offline.configs import wrappers
 
-ENVIRONMENT = r"^(\w+(\.\w+)*:)?[\w./-]+$"  # an environment's name, with or without the module that registers it
 OWN = ("graph", "key-to-door", "bit-flip", "goal-graph", "reach")  # the environments of this repository
 
 
 class Training(Config):
     """PPO's training in one environment; with 0 steps there is only a random policy."""
 
-    id: str | None = Field(pattern=ENVIRONMENT)  # Gymnasium's id, or module:id; null: the key itself
+    # Gymnasium's id, or module:id, with or without wrappers: LunarLander-v3 | FrameStackObservation {stack_size: 4}; null: the key itself
+    id: str | None = Field(pattern=wrappers.PATTERN)
     steps: int = Field(ge=0, le=10**9)  # steps in the environment
     medium: float = Field(gt=0, lt=1)  # place of the medium policy's return between the random and the best policy's
     evaluate_every: int = Field(ge=1, le=10**9)  # updates between two evaluations
     learning_rate: float = Field(gt=0)  # learning rate of policy and critic
     gamma: float = Field(ge=0, le=1)  # discount of a reward one step later
     entropy: float = Field(ge=0)  # weight of the entropy bonus
+
+    @field_validator("id")
+    @classmethod
+    def _has_wrappers(cls, name: str | None) -> str | None:
+        wrappers.parsed(name or "")
+        return name
 
 
 class BehaviourConfig(Config):

@@ -1,16 +1,25 @@
 """The section `cql` of params.yaml."""
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Name
-from tasks.offline.configs.learners import DataSets, QConfig
+from tasks.common.config import Config, Idle, Name
+from tasks.offline.configs.learners import DataSets, FineTuningConfig, QConfig, is_reached
 
 
-class Weight(Config):
-    """One variant: the weight of the conservative term."""
+class Variant(Config):
+    """One variant: the weight of the conservative term, whether it is calibrated, and whether learning goes on online."""
 
     discrete: float = Field(ge=0)  # weight for discrete actions
     continuous: float = Field(gt=0)  # weight for continuous actions
+    calibrated: bool  # Cal-QL: no value is held down below what was earned from its state on
+    online: bool  # goes on in the data set's environment
+
+
+class TuningConfig(FineTuningConfig):
+    """How a variant goes on online."""
+
+    # share of random actions there, of discrete ones; continuous ones are drawn from the policy
+    epsilon: float = Field(ge=0, le=1)
 
 
 class ContinuousConfig(Config):
@@ -27,8 +36,17 @@ class ContinuousConfig(Config):
 class CqlConfig(QConfig):
     """How conservative, and how the networks learn; the loss and the target network are DQN's, for discrete actions."""
 
-    named_by = "alphas"
+    named_by = "variants"
+    idle = (Idle(("fine_tuning",), {"variants.*.online": (False,)}),)
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
-    alphas: dict[Name, Weight] = Field(min_length=1)  # variant -> its weights of the conservative term
+    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    fine_tuning: TuningConfig  # settings for variants that go on online
     continuous: ContinuousConfig  # settings for continuous actions
+
+    @field_validator("fine_tuning")
+    @classmethod
+    def _is_reached(cls, value: TuningConfig, info: ValidationInfo) -> TuningConfig:
+        online = any(variant.online for variant in info.data.get("variants", {}).values())
+        is_reached(value, online, info.data.get("steps"))
+        return value

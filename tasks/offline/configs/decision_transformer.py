@@ -16,6 +16,7 @@ class Asked(Config):
     targets: list[float] = Field(min_length=1)  # returns to ask for; the first one is asked for during training
     scale: float = Field(gt=0)  # number that returns are divided by before the model sees them
     context: int = Field(ge=1, le=10**6)  # K, the last steps that the model sees
+    steps: int | None = Field(ge=1, le=10**9)  # gradient steps; null: as many as of the section
 
 
 class LanguageConfig(Config):

@@ -9,7 +9,12 @@ from tasks.offline.configs.learners import RELABEL, DataSets, ExplorationConfig,
 class Variant(Config):
     """One variant of the method."""
 
+    idle = (Idle(("relabel",), {"replay": (False,)}, neutral="none"),)
+
     double: bool  # whether the online network selects the next action, which the target network values
+    target: bool  # a target network, apart from the online one; without one the online network values the next action itself
+    # batches drawn from all that is kept; without, of steps that followed each other: online the last ones
+    replay: bool
     online: bool  # learns in the data set's environment, and not from the data set
     relabel: RELABEL  # hindsight: goals that an episode reached in the place of the one asked: none | future | final | episode
 
@@ -20,6 +25,7 @@ class DqnConfig(QConfig):
     named_by = "variants"
     idle = (
         Idle(("exploration",), {"variants.*.online": (False,)}),
+        Idle(("target_every", "target_rate"), {"variants.*.target": (False,)}),
         Idle(("relabelled",), {"variants.*.relabel": ("none",)}),
     )
 

@@ -3,21 +3,13 @@
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Name, Sizes
-from tasks.offline.configs.learners import DataSets, LearnerConfig
+from tasks.offline.configs.learners import DataSets, FineTuningConfig, LearnerConfig, is_reached
 
 
 class Variant(Config):
     """One variant of the method."""
 
     online: bool  # goes on in the data set's environment
-
-
-class FineTuningConfig(Config):
-    """How a variant goes on online."""
-
-    after: int = Field(ge=0, le=10**9)  # gradient steps on the data set alone
-    steps: int = Field(ge=1)  # steps in the environment before each gradient step from then on
-    replay: int = Field(ge=1)  # transitions that are kept of them
 
 
 class IqlConfig(LearnerConfig):
@@ -44,8 +36,5 @@ class IqlConfig(LearnerConfig):
     @classmethod
     def _is_reached(cls, value: FineTuningConfig, info: ValidationInfo) -> FineTuningConfig:
         online = any(variant.online for variant in info.data.get("variants", {}).values())
-        if online and value.after >= info.data.get("steps", value.after + 1):
-            raise ValueError(
-                f"expected after below steps, which are {info.data['steps']}: a variant would never go online"
-            )
+        is_reached(value, online, info.data.get("steps"))
         return value

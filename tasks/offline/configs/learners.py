@@ -52,6 +52,22 @@ class QConfig(LearnerConfig):
     target_rate: float = Field(gt=0, le=1)  # how far it then moves: 1 all the way, less is Polyak averaging
 
 
+class FineTuningConfig(Config):
+    """How a variant that learned from a data set goes on in its environment."""
+
+    after: int = Field(ge=0, le=10**9)  # gradient steps on the data set alone
+    steps: int = Field(ge=1, le=10**6)  # steps in the environment before each gradient step from then on
+    replay: int = Field(ge=1)  # transitions that are kept of them
+    # share of each batch that is drawn from them; null: drawn from them and the data set as from one heap
+    share: float | None = Field(gt=0, lt=1)
+
+
+def is_reached(tuning: FineTuningConfig, online: bool, steps: int | None) -> None:
+    """ValueError if a variant is to go on `online` after the last of all its gradient `steps`."""
+    if online and steps is not None and tuning.after >= steps:
+        raise ValueError(f"expected after below steps, which are {steps}: a variant would never go online")
+
+
 class ExplorationConfig(Config):
     """How an environment is explored."""
 

@@ -1,15 +1,14 @@
 """Environments by name, all with one interface: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
 
 Besides Gymnasium's there are small ones of our own, whose optimum is known: `graph`, `key-to-door`, and those of goals.py. Those of other
-packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module.
+packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module. Any of them may
+have wrappers (tasks/offline/configs/wrappers.py).
 """
 
 import difflib
-import importlib.util
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -23,7 +22,8 @@ from torch import Tensor
 from tasks.algorithms.offline.hindsight import Goals
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.common.errors import DataError
-from tasks.offline.environments import goals, graph, key_to_door
+from tasks.offline.configs.wrappers import BETWEEN
+from tasks.offline.environments import goals, graph, key_to_door, modules, wrapping
 
 Seen = NDArray[np.float32]
 Info = dict[str, Any]  # what Gymnasium passes beside observations
@@ -193,13 +193,13 @@ PLUGINS = "gymnasium.envs"  # the group of entry points by which packages regist
 
 
 def unversioned(environment: str) -> str:
-    """Its name without module and version: Hopper of Hopper-v5."""
-    return bare(environment).rsplit("-v", 1)[0]
+    """Its name without module and version: Hopper of Hopper-v5; one with wrappers is another environment, in all versions."""
+    return environment if BETWEEN in environment else bare(environment).rsplit("-v", 1)[0]
 
 
 def bare(environment: str) -> str:
-    """Its name in Gymnasium's registry: Hopper-v5 of module:Hopper-v5."""
-    return environment.rpartition(":")[2]
+    """Its name in Gymnasium's registry: Hopper-v5 of module:Hopper-v5. With wrappers it has none there."""
+    return environment if BETWEEN in environment else environment.rpartition(":")[2]
 
 
 def make(environment: str, limit: int | None = None) -> Plain:
@@ -207,17 +207,8 @@ def make(environment: str, limit: int | None = None) -> Plain:
 
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
     """
-    if environment in OWN:
-        return Plain(OWN[environment](limit))
-    _register(environment)
-    spec = gymnasium.spec(bare(environment))
-    if "mujoco" in str(spec.entry_point):
-        _keep_mujoco_from_writing()
-    limit = limit or spec.max_episode_steps or LONGEST
-    try:
-        env = gymnasium.make(bare(environment), limit, disable_env_checker=True)
-    except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
-        raise DataError(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
+    name, wrappers = wrapping.split(environment)
+    env = wrapping.wrapped(OWN[name](limit) if name in OWN else _made(name, limit), environment, wrappers)
     if not env.observation_space.is_np_flattenable:
         raise DataError(f"environment {environment}: observations of {env.observation_space} are not supported")
     if not _supported(env.action_space):
@@ -225,41 +216,30 @@ def make(environment: str, limit: int | None = None) -> Plain:
     return Plain(env)
 
 
+def _made(environment: str, limit: int | None) -> gymnasium.Env[Any, Any]:
+    """One of another package."""
+    _register(environment)
+    spec = gymnasium.spec(bare(environment))
+    if "mujoco" in str(spec.entry_point):
+        _keep_mujoco_from_writing()
+    limit = limit or spec.max_episode_steps or LONGEST
+    try:
+        return gymnasium.make(bare(environment), limit, disable_env_checker=True)
+    except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
+        raise DataError(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
+
+
 def _register(environment: str) -> None:
     """See to it that Gymnasium knows the environment; DataError with one line if it cannot."""
     module, _, name = environment.rpartition(":")
     if module:
-        _import(environment, module)
+        modules.load(environment, module)
     failed = [] if module or name in gymnasium.registry else _register_plugins()
     if name in gymnasium.registry:
         return
     near = difflib.get_close_matches(name, [*OWN, *gymnasium.registry], n=3)
     known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
     raise DataError("; ".join([f"environment {environment}: unknown", known, *failed]))
-
-
-def _import(environment: str, module: str) -> None:
-    """Import the installed module that registers the environment.
-
-    None is taken from the working directory, which is on Python's path: what came with somebody's data set must not run.
-    """
-    top = module.partition(".")[0]
-    try:
-        found = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise DataError(f"environment {environment}: no module {top} is installed")
-    places = [*(found.submodule_search_locations or []), found.origin or ""]
-    if any(Path(place).parent.resolve() == Path.cwd().resolve() for place in places if place):
-        raise DataError(
-            f"environment {environment}: module {top} stands in the working directory; install it to use it"
-        )
-    try:
-        importlib.import_module(module)
-    except Exception as error:  # whatever runs in it
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise DataError(f"environment {environment}: module {module} cannot be imported: {what}") from None
 
 
 @cache

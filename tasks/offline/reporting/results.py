@@ -1,18 +1,18 @@
-"""From measured episodes to the rows and sentences of the offline report: who earned what, and whether it is as expected.
+"""From measured episodes to the rows and sentences of the offline report: who earned what.
 
-All intervals are over seeds. Of two numbers one is clearly higher only where their intervals are apart.
+All intervals are over seeds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isclose, isfinite, isnan
+from math import isfinite, isnan
 from typing import Literal, cast
 
 import numpy as np
 import pandas as pd
 
-from tasks.common.errors import ConfigError, DataError
+from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate
 from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.reporting.measurements import CLAIMED, FITTED, Description, Ends, Scores
@@ -166,47 +166,6 @@ def interval(estimate: Estimate) -> str:
 def bounds(estimate: Estimate) -> str:
     """Its interval, which need not be symmetric."""
     return f"{number(estimate.low)} to {number(estimate.high)}"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether an expectation came out: `yes`, `unclear` (the means say so, the intervals overlap) or `no` (equal ones, too)."""
-
-    came: str
-    sentence: str
-
-
-def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Description]) -> Verdict:
-    """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
-    if dataset not in data:
-        raise ConfigError(
-            f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
-        )
-    described = data[dataset]
-    known = {one.variant: scored(one.estimate, described["reference"]) for one in found if one.dataset == dataset}
-    known |= {name: scored(fact, described["reference"]) for name, fact in facts(described).items()}
-    for name in (higher, lower):
-        if name not in known:
-            raise ConfigError(
-                f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(known)}"
-            )
-    one, other = known[higher], known[lower]
-    numbers = f"{dataset}: {higher} {_told(one)}, {lower} {_told(other)}"
-    doubt = "there is one seed" if not isfinite(one.low - other.low) else "the intervals overlap"
-    if isclose(one.mean, other.mean, rel_tol=1e-9, abs_tol=1e-9):
-        return Verdict("no", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
-    if side(one, other):
-        came, opening = ("yes", "As expected") if one.mean > other.mean else ("no", "Against what was expected")
-        return Verdict(came, f"{numbers}. {opening}, {higher} is {'higher' if came == 'yes' else 'lower'}.")
-    if one.mean > other.mean:
-        return Verdict("unclear", f"{numbers}. As expected, {higher} is higher in the mean, but {doubt}.")
-    return Verdict("no", f"{numbers}. Against what was expected, {higher} is lower in the mean, but {doubt}.")
-
-
-def _told(estimate: Estimate) -> str:
-    """An estimate in a sentence: without its interval where that has no width or is unknown."""
-    known = isfinite(estimate.low) and estimate.low < estimate.high
-    return number(estimate.mean) + (f" {interval(estimate)}" if known else "")
 
 
 def stitched(measured: Iterable[Scores]) -> list[str]:

@@ -6,6 +6,8 @@ it and from what was played since.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor
 from tasks.algorithms.offline import hindsight
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.replay import Replay
-from tasks.algorithms.offline.transitions import Batch, Transitions, mixed
+from tasks.algorithms.offline.transitions import Batch, Referenced, Transitions, joined, mixed
 from tasks.offline.configs.learners import RELABEL, ExplorationConfig
 from tasks.offline.environments import simulators
 
@@ -46,7 +48,7 @@ class Explorer:
     """One environment, played on and on by a policy that learns.
 
     `act` is what is played in an observation (O,), and `taken` makes of observations (.., O) what the memory keeps of them, which is what the
-    learner's networks take. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
+    learner's networks take. With a `gamma` it keeps the discounted returns-to-go of episodes that have ended. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
     actions the same happens: a state that was saved in the middle of an episode is reached again by playing it.
     """
 
@@ -61,21 +63,22 @@ class Explorer:
         *,
         taken: Act = as_seen,
         relabelling: Hindsight | None = None,
+        gamma: float | None = None,
     ) -> None:
         self.env, self.spaces = simulators.make(environment), simulators.spaces_of(environment)
         self.act, self.taken, self.config, self.generator = act, taken, config, generator
-        self.hindsight, self.played, self.device = relabelling, 0, device
+        self.hindsight, self.gamma, self.played, self.device = relabelling, gamma, 0, device
         self.replay = Replay(self.spaces, config.replay, device)
         self.seed, self.episode = seed, list[Step]()
         self.observation = self._reset()
 
-    def batches(self, size: int) -> Iterator[Batch]:
-        """Batches from the memory, without end; the environment goes on by some steps before each."""
+    def batches(self, size: int, *, replay: bool = True) -> Iterator[Batch]:
+        """Batches from the memory, or without `replay` of the last steps, without end; the environment goes on by some steps before each."""
         while self.played < self.config.warmup:
             self._step(self._random())
         while True:
             self.play()
-            yield self.replay.batch(size, self.generator)
+            yield self.replay.batch(size, self.generator) if replay else self.replay.latest(size)
 
     def play(self) -> None:
         """The steps in the environment that belong to one gradient step."""
@@ -115,6 +118,8 @@ class Explorer:
         self.replay.add(before, action, step.reward, after, step.terminated)
         self.played += 1
         if step.terminated or truncated:
+            if self.gamma is not None:
+                self.replay.refer(self._returns_to_go(self.gamma))
             if self.hindsight is not None:
                 self._add_in_hindsight(self.hindsight)
             self.seed += 1
@@ -137,6 +142,13 @@ class Explorer:
             before, after = self.taken(copy.observations), self.taken(copy.next_observations)
             self.replay.extend(replace(copy, observations=before, next_observations=after))
 
+    def _returns_to_go(self, gamma: float) -> Tensor:
+        """What the episode so far earned from each of its steps on: (T,)."""
+        earned = accumulate(
+            reversed([step.reward for step in self.episode]), lambda rest, reward: reward + gamma * rest
+        )
+        return torch.tensor([*earned][::-1]).to(self.device)
+
     def _reset(self) -> Tensor:
         self.episode = []
         return self._tensor(self.env.reset(seed=self.seed)[0])
@@ -146,25 +158,51 @@ class Explorer:
 
 
 class FineTuning:
-    """Batches of a data set for `after` steps, and from then on of it and of what the explorer has played since, drawn uniformly from both together."""
+    """Batches of a data set for `after` steps, and from then on of it and of what the explorer has played since.
 
-    def __init__(self, data: Transitions, explorer: Explorer, after: int) -> None:
-        self.data, self.explorer, self.after, self.drawn = data, explorer, after, 0
+    `share` of each batch is then of what was played; with None both are one heap, from which rows are drawn uniformly. `reference` (N,) is what
+    was earned from each transition of the data set on.
+    """
 
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+    def __init__(
+        self,
+        data: Transitions,
+        explorer: Explorer,
+        after: int,
+        share: float | None = None,
+        reference: Tensor | None = None,
+    ) -> None:
+        self.data, self.explorer, self.after, self.share, self.drawn = data, explorer, after, share, 0
+        self.reference = torch.full_like(data.rewards, -inf) if reference is None else reference
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[Referenced]:
         """Batches of `size` transitions, without end."""
-        data, replay = self.data, self.explorer.replay
         while True:
             self.drawn += 1
-            plays = self.drawn > self.after
-            if plays:
-                self.explorer.play()
-            rows = torch.randint(len(data) + (replay.kept if plays else 0), (size,), generator=generator).to(
-                data.device
+            if self.drawn <= self.after:
+                yield self._recorded(torch.randint(len(self.data), (size,), generator=generator))
+                continue
+            self.explorer.play()
+            yield self._of_both(size, generator)
+
+    def _of_both(self, size: int, generator: torch.Generator) -> Referenced:
+        recorded, replay = len(self.data), self.explorer.replay
+        if self.share is None:
+            rows = torch.randint(recorded + replay.kept, (size,), generator=generator)
+            first = (rows < recorded).to(self.data.device)
+            return mixed(
+                first, self._recorded(rows.clamp(max=recorded - 1)), self._played(rows.sub(recorded).clamp(min=0))
             )
-            recorded = rows < len(data)
-            batch = data.rows(rows.clamp(max=len(data) - 1))
-            yield mixed(recorded, batch, replay.rows((rows - len(data)).clamp(min=0))) if plays else batch
+        played = round(self.share * size)
+        of_data = torch.randint(recorded, (size - played,), generator=generator)
+        return joined(self._recorded(of_data), self._played(torch.randint(replay.kept, (played,), generator=generator)))
+
+    def _recorded(self, rows: Tensor) -> Referenced:
+        rows = rows.to(self.data.device)
+        return Referenced.of(self.data.rows(rows), self.reference[rows])
+
+    def _played(self, rows: Tensor) -> Referenced:
+        return self.explorer.replay.rows(rows.to(self.data.device))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The steps so far, and all of the explorer."""

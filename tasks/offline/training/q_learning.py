@@ -29,12 +29,15 @@ def network(config: QConfig, dataset: StoredDataset) -> QValues:
     return policy.to(dataset.transitions.device)
 
 
-def learner(config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch]) -> Learner:
-    """A learner from these batches, which are normalised as the policy does it."""
-    target = Target(policy.layers, every=config.target_every, rate=config.target_rate)
+def learner(
+    config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch], *, target: bool = True
+) -> Learner:
+    """A learner from these batches, which are normalised as the policy does it; without `target` the online network values its own targets."""
+    every, rate = (config.target_every, config.target_rate) if target else (1, 1.0)
+    following = Target(policy.layers, every=every, rate=rate)
     optimizer = Adam(policy.parameters(), config.learning_rate)
-    steps = dqn.fit(policy, target, optimizer, batches, objective)
-    return Learner(policy, {"policy": policy, "target": target, "optimizer": optimizer}, steps)
+    steps = dqn.fit(policy, following, optimizer, batches, objective)
+    return Learner(policy, {"policy": policy, "target": following, "optimizer": optimizer}, steps)
 
 
 def offline(
@@ -43,15 +46,21 @@ def offline(
     dataset: StoredDataset,
     generator: torch.Generator,
     hindsight: Hindsight | None = None,
+    *,
+    target: bool = True,
+    replay: bool = True,
 ) -> Learner:
-    """A learner from the data set alone, some of whose goals are others in hindsight."""
+    """A learner from the data set alone, some of whose goals are others in hindsight; without `replay` its batches are runs of the data."""
     policy = network(config, dataset)
     if hindsight is not None:
         source = Relabelled(dataset.transitions, hindsight.goals, hindsight.strategy, hindsight.share)
         drawn = source.batches(config.batch_size, generator)
-        return learner(config, objective, policy, (normalised(policy.normaliser, batch) for batch in drawn))
+        return learner(
+            config, objective, policy, (normalised(policy.normaliser, batch) for batch in drawn), target=target
+        )
     data = normalised(policy.normaliser, dataset.transitions)
-    return learner(config, objective, policy, data.batches(config.batch_size, generator))
+    batches = data.batches(config.batch_size, generator, replay=replay)
+    return learner(config, objective, policy, batches, target=target)
 
 
 def normalised(normaliser: Normaliser, data: Kind) -> Kind:

@@ -52,7 +52,7 @@ AWR = {
 IQL = {
     **CRITICS,
     **{"expectile": 0.8, "beta": 1.0, "max_weight": 100.0, "variants": {"IQL": {"online": True}}},
-    "fine_tuning": {"after": 3, "steps": 2, "replay": 40},
+    "fine_tuning": {"after": 3, "steps": 2, "replay": 40, "share": None},
 }
 del IQL["warmup"]
 TD3 = {**CRITICS, "noise": 0.2, "noise_clip": 0.5, "policy_every": 2}
@@ -63,9 +63,11 @@ CQL = {
     "loss": "squared",
     "target_every": 1,
     "target_rate": 0.1,
-    "alphas": {"CQL": {"discrete": 1.0, "continuous": 1.0}},
+    "variants": {"CQL": {"discrete": 1.0, "continuous": 1.0, "calibrated": False, "online": False}},
+    "fine_tuning": {"after": 3, "steps": 2, "replay": 40, "share": 0.5, "epsilon": 0.3},
     "continuous": {"gap": 1.0, "samples": 2, "critics": 2, "policy_learning_rate": 0.01, "target_rate": 0.1},
 }
+CAL_QL = {**CQL, "variants": {"CQL": {**CQL["variants"]["CQL"], "calibrated": True, "online": True}}}
 ONLINE = {
     **TD3,
     "variants": {"TD3": {"relabel": "none"}},
@@ -87,9 +89,13 @@ STAGES = {
         "ReBRAC",
     ),
     "cql": (cql.run, cql.CqlConfig, CQL, "CQL"),
+    "cal-ql": (cql.run, cql.CqlConfig, CAL_QL, "CQL"),
 }
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
-CASES = [*((stage, "discrete") for stage in ("awr", "brac", "iql")), *((stage, "continuous") for stage in STAGES)]
+CASES = [
+    *((stage, "discrete") for stage in ("awr", "brac", "iql", "cal-ql")),
+    *((stage, "continuous") for stage in STAGES),
+]
 
 
 def config(stage, seeds=(0, 1)):
@@ -170,9 +176,12 @@ def test_some_say_that_they_are_for_continuous_actions(stage, data, tmp_path, mo
     assert not (tmp_path / "out").exists()
 
 
-def test_a_variant_that_would_never_go_online_is_refused():
-    given = {**LEARNER, **IQL, "seeds": [0]}
+@pytest.mark.parametrize("stage", ["iql", "cal-ql"])
+def test_a_variant_that_would_never_go_online_is_refused(stage):
+    _, kind, own, variant = STAGES[stage]
+    never = {"fine_tuning": {**own["fine_tuning"], "after": LEARNER["steps"]}}
+    given = {**LEARNER, **own, "seeds": [0], **never}
     with pytest.raises(ValueError, match=f"expected after below steps, which are {LEARNER['steps']}"):
-        iql.IqlConfig.model_validate({**given, "fine_tuning": {"after": LEARNER["steps"], "steps": 1, "replay": 9}})
-    never = {"after": LEARNER["steps"], "steps": 1, "replay": 9}
-    assert iql.IqlConfig.model_validate({**given, "variants": {"IQL": {"online": False}}, "fine_tuning": never})
+        kind.model_validate(given)
+    offline = {variant: {**own["variants"][variant], "online": False}}
+    assert kind.model_validate({**given, "variants": offline})

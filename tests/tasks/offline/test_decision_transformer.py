@@ -37,8 +37,8 @@ SMALL = {
     "clip": 0.25,
     "bfloat16": False,
     "datasets": {
-        "graph-12": {"targets": [-1.0, -4.0], "scale": 10.0, "context": 4},
-        "Reacher-v5-random": {"targets": [-4.0], "scale": 10.0, "context": 4},
+        "graph-12": {"targets": [-1.0, -4.0], "scale": 10.0, "context": 4, "steps": None},
+        "Reacher-v5-random": {"targets": [-4.0], "scale": 10.0, "context": 4, "steps": None},
     },
     "language": {"source": "directory", "path": "-", "hub_id": "-", "hub_revision": "-"},
     "text": {"weight": 0.0, "path": "-", "rows": 2, "length": 6},
@@ -189,7 +189,7 @@ def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monke
 
 
 def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
-    long = {"graph-12": {"targets": [-1.0], "scale": 10.0, "context": 22}}
+    long = {"graph-12": {"targets": [-1.0], "scale": 10.0, "context": 22, "steps": None}}
     with pytest.raises(StageError, match=r"made for 64 tokens, but context and text need 66"):
         made(data, tmp_path / "out", datasets=long, **all_inits(tmp_path))
 

@@ -32,7 +32,7 @@ SMALL = {
     "dropout": 0.0,  # its random numbers are each device's own
     "relabel": "none",
     "relabelled": 1,
-    "fine_tuning": {"after": 2, "steps": 1, "replay": 9},
+    "fine_tuning": {"after": 2, "steps": 1, "replay": 9, "share": 0.5},
     "inits": {"DT": "random", "DT-synthetic": "synthetic"},
     "synthetic": {
         "states": 5,
@@ -41,11 +41,23 @@ SMALL = {
         "length": 6,
         "learning_rate": 0.0001,  # Adam enlarges what attention rounds otherwise
     },
-    "variants": {name: {"double": True, "online": name == "online", "relabel": "none"} for name in ("DQN", "online")},
+    "variants": {
+        name: {"double": True, "target": True, "replay": True, "online": name == "online", "relabel": "none"}
+        for name in ("DQN", "online")
+    },
     "exploration": {"replay": 40, "warmup": 9, "steps": 2, "first_epsilon": 0.5, "last_epsilon": 0.5, "last_from": 9},
-    "datasets": {name: {"targets": [1.0], "scale": 1.0, "context": 3} for name in ("discrete", "continuous")},
+    "datasets": {
+        name: {"targets": [1.0], "scale": 1.0, "context": 3, "steps": None} for name in ("discrete", "continuous")
+    },
 }
-OWN_VARIANTS = {"td3": {"TD3": {"relabel": "none"}}, "iql": {"IQL": {"online": True}}}
+OWN = {
+    "td3": {"variants": {"TD3": {"relabel": "none"}}},
+    "iql": {"variants": {"IQL": {"online": True}}},
+    "cql": {
+        "variants": {"Cal-QL": {"discrete": 1.0, "continuous": 1.0, "calibrated": True, "online": True}},
+        "fine_tuning": SMALL["fine_tuning"] | {"epsilon": 0.1},
+    },
+}
 FITTED = {
     "most_steps": 5,
     "seeds": 1,
@@ -95,8 +107,7 @@ WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of
 def small(method, **others):
     section = PARAMS[method]
     changes = {key: value for key, value in SMALL.items() if key in section}
-    if method in OWN_VARIANTS:
-        changes["variants"] = OWN_VARIANTS[method]
+    changes |= OWN.get(method, {})
     if isinstance(section["datasets"], list):
         changes["datasets"] = []
     return CONFIGS[method].model_validate({**section, **changes, **others})
@@ -151,7 +162,8 @@ RELABELLED = {
         "bit-flip",
         {
             "variants": {
-                name: {"double": True, "online": name == "online", "relabel": "final"} for name in ("DQN", "online")
+                name: {"double": True, "target": True, "replay": True, "online": name == "online", "relabel": "final"}
+                for name in ("DQN", "online")
             },
             "exploration": {**SMALL["exploration"], "warmup": 20},
         },

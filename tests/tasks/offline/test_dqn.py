@@ -31,13 +31,19 @@ COMMON = {
     "target_every": 3,
     "target_rate": 1.0,
 }
-VARIANTS = {"DQN": (True, False), "single": (False, False), "online": (True, True)}
+PLAIN = {"double": True, "target": True, "replay": True, "online": False, "relabel": "none"}
+VARIANTS = {
+    "DQN": {},
+    "single": {"double": False},
+    "no target": {"target": False},
+    "no replay": {"replay": False},
+    "online": {"online": True},
+    "online, no replay": {"online": True, "replay": False},
+}
 DQN = dqn.DqnConfig.model_validate(
     {
         **COMMON,
-        "variants": {
-            name: {"double": double, "online": online, "relabel": "none"} for name, (double, online) in VARIANTS.items()
-        },
+        "variants": {name: PLAIN | changed for name, changed in VARIANTS.items()},
         "relabelled": 4,
         "exploration": EXPLORATION,
     }
@@ -45,7 +51,11 @@ DQN = dqn.DqnConfig.model_validate(
 CQL = cql.CqlConfig.model_validate(
     {
         **COMMON,
-        "alphas": {"CQL": {"discrete": 0.5, "continuous": 1.0}, "none": {"discrete": 0.0, "continuous": 1.0}},
+        "variants": {
+            name: {"discrete": weight, "continuous": 1.0, "calibrated": False, "online": False}
+            for name, weight in (("CQL", 0.5), ("none", 0.0))
+        },
+        "fine_tuning": {"after": 3, "steps": 1, "replay": 50, "share": 0.5, "epsilon": 0.1},
         "continuous": {"gap": None, "samples": 2, "critics": 2, "policy_learning_rate": 0.01, "target_rate": 0.1},
     }
 )
@@ -79,7 +89,7 @@ def test_every_variant_and_seed_has_a_policy_and_a_curve_of_the_same_bytes_each_
     made(stage, data, tmp_path / "one")
     made(stage, data, tmp_path / "other")
     curves = pd.read_csv(tmp_path / "one" / "curves.csv")
-    variants = list(DQN.variants if stage == "dqn" else CQL.alphas)
+    variants = list(STAGES[stage][1].variants)
     assert list(curves["variant"].unique()) == variants
     assert curves.groupby(["variant", "seed"])["step"].apply(list).tolist() == [[3, 6, 7]] * 2 * len(variants)
     assert curves.notna().all(axis=None)
@@ -140,7 +150,7 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data,
         name: {key: tensor.detach().clone() for key, tensor in part.state_dict().items()}
         for name, part in first.state.items()
     }
-    if variant == "online":
+    if "online" in variant:
         assert len(kept["explorer"]["actions_played"]) > 1
     drawn = generator.get_state()
     second, generator = started(1)
@@ -148,6 +158,44 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data,
         part.load_state_dict(kept[name])
     generator.set_state(drawn)
     assert list(islice(second.steps, 30)) == expected
+
+
+def test_without_a_target_network_the_network_values_its_own_actions(data, tmp_path):
+    """As with a target network that is copied in every step, and not as with the section's, copied in every third."""
+    often = DQN.model_copy(update={"target_every": 1})
+    dqn.run(DQN, data, tmp_path / "section")
+    dqn.run(often, data, tmp_path / "often")
+    weights = {
+        (run, name): (tmp_path / run / name / "seed-0" / "model.safetensors").read_bytes()
+        for run in ("section", "often")
+        for name in ("DQN", "no target")
+    }
+    assert weights["section", "no target"] == weights["often", "no target"] == weights["often", "DQN"]
+    assert weights["section", "no target"] != weights["section", "DQN"]
+
+
+def test_without_replay_batches_are_steps_that_followed_each_other(data, monkeypatch):
+    recording = stored.read(data)
+    rows = {tuple(row): number for number, row in enumerate(recording.transitions.observations.tolist())}
+
+    def batches(variant, layer_inputs):
+        learner = builders(monkeypatch, data, "dqn")[variant](recording, 0, torch.Generator().manual_seed(0))
+        learner.policy.layers.register_forward_hook(lambda module, inputs, output: layer_inputs.append(inputs[0]))
+        list(islice(learner.steps, 3))
+        normaliser = learner.policy.normaliser
+        kept = layer_inputs[1::2]  # the first of each step are the next observations
+        return learner, [(seen * normaliser.deviation + normaliser.mean) for seen in kept]
+
+    _, offline = batches("no replay", [])
+    for seen in offline:
+        numbers = [
+            min(rows.items(), key=lambda row: sum(abs(a - b) for a, b in zip(row[0], one, strict=True)))[1]
+            for one in seen.tolist()
+        ]
+        assert numbers == [(numbers[0] + step) % len(rows) for step in range(16)]
+    learner, _ = batches("online, no replay", seen := [])
+    latest = learner.state["explorer"].replay.latest(16).observations
+    assert torch.equal(seen[-1], latest)
 
 
 def test_continuous_actions_are_refused_in_one_line(tmp_path):
@@ -160,9 +208,7 @@ def test_continuous_actions_are_refused_in_one_line(tmp_path):
 def test_online_it_finds_what_a_single_recorded_walk_cannot_show(tmp_path):
     walk = record(tmp_path / "graph-1", "graph", 1)
     settings = {
-        "variants": {
-            name: {"double": True, "online": name == "online", "relabel": "none"} for name in ("DQN", "online")
-        },
+        "variants": {name: PLAIN | {"online": name == "online"} for name in ("DQN", "online")},
         "seeds": [0],
         "steps": 800,
         "batch_size": 64,

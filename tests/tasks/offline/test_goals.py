@@ -26,7 +26,13 @@ def section(config, stage, **changes):
 def q_learning(*variants, **changes):
     """The variants' names say what they are."""
     made = {
-        name: {"double": True, "online": "online" in name, "relabel": "future" if "hindsight" in name else "none"}
+        name: {
+            "double": True,
+            "target": True,
+            "replay": True,
+            "online": "online" in name,
+            "relabel": "future" if "hindsight" in name else "none",
+        }
         for name in variants
     }
     exploration = {

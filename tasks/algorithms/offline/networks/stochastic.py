@@ -91,6 +91,11 @@ class SquashedGaussian(Network):
         return (its_log - log_deviation + (squares - 1) / 2).sum(-1)
 
     @torch.no_grad()
+    def drawn(self, observation: Tensor, generator: torch.Generator) -> Tensor:
+        """A random action of the policy: (O,) to (A,)."""
+        return self.sample(observation.unsqueeze(0), 1, generator)[0][0, 0]
+
+    @torch.no_grad()
     def act(self, observations: Tensor) -> Tensor:
         """tanh of the mean: (M, O) to (M, A)."""
         return self.gaussian(observations)[0].tanh()

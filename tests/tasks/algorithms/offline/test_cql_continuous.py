@@ -128,7 +128,7 @@ def fitted(steps, gap=None):
     learner = cql.Agent(point.spaces(False), [32], 2, data.observations, 0.5)
     generator = torch.Generator().manual_seed(0)
     metrics = point.drain(
-        cql.fit(learner, optimizers(learner), data, settings, batch_size=64, generator=generator), steps
+        cql.fit(learner, optimizers(learner), data.batches(64, generator), settings, generator), steps
     )
     return learner, metrics, data
 
@@ -150,7 +150,8 @@ def test_the_targets_follow_the_critics():
     data = point.recorded(False)
     learner = cql.Agent(point.spaces(False), [8], 2, data.observations, 0.5)
     settings = cql.CqlSettings(**{**vars(SETTINGS), "target_rate": 1.0})
-    steps = cql.fit(learner, optimizers(learner), data, settings, batch_size=8, generator=torch.Generator())
+    generator = torch.Generator()
+    steps = cql.fit(learner, optimizers(learner), data.batches(8, generator), settings, generator)
     before = learner.targets.members[0][0].weight.clone()
     next(steps)
     assert point.same(learner.targets, learner.critics)
@@ -171,7 +172,7 @@ def test_values_of_actions_outside_the_data_are_held_down():
         narrow = type(data)(**{**vars(data), "actions": 0.3 * data.actions})
         learner = cql.Agent(point.spaces(False), [32], 2, narrow.observations, alpha)
         generator = torch.Generator().manual_seed(0)
-        point.drain(cql.fit(learner, optimizers(learner), narrow, SETTINGS, batch_size=64, generator=generator), 300)
+        point.drain(cql.fit(learner, optimizers(learner), narrow.batches(64, generator), SETTINGS, generator), 300)
         seen = narrow.observations[:200]
         outside = learner.critics(seen, torch.full((200, 1), 0.9)) + learner.critics(seen, torch.full((200, 1), -0.9))
         return (outside / 2 - learner.critics(seen, narrow.actions[:200])).mean().item()

@@ -49,3 +49,9 @@ def test_many_at_once_are_as_one_after_another(first):
     many.extend(Batch(seen, numbers, -numbers.float(), seen + 0.5, numbers % 2 == 1))
     for name, tensor in one.state_dict().items():
         assert torch.equal(many.state_dict()[name], tensor), name
+
+
+def test_the_latest_stand_in_the_order_in_which_they_came():
+    assert filled(25, capacity=10).latest(4).actions.tolist() == [21, 22, 23, 24]
+    assert filled(12, capacity=10).latest(4).actions.tolist() == [8, 9, 10, 11], "around the memory's end"
+    assert filled(3, capacity=10).latest(4).actions.tolist() == [0, 1, 2]

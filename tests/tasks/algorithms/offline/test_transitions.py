@@ -74,6 +74,13 @@ def test_batches_draw_every_transition_equally_often_and_whole_ones():
     assert torch.equal(drawn.rewards, THREE.rewards[drawn.actions])
 
 
+def test_without_replay_a_batch_is_a_run_of_transitions_from_a_random_place():
+    batches = THREE.batches(4, torch.Generator().manual_seed(0), replay=False)
+    drawn = [next(batches).actions.tolist() for _ in range(100)]
+    assert all(batch == [(batch[0] + step) % 6 for step in range(4)] for batch in drawn)
+    assert {batch[0] for batch in drawn} == set(range(6))
+
+
 def test_batches_follow_their_generator():
     one, other = (next(THREE.batches(8, torch.Generator().manual_seed(3))) for _ in range(2))
     assert torch.equal(one.actions, other.actions)

@@ -8,7 +8,7 @@ from tasks.common.errors import StageError
 from tasks.common.estimates import Estimate
 from tasks.offline.reporting import measurements, results
 from tasks.offline.reporting.measurements import Scores
-from tasks.offline.reporting.results import Result, beliefs, interval, judge, number, stitched, table
+from tasks.offline.reporting.results import Result, beliefs, interval, number, stitched, table
 
 NAN = float("nan")
 MINUS = "\N{MINUS SIGN}"
@@ -105,44 +105,6 @@ def test_bold_is_above_all_others(others, best):
     made = table("Return", "", found, DATA, None)
     assert made.rows[0][1][3].best is best
     assert not any(cell.best for cell in made.rows[0][1][4:])
-
-
-FOUND = [
-    result("CQL", [100.0, 102.0, 104.0]),
-    result("DQN", [10.0, 12.0, 14.0]),
-    result("AWR", [80.0, 100.0, 120.0]),
-    result("BC", [95.0, 100.0, 105.0]),
-    result("Q", [90.0]),
-]
-
-
-@pytest.mark.parametrize(
-    ("higher", "lower", "came", "told"),
-    [
-        ("CQL", "DQN", "yes", "As expected, CQL is higher."),
-        ("CQL", "AWR", "unclear", "As expected, CQL is higher in the mean, but the intervals overlap."),
-        ("AWR", "CQL", "no", "Against what was expected, AWR is lower in the mean, but the intervals overlap."),
-        ("DQN", "CQL", "no", "Against what was expected, DQN is lower."),
-        ("AWR", "BC", "no", "BC 50.0 ± 6.2. AWR was expected to be higher, and the two are equal."),
-        ("CQL", "greedy behaviour", "yes", "As expected, CQL is higher."),
-        ("data mean", "DQN", "yes", "pole: data mean 25.0, DQN 6.0 ± 2.5. As expected, data mean is higher."),
-        ("CQL", "data best", "no", "Against what was expected, CQL is lower."),
-        ("Q", "DQN", "unclear", "As expected, Q is higher in the mean, but there is one seed."),
-    ],
-)
-def test_expectations(higher, lower, came, told):
-    verdict = judge(higher, lower, "pole", FOUND, DATA)
-    assert verdict.came == came
-    assert told in verdict.sentence
-
-
-def test_one_clear_line_for_an_expectation_of_something_else():
-    with pytest.raises(
-        StageError, match=r"offline_report\.expectations: no TD3 on pole; there are CQL, DQN, AWR, BC, Q, data"
-    ):
-        judge("TD3", "DQN", "pole", FOUND, DATA)
-    with pytest.raises(StageError, match=r"offline_report\.expectations: no data set pool; there are pole, hop"):
-        judge("CQL", "DQN", "pool", FOUND, DATA)
 
 
 def walks(variant, totals):

@@ -1,0 +1,57 @@
+"""An environment with wrappers, as params.yaml names it: `LunarLander-v3 | FrameStackObservation {stack_size: 4} | TimeAwareObservation`.
+
+The first wrapper is the innermost. A name is one of Gymnasium's, of those below, or `module:Class` of an installed package; what stands in
+braces are its arguments, as YAML.
+"""
+
+import re
+from dataclasses import dataclass
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+BETWEEN = " | "
+ENVIRONMENT = r"(\w+(\.\w+)*:)?[\w./-]+"  # a name, with or without the module that registers it
+WRAPPER = r"(\w+(\.\w+)*:)?\w+( \{[^{}|]*\})?"
+PATTERN = rf"^{ENVIRONMENT}( \| {WRAPPER})*$"
+# Those of Gymnasium's that take no function, write no file, and whose episodes do not depend on earlier ones.
+KNOWN = (
+    "ClipReward",
+    "DelayObservation",
+    "DiscretizeAction",
+    "DiscretizeObservation",
+    "FilterObservation",
+    "FlattenObservation",
+    "FrameStackObservation",
+    "MaxAndSkipObservation",
+    "RepeatAction",
+    "StickyAction",
+    "TimeAwareObservation",
+)
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """One wrapper: its class, with or without a module, and its arguments."""
+
+    name: str
+    arguments: dict[str, object]
+
+
+def parsed(environment: str) -> tuple[str, list[Wrapper]]:
+    """The environment's own name, and its wrappers from the inside out; ValueError with what was expected."""
+    name, *wrappers = environment.split(BETWEEN)
+    return name, [_wrapper(text) for text in wrappers]
+
+
+def _wrapper(text: str) -> Wrapper:
+    name, brace, inner = text.partition(" {")
+    if ":" not in name and name not in KNOWN:
+        raise ValueError(f"expected a wrapper module:Class, or one of {', '.join(KNOWN)}, not {name}")
+    try:
+        arguments = YAML(typ="safe", pure=True).load("{" + inner) if brace else {}
+    except (YAMLError, ValueError):
+        arguments = None
+    if not isinstance(arguments, dict) or not all(re.fullmatch(r"[a-z_]\w*", str(key)) for key in arguments):
+        raise ValueError(f"expected arguments such as {name} {{name: value}}, not {text}")
+    return Wrapper(name, arguments)

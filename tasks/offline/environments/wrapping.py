@@ -1,0 +1,34 @@
+"""Wrappers around environments, as an environment's name asks for them (tasks/offline/configs/wrappers.py)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+from gymnasium import wrappers as known
+
+from tasks.common.errors import DataError
+from tasks.offline.configs.wrappers import Wrapper, parsed
+from tasks.offline.environments import modules
+
+
+def split(environment: str) -> tuple[str, list[Wrapper]]:
+    """The name of the environment inside, and its wrappers; DataError with one line if there is no such wrapper."""
+    try:
+        return parsed(environment)
+    except ValueError as error:
+        raise DataError(f"environment {environment}: {error}") from None
+
+
+def wrapped(env: gymnasium.Env[Any, Any], environment: str, wrappers: Sequence[Wrapper]) -> gymnasium.Env[Any, Any]:
+    """The environment with these wrappers around it, the first the innermost; DataError with one line if one does not fit."""
+    for wrapper in wrappers:
+        module, _, name = wrapper.name.rpartition(":")
+        kind = getattr(modules.load(environment, module) if module else known, name, None)
+        if not (isinstance(kind, type) and issubclass(kind, gymnasium.Wrapper)):
+            raise DataError(f"environment {environment}: {wrapper.name} is no wrapper of Gymnasium's kind")
+        try:
+            env = kind(env, **wrapper.arguments)
+        except Exception as error:  # whatever runs in it
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise DataError(f"environment {environment}: {wrapper.name} does not fit: {what}") from None
+    return env

@@ -1,0 +1,118 @@
+"""Whether what was expected of two variants came out: by the interval of their difference over seeds.
+
+Two intervals that overlap may belong to a difference that is clear, so that verdicts do not go by them.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isclose, isfinite
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from tasks.common.errors import ConfigError
+from tasks.common.estimates import Estimate
+from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.reporting.measurements import Description
+from tasks.offline.reporting.results import Result, facts, interval, number
+from tasks.offline.reporting.seed_intervals import over_seeds
+
+Came = Literal["holds", "undecided", "fails"]
+CHANCE = 0.05  # that a verdict other than `undecided` is wrong where there is no difference
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an expectation holds, fails (the other one is higher, or both are equal), or is undecided: 0 is within the difference's interval."""
+
+    came: Came
+    sentence: str
+
+
+def difference(ones: ArrayLike, others: ArrayLike) -> Estimate:
+    """The mean of `ones` (S,) less that of `others` (T,), with Welch's 95 % interval (1947) for two variances.
+
+    An array of one value is a fact without a spread if the other has several; where neither has, there are no bounds.
+    """
+    arrays = [np.asarray(values, dtype=np.float64) for values in (ones, others)]
+    if any(array.ndim != 1 or not len(array) for array in arrays):
+        raise ValueError(f"one value for each seed is needed, got shapes {arrays[0].shape} and {arrays[1].shape}")
+    mean = float(arrays[0].mean() - arrays[1].mean())
+    several = [array for array in arrays if len(array) > 1]
+    if not several:
+        return Estimate(mean, -inf, inf)
+    squares = np.array([array.var(ddof=1) / len(array) for array in several])
+    if not squares.sum():
+        return Estimate(mean, mean, mean)
+    freedom = squares.sum() ** 2 / (squares**2 / [len(array) - 1 for array in several]).sum()
+    half = float(stdtrit(freedom, 1 - CHANCE / 2) * squares.sum() ** 0.5)
+    return Estimate(mean, mean - half, mean + half)
+
+
+def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Description]) -> Verdict:
+    """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
+    if dataset not in data:
+        raise ConfigError(
+            f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
+        )
+    score = Reference(**data[dataset]["reference"]).score
+    seeds = {one.variant: one.returns for one in found if one.dataset == dataset}
+    given = {name: (fact.mean,) for name, fact in facts(data[dataset]).items()}
+    for name in (higher, lower):
+        if name not in seeds | given:
+            raise ConfigError(
+                f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(seeds | given)}"
+            )
+    one, other = ([score(value) for value in (seeds | given)[name]] for name in (higher, lower))
+    numbers = f"{dataset}: {higher} {_told(one, higher in given)}, {lower} {_told(other, lower in given)}"
+    apart = difference(one, other)
+    if any(len(seeds.get(name, "..")) == 1 for name in (higher, lower)):
+        apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
+    if isclose(apart.mean, 0.0, abs_tol=1e-9):
+        return Verdict("fails", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
+    by = f"by {number(abs(apart.mean))}{_bounds(apart)}"
+    if apart.low > 0:
+        return Verdict("holds", f"{numbers}. As expected, {higher} is higher, {by}.")
+    if apart.high < 0:
+        return Verdict("fails", f"{numbers}. Against what was expected, {higher} is lower, {by}.")
+    way = "higher" if apart.mean > 0 else "lower"
+    return Verdict("undecided", f"{numbers}. Undecided: {higher} is {way} in the mean, {by}.")
+
+
+def headline(verdicts: Sequence[Verdict]) -> list[str]:
+    """How many expectations came out, in one sentence; none if nothing was expected."""
+    if not verdicts:
+        return []
+    if len(verdicts) == 1:
+        return [
+            {
+                "holds": "The one expectation holds.",
+                "undecided": "The one expectation is undecided.",
+                "fails": "The one expectation does not hold.",
+            }[verdicts[0].came]
+        ]
+    counts = Counter(one.came for one in verdicts)
+    told = [
+        f"{counts['holds'] or 'none'} {'holds' if counts['holds'] == 1 else 'hold'}",
+        f"{counts['undecided'] or 'none'} {'is' if counts['undecided'] == 1 else 'are'} undecided",
+        f"{counts['fails'] or 'none'} {'does' if counts['fails'] == 1 else 'do'} not hold",
+    ]
+    return [f"Of {len(verdicts)} expectations {told[0]}, {told[1]}, and {told[2]}."]
+
+
+def _told(values: Sequence[float], given: bool) -> str:
+    """A mean in a sentence: without its interval where that has no width or is unknown."""
+    estimate = over_seeds(values)
+    known = not given and isfinite(estimate.low) and estimate.low < estimate.high
+    return number(estimate.mean) + (f" {interval(estimate)}" if known else "")
+
+
+def _bounds(apart: Estimate) -> str:
+    """The interval of a difference that is told without its sign."""
+    if not isfinite(apart.low):
+        return " (one seed)"
+    low, high = sorted((apart.low, apart.high)) if apart.mean > 0 else sorted((-apart.low, -apart.high))
+    return f" ({number(low)} to {number(high)})"

@@ -1,0 +1,151 @@
+"""Environments with wrappers, named by params.yaml alone."""
+
+import json
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.common.errors import StageError
+from tasks.offline import dqn
+from tasks.offline.configs.behaviour import Training
+from tasks.offline.configs.wrappers import Wrapper, parsed
+from tasks.offline.datasets import stored
+from tasks.offline.environments import simulators
+from tasks.offline.environments.simulators import make, spaces_of
+from tests.conftest import PARAMS
+from tests.tasks.offline.worlds import record
+
+STACKED = "CartPole-v1 | FrameStackObservation {stack_size: 3} | TimeAwareObservation"
+TRAINING = {"steps": 0, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.1, "gamma": 0.9, "entropy": 0.0}
+
+
+def test_a_name_is_read_from_the_inside_out():
+    assert parsed("ale:Pong-v5 | mine.inner:Twice {times: [1, 2], word: a} | ClipReward") == (
+        "ale:Pong-v5",
+        [Wrapper("mine.inner:Twice", {"times": [1, 2], "word": "a"}), Wrapper("ClipReward", {})],
+    )
+    assert parsed("graph") == ("graph", [])
+
+
+def test_observations_by_hand():
+    plain, stacked = make("CartPole-v1"), make(STACKED)
+    assert spaces_of(STACKED) == Spaces(13, 2, discrete=True)
+    rows = [plain.reset(seed=4)[0]]
+    first = stacked.reset(seed=4)[0]
+    np.testing.assert_array_equal(first, [*rows[0], *rows[0], *rows[0], 0])
+    for action in (1, 0, 1):
+        rows.append(plain.step(action)[0])
+        seen = stacked.step(action)[0]
+    np.testing.assert_array_equal(seen, [*rows[1], *rows[2], *rows[3], 3])
+    assert make("CartPole-v1").observation_space.shape != stacked.observation_space.shape
+
+
+def test_continuous_actions_as_numbers():
+    """Three bins for each of Hopper's three joints: what learns Q-values of discrete actions can play it."""
+    assert spaces_of("Hopper-v5 | DiscretizeAction {bins: 3}") == Spaces(11, 27, discrete=True)
+
+
+def test_random_wrappers_follow_the_seed():
+    name = "CartPole-v1 | StickyAction {repeat_action_probability: 0.5}"
+
+    def played():
+        env = make(name)
+        return [env.reset(seed=1)[0].tolist(), *(env.step(number % 2)[0].tolist() for number in range(8))]
+
+    assert played() == played()
+    plain = make("CartPole-v1")
+    assert played() != [plain.reset(seed=1)[0].tolist(), *(plain.step(number % 2)[0].tolist() for number in range(8))]
+
+
+def test_a_limit_is_in_steps_of_the_environment_inside():
+    env = make("LunarLander-v3 | RepeatAction {num_repeats: 4}", limit=8)
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(2)] == [False, True]
+
+
+def test_with_wrappers_it_is_another_environment():
+    """D4RL's scores and the optimum of our own are of the plain ones."""
+    assert stored.d4rl_reference("Hopper-v5") is not None
+    assert stored.d4rl_reference("Hopper-v5 | ClipReward {max_reward: 1}") is None
+    assert "graph | TimeAwareObservation" not in simulators.OPTIMA
+
+
+def test_a_data_set_of_it_is_learned_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = record(tmp_path / "stacked", STACKED, 4)
+    kept = json.loads((data / stored.METADATA).read_text())
+    assert kept["posttrain"]["environment"] == STACKED
+    assert "env_spec" not in kept
+    assert stored.read(data).spaces.observation == 13
+    few = {"seeds": [0], "steps": 4, "batch_size": 8, "log_every": 2, "evaluate_episodes": 1, "hidden": [4]}
+    both = {
+        name: {"double": True, "target": True, "replay": True, "online": name == "online", "relabel": "none"}
+        for name in ("DQN", "online")
+    }
+    explored = {**PARAMS["dqn"]["exploration"], "replay": 50, "warmup": 10}
+    config = dqn.DqnConfig.model_validate({**PARAMS["dqn"], **few, "variants": both, "exploration": explored})
+    assert set(dqn.run(config, data, tmp_path / "out")) == {"DQN", "online"}
+
+
+WRAPPER = """
+import gymnasium
+class Twice(gymnasium.RewardWrapper):
+    def __init__(self, env, times=2):
+        super().__init__(env)
+        self.times = times
+    def reward(self, reward):
+        return self.times * reward
+class Nothing: ...
+"""
+
+
+def test_a_wrapper_of_an_installed_package(tmp_path, monkeypatch):
+    (tmp_path / "their_wrappers.py").write_text(WRAPPER)
+    monkeypatch.syspath_prepend(tmp_path)
+    env = make("CartPole-v1 | their_wrappers:Twice {times: 3}")
+    env.reset(seed=0)
+    assert env.step(0)[1] == 3.0
+    with pytest.raises(StageError, match=r"their_wrappers:Nothing is no wrapper of Gymnasium's kind$"):
+        make("CartPole-v1 | their_wrappers:Nothing")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        StageError, match=r"module their_wrappers stands in the working directory; install it to use it$"
+    ):
+        make("CartPole-v1 | their_wrappers:Twice")
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ("CartPole-v1 | FrameStackObservation", "FrameStackObservation does not fit: TypeError: .*'stack_size'"),
+        ("CartPole-v1 | FilterObservation {filter_keys: [a]}", "FilterObservation does not fit: "),
+        ("CartPole-v1 | RecordVideo {video_folder: x}", "expected a wrapper module:Class, or one of ClipReward, .*"),
+    ],
+)
+def test_what_does_not_fit_is_one_clear_line(environment, told):
+    with pytest.raises(StageError, match=told) as stopped:
+        make(environment)
+    assert str(stopped.value).startswith(f"environment {environment}: ")
+    assert "\n" not in str(stopped.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("CartPole-v1 | RecordVideo {video_folder: x}", "expected a wrapper module:Class, or one of ClipReward"),
+        ("CartPole-v1 | NormalizeObservation", "not NormalizeObservation"),
+        ("CartPole-v1 | RepeatAction {num_repeats: [}", "expected arguments such as RepeatAction {name: value}"),
+        ("CartPole-v1 | RepeatAction {4}", "expected arguments such as RepeatAction {name: value}"),
+        ("CartPole-v1 || RepeatAction", "pattern"),
+        ("CartPole-v1 | RepeatAction {num_repeats: !!python/name:os.system x}", "expected arguments"),
+    ],
+)
+def test_params_are_checked_before_anything_runs(name, told):
+    with pytest.raises(ValidationError, match=told):
+        Training.model_validate({**TRAINING, "id": name})
+
+
+def test_params_take_what_fits():
+    assert Training.model_validate({**TRAINING, "id": STACKED}).id == STACKED
