@@ -7,7 +7,7 @@ import torch
 from tasks.algorithms.offline import cql_continuous as cql
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Batch, Referenced
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = cql.CqlSettings(gamma=0.9, samples=4, gap=None, target_rate=0.05)
@@ -99,6 +99,25 @@ def test_the_critics_loss_is_their_squared_error_and_the_weighted_term():
     loss.backward()
     assert all(parameter.grad is None for parameter in learner.policy.parameters())
     assert learner.log_alpha.grad is None
+
+
+def test_calibrated_the_policys_actions_are_worth_at_least_what_was_earned():
+    """Those drawn uniformly are not touched, as in the authors' code."""
+    learner, seen = agent(), batch()
+    earned = torch.tensor([-9.0, 9.0, 0.0, 9.0, -9.0, 0.1])
+    settings = cql.CqlSettings(**{**vars(SETTINGS), "calibrated": True})
+    generator = torch.Generator().manual_seed(0)
+    _, term, _ = cql.critic_loss(learner, Referenced.of(seen, earned), settings, generator)
+    generator = torch.Generator().manual_seed(0)
+    learner.policy.sample(seen.next_observations, 1, generator)
+    actions, densities = cql.proposals(learner.policy, seen, 4, generator)
+    gaps = []
+    for critic in range(2):
+        proposed = torch.stack([learner.critics(seen.observations, action)[critic] for action in actions])
+        proposed[4:] = torch.where(proposed[4:] < earned, earned, proposed[4:])
+        q = learner.critics(seen.observations, seen.actions)[critic]
+        gaps.append(((proposed - densities).exp().sum(0).log() - q).mean().item())
+    assert term.item() == pytest.approx(sum(gaps) / 2, rel=1e-4)
 
 
 def test_the_policys_loss_weighs_its_density_by_the_temperature():

@@ -9,7 +9,7 @@ from tasks.algorithms.offline import cql, dqn
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import QValues, Spaces
 from tasks.algorithms.offline.networks.target import Target
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import Batch, Referenced, Transitions
 from tasks.offline.datasets.stored import read
 from tasks.offline.environments import simulators
 from tasks.offline.environments.rollouts import as_player, play
@@ -64,6 +64,25 @@ def test_cql_adds_how_far_all_actions_stand_above_the_data_s():
     assert metrics["conservative"].item() == pytest.approx(gap)
     assert value.item() == pytest.approx(plain.item() + 0.7 * gap)
     assert cql.loss(table(ONLINE), table(TARGET), THREE, alpha=0.0, **settings)[0].item() == plain.item()
+
+
+def test_cal_ql_holds_no_value_down_below_what_was_earned():
+    """Of the values 1 and 2 at each transition; what was earned is below both, between them, and above both."""
+    settings = {"gamma": GAMMA, "double": True, "huber": False, "alpha": 0.7, "calibrated": True}
+    earned = Referenced.of(THREE, torch.tensor([-3.0, 1.5, 4.0]))
+    online = ONLINE.clone().requires_grad_()
+    value, metrics = cql.loss(table(online), table(TARGET), earned, **settings)
+    sums = [log(exp(1) + exp(2)), log(exp(1.5) + exp(2)), log(exp(4) + exp(4))]
+    assert metrics["conservative"].item() == pytest.approx((sum(sums) - 1 - 2 - 2) / 3)
+    unknown = Referenced.of(THREE, torch.full((3,), -float("inf")))
+    settings.pop("calibrated")
+    plain, _ = cql.loss(table(ONLINE), table(TARGET), THREE, **settings)
+    assert cql.loss(table(ONLINE), table(TARGET), unknown, **settings, calibrated=True)[0].item() == plain.item()
+    value.backward()
+    third = Referenced.of(*(Batch(*(column[2:] for column in vars(THREE).values())), torch.tensor([4.0])))
+    alone = ONLINE.clone().requires_grad_()
+    cql.loss(table(alone), table(ONLINE * 0), third, **settings, calibrated=True)[0].backward()
+    assert alone.grad[0, 0] == 0.0, "the other action's value is below what was earned, and is left alone"
 
 
 def wrong(flaw):

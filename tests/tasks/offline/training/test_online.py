@@ -13,7 +13,7 @@ from tasks.offline.training.online import Explorer, FineTuning
 CONFIG = {"replay": 1000, "warmup": 30, "steps": 2, "first_epsilon": 1.0, "last_epsilon": 0.1, "last_from": 50}
 
 
-def explorer(environment="graph", relabelling=None, **config):
+def explorer(environment="graph", relabelling=None, gamma=None, **config):
     torch.manual_seed(0)
     policy = QValues(simulators.spaces_of(environment), [4], 0.9)
     policy.normaliser.fit(torch.randn(100, policy.spaces.observation) * 3 + 1)
@@ -27,6 +27,7 @@ def explorer(environment="graph", relabelling=None, **config):
         torch.device("cpu"),
         taken=policy.normaliser,
         relabelling=relabelling,
+        gamma=gamma,
     )
     made.policy = policy
     return made
@@ -133,7 +134,22 @@ def test_what_is_due_in_hindsight_is_known_after_a_kill():
     assert exploring.replay.added == again.replay.added
 
 
-def tuned(after, seed=0):
+def test_what_was_earned_is_known_once_an_episode_is_over():
+    """In the graph each step costs 1: after it the return-to-go of a T-step episode's step t is the discounted sum of T - t such."""
+    exploring = explorer(gamma=0.5)
+    while exploring.episode or not exploring.played:
+        exploring._step(exploring._random())
+    length = exploring.played
+    reference = exploring.replay.columns.reference
+    wanted = [-sum(0.5**step for step in range(length - at)) for at in range(length)]
+    assert reference[:length].tolist() == pytest.approx(wanted)
+    exploring._step(exploring._random())
+    if exploring.episode:
+        assert reference[length] == -float("inf"), "its episode goes on"
+    assert explorer().gamma is None
+
+
+def tuned(after, seed=0, share=None):
     """Of a data set whose rewards are 7, which the environment does not pay."""
     exploring = explorer("graph", first_epsilon=0.0, last_epsilon=0.0)
     nodes = torch.eye(20)[:6]
@@ -145,7 +161,7 @@ def tuned(after, seed=0):
         torch.zeros(6, dtype=torch.bool),
         torch.tensor([6]),
     )
-    return FineTuning(data, exploring, after), exploring
+    return FineTuning(data, exploring, after, share, torch.arange(6.0)), exploring
 
 
 def test_fine_tuning_learns_from_the_data_first_and_then_from_both():
@@ -160,6 +176,19 @@ def test_fine_tuning_learns_from_the_data_first_and_then_from_both():
     assert shares[0] == pytest.approx(2 / 8, abs=0.1)
     assert shares[-1] == pytest.approx(12 / 18, abs=0.1)
     assert all(((batch.rewards == -1) | (batch.rewards == 7)).all() for batch in later)
+
+
+def test_a_share_of_each_batch_is_of_what_was_played():
+    tuning, exploring = tuned(after=2, share=0.25)
+    batches = tuning.batches(40, torch.Generator().manual_seed(0))
+    first = [next(batches) for _ in range(2)]
+    assert all((batch.rewards == 7).all() for batch in first)
+    for _ in range(5):
+        batch = next(batches)
+        assert (batch.rewards == 7).tolist() == [True] * 30 + [False] * 10
+        of_data = batch.observations[:30].argmax(1)
+        assert batch.reference[:30].tolist() == of_data.tolist(), "what was earned from each transition on"
+    assert exploring.replay.added == 5 * 2
 
 
 @pytest.mark.parametrize("steps", [2, 5])
