@@ -7,7 +7,7 @@ greedily in the same episodes, and the best policy is filmed.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copyfile
@@ -122,26 +122,40 @@ def _episodes(lines: list[Line]) -> pd.DataFrame:
 def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Estimates for memoryless policies only, since the others' actions depend on more than a state; and the fits' curves."""
     rows, curves = list[dict[str, object]](), list[dict[str, object]]()
-    seeds = Counter[str]()
-    for line in lines:
-        policy = line.policy
-        if isinstance(policy, Targeted):
-            continue
-        gamma = getattr(policy, "gamma", config.gamma)
+    memoryless = [(line, line.policy) for line in lines if not isinstance(line.policy, Targeted)]
+    fits = _fits(config, dataset, memoryless)
+    for line, policy in memoryless:
         whose = {"variant": line.variant, "seed": line.seed}
+        gamma = getattr(policy, "gamma", config.gamma)
         truth = value_estimates.truth(dataset.environment, line.player, line.played, gamma, config.seed)
         key = {**whose, "gamma": gamma, "truth": truth.value, "cut": truth.cut}
-        if files.has_values(line.policy):
-            value = line.policy.values(line.played.initial.to(dataset.transitions.device)).mean().item()
+        if files.has_values(policy):
+            value = policy.values(line.played.initial.to(dataset.transitions.device)).mean().item()
             rows.append({**key, "source": measurements.CLAIMED, "value": value, "converged": True})
-        seeds[line.variant] += 1
-        if config.fitted_q.most_steps and seeds[line.variant] <= config.fitted_q.seeds:
-            fit = value_estimates.fitted(config.fitted_q, policy, dataset, line.played.initial, gamma, line.seed)
+        if fit := fits.get((line.variant, line.seed)):
             rows.append({**key, "source": measurements.FITTED, "value": fit.value, "converged": fit.converged})
             curves += [{**whose, **row} for row in fit.curve]
     kinds = {column: kind.dtype.type for column, kind in measurements.Values.to_schema().columns.items()}
     values = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
     return values, pd.DataFrame(curves, columns=["variant", "seed", "step", "loss", "estimate"])
+
+
+def _fits(
+    config: ReturnsConfig, dataset: StoredDataset, memoryless: Sequence[tuple[Line, fitted_q.Policy]]
+) -> dict[tuple[str, int], fitted_q.Fit]:
+    """Fitted-Q evaluation of the first seeds of each variant, by variant and seed; those with one discount side by side."""
+    seeds, groups = Counter[str](), dict[float, list[tuple[Line, fitted_q.Policy]]]()
+    for line, policy in memoryless:
+        seeds[line.variant] += 1
+        if config.fitted_q.most_steps and seeds[line.variant] <= config.fitted_q.seeds:
+            groups.setdefault(getattr(policy, "gamma", config.gamma), []).append((line, policy))
+    found = dict[tuple[str, int], fitted_q.Fit]()
+    for gamma, group in groups.items():
+        own, policies = [line for line, _ in group], [policy for _, policy in group]
+        starts = own[0].played.initial  # all are played from the same first states
+        fits = value_estimates.fitted(config.fitted_q, policies, [line.seed for line in own], dataset, starts, gamma)
+        found |= {(line.variant, line.seed): fit for line, fit in zip(own, fits, strict=True)}
+    return found
 
 
 def _starts(dataset: StoredDataset, lines: list[Line]) -> pd.DataFrame:

@@ -9,17 +9,19 @@ takes about 1 / rate steps for each: the product of the two is the length of a w
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 from math import ceil, inf
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.networks.critics import bellman, follow
+from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces, mlp
+from tasks.algorithms.offline.networks.stacked import Stacked
+from tasks.algorithms.offline.transitions import Batch, Transitions
 
 CHUNK = 8192  # observations that the policy acts on at once
 ITERATION = 10  # steps that Q takes, at least, to follow a Q' that moved
@@ -51,37 +53,71 @@ def bounds(rewards: Tensor, gamma: float) -> tuple[float, float]:
     return min(rewards.min().item(), 0.0) / (1 - gamma), max(rewards.max().item(), 0.0) / (1 - gamma)
 
 
+class Evaluators(nn.Module):
+    """A Q-function for each of S policies on one data set, side by side; `seeds` (S) draw their first weights."""
+
+    def __init__(self, spaces: Spaces, hidden: Sequence[int], seeds: Sequence[int]) -> None:
+        super().__init__()
+        self.spaces, self.normaliser = spaces, Normaliser(spaces.observation)
+        sizes = (spaces.observation, spaces.action) if spaces.discrete else (spaces.observation + spaces.action, 1)
+        members = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            members.append(mlp(sizes[0], hidden, sizes[1]))
+        self.layers = Stacked(members)
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Q_i(s_i, a_i): (S, B, O) and (S, B) long or (S, B, A) to (S, B)."""
+        return self.valued(self.layers, observations, actions)
+
+    def valued(self, layers: nn.Module, observations: Tensor, actions: Tensor) -> Tensor:
+        """The same by other layers, such as those of a target."""
+        seen = self.normaliser(observations)
+        if self.spaces.discrete:
+            every: Tensor = layers(seen)
+            return every.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        values: Tensor = layers(torch.cat([seen, actions], dim=-1))
+        return values.squeeze(-1)
+
+
 def fit(
-    critic: Critics,
-    policy: Policy,
+    critics: Evaluators,
+    policies: Sequence[Policy],
     data: Transitions,
     *,
     gamma: float,
     learning_rate: float,
     target_rate: float,
     batch_size: int,
-    generator: torch.Generator,
+    generators: Sequence[torch.Generator],
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train the critic in place, without end; yields each step's metrics."""
-    critic.normaliser.fit(data.observations)
-    target, optimizer = deepcopy(critic), Adam(critic.parameters(), learning_rate)
-    following = acted(policy, data.next_observations)  # the policy is deterministic, so once is enough
+    """Train the critics of S policies in place, without end, each on batches of its own generator; yields each step's metrics (S,)."""
+    critics.normaliser.fit(data.observations)
+    target, optimizer = deepcopy(critics.layers), Adam(critics.layers.parameters(), learning_rate)
+    # The policies are deterministic, so once is enough.
+    following = torch.cat([acted(policy, data.next_observations) for policy in policies])
+    own = len(data) * torch.arange(len(policies), device=data.device).unsqueeze(1)
     low, high = bounds(data.rewards, gamma)
     while True:
-        rows = torch.randint(len(data), (batch_size,), generator=generator).to(data.device)
-        batch = data.rows(rows)
+        drawn = [torch.randint(len(data), (batch_size,), generator=generator) for generator in generators]
+        rows = torch.stack(drawn).to(data.device)
+        flat = data.rows(rows.flatten())
+        batch = Batch(*(getattr(flat, field.name).unflatten(0, rows.shape) for field in fields(Batch)))
+        chosen = following.index_select(0, (rows + own).flatten()).unflatten(0, rows.shape)
         with torch.no_grad():
-            goals = bellman(batch, target(batch.next_observations, following[rows])[0], gamma)
-        value = squared_errors(critic(batch.observations, batch.actions), goals.clamp(low, high))
-        optimizer.step(value)
-        follow(target, critic, target_rate)
+            goals = bellman(batch, critics.valued(target, batch.next_observations, chosen), gamma)
+        value = (critics(batch.observations, batch.actions) - goals.clamp(low, high)).square().mean(-1)
+        optimizer.step(value.sum())
+        follow(target, critics.layers, target_rate)
         yield {"loss": value.detach()}
 
 
-def estimate(critic: Critics, policy: Policy, starts: Tensor) -> float:
-    """The policy's mean discounted return from these states (M, O), according to the critic that was fitted for it."""
+def estimates(critics: Evaluators, policies: Sequence[Policy], starts: Tensor) -> list[float]:
+    """Each policy's mean discounted return from these states (M, O), according to the critic that was fitted for it."""
     with torch.no_grad():
-        return critic(starts, acted(policy, starts)).mean().item()
+        actions = torch.stack([acted(policy, starts) for policy in policies])
+        found: list[float] = critics(starts.expand(len(policies), -1, -1), actions).mean(-1).cpu().tolist()
+    return found
 
 
 def window(data: Transitions, gamma: float, target_rate: float) -> int:
@@ -114,23 +150,32 @@ class Fit:
 
 
 def converge(
-    critic: Critics,
-    policy: Policy,
+    critics: Evaluators,
+    policies: Sequence[Policy],
     starts: Tensor,
     steps: Iterable[Mapping[str, Tensor]],
     *,
     window: int,
     tolerance: float,
     most: int,
-) -> Fit:
-    """Drain the critic's `steps` until its estimate for `starts` (M, O) has settled within `tolerance`, for `most` steps at most."""
-    every, curve, estimates = ceil(window / PARTS), list[dict[str, float]](), list[float]()
-    left, remaining = most, iter(steps)
-    while left and not settled(estimates, tolerance):
+) -> list[Fit]:
+    """Drain the critics' `steps` until their estimates for `starts` (M, O) have settled within `tolerance`, for `most` steps at most.
+
+    One that settles before the others is trained on beside them; its curve and its estimate end where it settled.
+    """
+    every, left, remaining = ceil(window / PARTS), most, iter(steps)
+    curves: list[list[dict[str, float]]] = [[] for _ in policies]
+    told: list[list[float]] = [[] for _ in policies]
+    while left and not all(settled(own, tolerance) for own in told):
         losses = [row["loss"] for row in islice(remaining, min(every, left))]
         left -= len(losses)
-        estimates.append(estimate(critic, policy, starts))
-        loss = torch.stack(losses).mean().item()
-        curve.append({"step": most - left, "loss": loss, "estimate": estimates[-1]})
-    last = estimates[-PARTS:]
-    return Fit(sum(last) / len(last), settled(estimates, tolerance), curve)
+        means = torch.stack(losses).mean(0).cpu().tolist()
+        for curve, own, loss, value in zip(curves, told, means, estimates(critics, policies, starts), strict=True):
+            if not settled(own, tolerance):
+                own.append(value)
+                curve.append({"step": most - left, "loss": loss, "estimate": value})
+    lasts = [own[-PARTS:] for own in told]
+    return [
+        Fit(sum(last) / len(last), settled(own, tolerance), curve)
+        for last, own, curve in zip(lasts, told, curves, strict=True)
+    ]

@@ -4,6 +4,7 @@ Both estimates bootstrap through truncation, as if an episode that the time limi
 in episodes that do go on, until the rewards left hardly count.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf, log
 
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.offline import fitted_q
-from tasks.algorithms.offline.networks.critics import Critics
 from tasks.offline.configs.returns import FittedQConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.environments.rollouts import Played, Player, play
@@ -43,25 +43,29 @@ def _cut(played: Played, horizon: float) -> float:
 
 
 def fitted(
-    config: FittedQConfig, policy: fitted_q.Policy, dataset: StoredDataset, starts: Tensor, gamma: float, seed: int
-) -> fitted_q.Fit:
-    """What fitted-Q evaluation makes of a memoryless policy from the states `starts` (M, O), on the data's device."""
-    torch.manual_seed(seed)
+    config: FittedQConfig,
+    policies: Sequence[fitted_q.Policy],
+    seeds: Sequence[int],
+    dataset: StoredDataset,
+    starts: Tensor,
+    gamma: float,
+) -> list[fitted_q.Fit]:
+    """What fitted-Q evaluation makes of memoryless policies from the states `starts` (M, O), on the data's device; each policy has a seed."""
     data = dataset.transitions
-    critic = Critics(dataset.spaces, config.hidden, 1).to(data.device)
+    critics = fitted_q.Evaluators(dataset.spaces, config.hidden, seeds).to(data.device)
     steps = fitted_q.fit(
-        critic,
-        policy,
+        critics,
+        policies,
         data,
         gamma=gamma,
         learning_rate=config.learning_rate,
         target_rate=config.target_rate,
         batch_size=config.batch_size,
-        generator=torch.Generator().manual_seed(seed),
+        generators=[torch.Generator().manual_seed(seed) for seed in seeds],
     )
     return fitted_q.converge(
-        critic,
-        policy,
+        critics,
+        policies,
         starts.to(data.device),
         steps,
         window=fitted_q.window(data, gamma, config.target_rate),

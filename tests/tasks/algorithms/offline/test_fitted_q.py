@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from tasks.algorithms.offline import fitted_q
-from tasks.algorithms.offline.networks.critics import Critics
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
 from tests.tasks.algorithms.offline.chains import dynamics, evaluated, recorded, sampled
@@ -21,13 +20,17 @@ class Fixed:
 
 
 def fitted(data, policy, spaces, *, steps, gamma, hidden=(), learning_rate=0.05, target_rate=0.1, batch_size=90):
-    torch.manual_seed(0)
-    critic = Critics(spaces, hidden, count=1)
+    critics = fitted_q.Evaluators(spaces, hidden, [0])
     settings = {"learning_rate": learning_rate, "target_rate": target_rate, "batch_size": batch_size}
-    generator = torch.Generator().manual_seed(0)
-    for _ in islice(fitted_q.fit(critic, policy, data, gamma=gamma, generator=generator, **settings), steps):
+    generators = [torch.Generator().manual_seed(0)]
+    for _ in islice(fitted_q.fit(critics, [policy], data, gamma=gamma, generators=generators, **settings), steps):
         pass
-    return critic
+    return critics
+
+
+def value(critics, observations, actions):
+    with torch.no_grad():
+        return critics(observations.unsqueeze(0), actions.unsqueeze(0))[0]
 
 
 def test_it_comes_to_the_policy_s_value_in_the_true_dynamics(one_thread):
@@ -35,11 +38,10 @@ def test_it_comes_to_the_policy_s_value_in_the_true_dynamics(one_thread):
     data, policy = sampled(chain), Fixed(actions)
     critic = fitted(data, policy, Spaces(5, 3, True), steps=2000, gamma=gamma, learning_rate=0.005, batch_size=512)
     exact = evaluated(chain, gamma, torch.eye(3)[actions])
-    with torch.no_grad():
-        found = critic.every(torch.eye(5))[0]
+    found = torch.stack([value(critic, torch.eye(5), torch.full((5,), action)) for action in range(3)], dim=1)
     torch.testing.assert_close(found.double(), exact, rtol=0.0, atol=0.08)
     mine = exact[torch.arange(5), torch.tensor(actions)].mean().item()  # each state starts equally many episodes
-    assert fitted_q.estimate(critic, policy, data.observations[data.starts]) == pytest.approx(mine, abs=0.05)
+    assert fitted_q.estimates(critic, [policy], data.observations[data.starts]) == pytest.approx([mine], abs=0.05)
     behaviour = evaluated(chain, gamma, torch.full((5, 3), 1 / 3)).mean().item()
     assert abs(behaviour - mine) > 0.3  # what the data's own returns would say
 
@@ -48,21 +50,18 @@ def test_it_comes_to_the_policy_s_value_in_the_true_dynamics(one_thread):
 def test_a_truncated_episode_goes_on_and_a_terminated_one_does_not(terminated, worth, one_thread):
     data = recorded([(0, 0, 1.0, 1, terminated), (1, 0, 4.0, 1, True)], states=2, length=1)
     critic = fitted(data, Fixed([0, 0]), Spaces(2, 2, True), steps=1500, gamma=0.5)
-    with torch.no_grad():
-        assert critic(torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(worth, abs=0.05)
+    assert value(critic, torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(worth, abs=0.05)
 
 
 def test_what_is_bootstrapped_from_is_the_target_not_the_critic(one_thread):
     """The target of a target that never moves: r + gamma Q_first(s', a')."""
     data, spaces = recorded([(0, 0, 1.0, 1, False), (1, 0, 4.0, 1, True)], states=2, length=1), Spaces(2, 2, True)
-    torch.manual_seed(0)
-    first = Critics(spaces, (), count=1)  # as `fitted` starts
+    first = fitted_q.Evaluators(spaces, (), [0])  # as `fitted` starts
     first.normaliser.fit(data.observations)
     critic = fitted(data, Fixed([0, 0]), spaces, steps=1500, gamma=0.5, target_rate=0.0)
-    with torch.no_grad():
-        wanted = 1 + 0.5 * first(torch.eye(2)[1:], torch.tensor([0])).item()
-        assert abs(wanted - (1 + 0.5 * 4)) > 0.5
-        assert critic(torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(wanted, abs=0.05)
+    wanted = 1 + 0.5 * value(first, torch.eye(2)[1:], torch.tensor([0])).item()
+    assert abs(wanted - (1 + 0.5 * 4)) > 0.5
+    assert value(critic, torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(wanted, abs=0.05)
 
 
 class Straight:
@@ -81,7 +80,7 @@ def test_continuous_actions(one_thread):
     data = Transitions(seen, acted, rewards, seen, ends, torch.ones(2000, dtype=torch.long))
     spaces = Spaces(1, 1, False)
     critic = fitted(data, Straight(), spaces, steps=800, gamma=0.9, hidden=(32, 32), learning_rate=0.005)
-    assert fitted_q.estimate(critic, Straight(), seen) == pytest.approx(-1 / 12, abs=0.03)
+    assert fitted_q.estimates(critic, [Straight()], seen) == pytest.approx([-1 / 12], abs=0.03)
     assert rewards.mean().item() == pytest.approx(-2 / 3, abs=0.03)
 
 
@@ -113,7 +112,7 @@ def test_a_policy_that_strays_from_the_data_is_not_worth_more_than_there_is(one_
 
     def found():
         critic = fitted(data, Outside(), Spaces(1, 1, False), steps=1500, gamma=0.9, target_rate=0.5)
-        return critic(seen, acted).mean().item()
+        return value(critic, seen, acted).mean().item()
 
     assert found() <= 10.5
     monkeypatch.setattr(fitted_q, "bounds", lambda rewards, gamma: (-float("inf"), float("inf")))
@@ -151,12 +150,13 @@ def test_it_waits_until_what_is_far_away_has_come_through(one_thread):
     gamma, rate = 0.98, 0.25
 
     def found(tolerance, most):
-        torch.manual_seed(0)
-        critic = Critics(Spaces(1, 1, True), (), count=1)
+        critic = fitted_q.Evaluators(Spaces(1, 1, True), (), [0])
         settings = {"learning_rate": 0.05, "target_rate": rate, "batch_size": 8}
-        steps = fitted_q.fit(critic, policy, data, gamma=gamma, generator=torch.Generator().manual_seed(0), **settings)
+        generators = [torch.Generator().manual_seed(0)]
+        steps = fitted_q.fit(critic, [policy], data, gamma=gamma, generators=generators, **settings)
         ends = {"window": fitted_q.window(data, gamma, rate), "tolerance": tolerance, "most": most}
-        return fitted_q.converge(critic, policy, data.observations[:1], steps, **ends)
+        [fit] = fitted_q.converge(critic, [policy], data.observations[:1], steps, **ends)
+        return fit
 
     settled = found(0.5, 20_000)
     assert settled.converged
@@ -168,3 +168,59 @@ def test_it_waits_until_what_is_far_away_has_come_through(one_thread):
     assert cut.value < 45
     assert cut.curve[-1]["step"] == 250
     assert cut.value == pytest.approx(sum(row["estimate"] for row in cut.curve) / 5), "fewer than a window"
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_side_by_side_each_is_what_it_is_alone(discrete, one_thread):
+    """Policies, first weights and batches are each one's own."""
+    g = torch.Generator().manual_seed(0)
+    seen, after = torch.randn(2, 60, 3, generator=g)
+    actions = torch.randint(2, (60,), generator=g) if discrete else torch.rand(60, 2, generator=g)
+    ends = torch.arange(60) % 10 == 9
+    data = Transitions(seen, actions, torch.randn(60, generator=g), after, ends, torch.full((6,), 10))
+    ways = [torch.randn(3, 2, generator=g) for _ in range(3)]
+
+    class Way:
+        def __init__(self, way):
+            self.way = way
+
+        def act(self, observations):
+            told = observations @ self.way
+            return told.argmax(1) if discrete else told.tanh()
+
+    policies, spaces = [Way(way) for way in ways], Spaces(3, 2, discrete)
+    settings = {"gamma": 0.9, "learning_rate": 0.01, "target_rate": 0.1, "batch_size": 16}
+
+    def after_steps(chosen):
+        critics = fitted_q.Evaluators(spaces, [8, 8], [seed + 5 for seed in chosen])
+        generators = [torch.Generator().manual_seed(seed) for seed in chosen]
+        mine = [policies[seed] for seed in chosen]
+        losses = [
+            row["loss"] for row in islice(fitted_q.fit(critics, mine, data, generators=generators, **settings), 40)
+        ]
+        return fitted_q.estimates(critics, mine, seen[:7]), torch.stack(losses).T
+
+    together, losses = after_steps([0, 1, 2])
+    for seed in range(3):
+        [alone], own = after_steps([seed])
+        assert together[seed] == pytest.approx(alone, rel=1e-4, abs=1e-5)
+        torch.testing.assert_close(losses[seed : seed + 1], own, rtol=1e-3, atol=1e-5)
+    assert len({round(value, 3) for value in together}) == 3
+
+
+def test_one_that_has_settled_does_not_wait_for_the_others():
+    """Of two estimates one is constant, the other rises all the time."""
+
+    class Told:
+        spaces = None
+
+    steps, values = ({"loss": torch.tensor([1.0, 2.0])} for _ in range(1000)), iter(range(1000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitted_q, "estimates", lambda *_: [7.0, float(next(values))])
+        flat, rising = fitted_q.converge(Told(), [None, None], None, steps, window=10, tolerance=0.5, most=50)
+    assert flat.converged
+    assert flat.value == 7.0
+    assert [row["step"] for row in flat.curve] == list(range(1, 31))
+    assert not rising.converged
+    assert rising.value == sum(range(40, 50)) / 10
+    assert [row["loss"] for row in rising.curve] == [2.0] * 50

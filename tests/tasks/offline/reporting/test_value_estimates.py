@@ -86,7 +86,7 @@ def test_the_graph_s_true_value_is_reached_within_the_tolerance(policy, tmp_path
     settings = {"batch_size": 128, "hidden": [], "learning_rate": 0.05, "target_rate": 0.5}
     config = FittedQConfig(most_steps=20_000, seeds=1, tolerance=0.05, **settings)
     seen = played(towards(policy))
-    fit = value_estimates.fitted(config, towards(policy), recording, seen.initial, GAMMA, 0)
+    [fit] = value_estimates.fitted(config, [towards(policy)], [0], recording, seen.initial, GAMMA)
     expected = value_estimates.truth("graph", as_player(towards(policy)), seen, GAMMA, 0).value
     assert fit.converged
     assert fit.curve[-1]["step"] < 20_000
