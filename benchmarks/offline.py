@@ -28,6 +28,7 @@ ROUNDS, QUICK_ROUNDS = 7, 2
 LUNAR_LANDER, HOPPER = Spaces(8, 4, discrete=True), Spaces(11, 3, discrete=False)
 EPISODES, LONGEST = 100, 500  # of the made-up data; lengths are uniform up to LONGEST
 SMALL = {"hidden": [256, 256], "batch_size": 256, "learning_rate": 3e-4, "gamma": 0.99, "target_every": 1000}
+TWIN = SMALL | {"critics": 2, "target_rate": 0.005, "noise": 0.2, "noise_clip": 0.5, "policy_every": 2}
 SEQUENCE = {"heads": 1, "context": 20, "batch_size": 64, "timesteps": LONGEST, "clip": 0.25}
 SEQUENCE |= {"learning_rate": 1e-4, "scale": 1000.0}
 
@@ -52,6 +53,22 @@ CASES = [
         HOPPER,
         {"method": "cql_continuous", "alpha": 5.0, "samples": 10, "target_rate": 0.005, **SMALL},
         16,
+        half=True,
+    ),
+    Case(
+        "IQL, continuous",
+        HOPPER,
+        {"method": "iql", "expectile": 0.7, "beta": 3.0, "max_weight": 100.0, **TWIN},
+        100,
+        half=True,
+    ),
+    Case("TD3+BC", HOPPER, {"method": "td3_bc", "alpha": 2.5, "layer_norm": False, **TWIN}, 100, half=True),
+    Case(
+        "ReBRAC",
+        HOPPER,
+        {"method": "rebrac", "policy_beta": 0.1, "critic_beta": 0.01, "layer_norm": True, **TWIN},
+        100,
+        half=True,
     ),
     Case(
         "DT, discrete, width 64, 2 layers, no dropout",

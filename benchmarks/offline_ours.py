@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline import bc, cql, cql_continuous, dqn
+from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql, rebrac, td3, td3_bc
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import Adam
+from tasks.algorithms.offline.half_precision import steps_in
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
 from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.transitions import Transitions
 from tasks.algorithms.offline.windows import Episodes
+from tasks.offline.configs.learners import QConfig
 from tasks.offline.training import mean_metrics, q_learning
 
 Steps = Iterator[Mapping[str, Tensor]]
@@ -30,7 +33,7 @@ class Ours:
         torch.manual_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         self.network, steps = BUILDERS[settings["method"]](data, spaces, settings, generator)
-        self.steps = steps
+        self.steps = steps_in(steps, data.device, settings.get("bfloat16", False))
 
     def fit(self, count: int) -> float:
         """Train for `steps` steps; the seconds of processor time."""
@@ -55,7 +58,7 @@ def _values(
         policy.normaliser.fit(data.observations)
     scaled = q_learning.normalised(policy.normaliser, data)
     loss = partial(objective, gamma=given["gamma"], double=True, huber=given.get("huber", True))
-    config = q_learning.QConfig.model_construct(  # a learner reads nothing else of it
+    config = QConfig.model_construct(  # a learner reads nothing else of it
         learning_rate=given["learning_rate"], target_every=given["target_every"], target_rate=1.0
     )
     batches = scaled.batches(given["batch_size"], generator)
@@ -95,7 +98,43 @@ def _decision_transformer(
     model.normaliser.fit(data.observations)
     optimizer = Adam(model.parameters(), given["learning_rate"], given["clip"])
     batches = episodes.batches(given["batch_size"], generator)
-    return model, dt.fit(model, optimizer, batches, bfloat16=given.get("bfloat16", False))
+    return model, dt.fit(model, optimizer, batches)
+
+
+def _settings(kind: type[Any], given: Mapping[str, Any]) -> Any:
+    """Those of the given settings that the method has."""
+    return kind(**{field.name: given[field.name] for field in fields(kind)})
+
+
+def _iql(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
+    agent = iql.Agent(spaces, given["hidden"], given["critics"], data.observations)
+    parts = {"value": agent.value, "critics": agent.critics, "policy": agent.policy}
+    optimizers = {name: Adam(part.parameters(), given["learning_rate"]) for name, part in parts.items()}
+    batches = data.batches(given["batch_size"], generator)
+    return agent.policy, iql.fit(agent, optimizers, batches, _settings(iql.IqlSettings, given))
+
+
+def _twin(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple[td3.Agent, dict[str, Adam]]:
+    agent = td3.Agent(spaces, given["hidden"], given["critics"], data.observations, given["layer_norm"])
+    parts = {"critics": agent.critics, "policy": agent.policy}
+    return agent, {name: Adam(part.parameters(), given["learning_rate"]) for name, part in parts.items()}
+
+
+def _td3_bc(
+    data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
+    agent, optimizers = _twin(spaces, data, given)
+    loss = partial(td3_bc.policy_loss, alpha=given["alpha"])
+    batches = data.batches(given["batch_size"], generator)
+    return agent.policy, td3.fit(agent, optimizers, batches, _settings(td3.Td3Settings, given), loss, generator)
+
+
+def _rebrac(
+    data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Steps]:
+    agent, optimizers = _twin(spaces, data, given)
+    own, size = _settings(rebrac.RebracSettings, given), given["batch_size"]
+    return agent.policy, rebrac.fit(agent, optimizers, data, own, batch_size=size, generator=generator)
 
 
 BUILDERS = {
@@ -103,5 +142,8 @@ BUILDERS = {
     "dqn": _dqn,
     "cql": _cql,
     "cql_continuous": _cql_continuous,
+    "iql": _iql,
+    "td3_bc": _td3_bc,
+    "rebrac": _rebrac,
     "decision_transformer": _decision_transformer,
 }

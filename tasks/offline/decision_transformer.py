@@ -67,7 +67,7 @@ def _build(
     learned.to(device)
     optimizer = _optimizer(config, learned, config.learning_rate, config.steps, config.warmup)
     batches = episodes.batches(config.batch_size, generator)
-    steps = dt.fit(model, optimizer, batches, auxiliary=auxiliary, weight=config.text.weight, bfloat16=config.bfloat16)
+    steps = dt.fit(model, optimizer, batches, auxiliary=auxiliary, weight=config.text.weight)
     return Learner(model, {"model": learned, "optimizer": optimizer}, steps)
 
 

@@ -95,15 +95,13 @@ def fit(
     *,
     auxiliary: Callable[[], Tensor] | None = None,
     weight: float = 0.0,
-    bfloat16: bool = False,
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, a batch's metrics (METRICS) at a time; `auxiliary` gives a further loss, with the weight `weight`."""
     for windows in batches:
         model.train()  # playing in between turns dropout off
-        with torch.autocast(windows.observations.device.type, torch.bfloat16, enabled=bfloat16):
-            value, metrics = loss(model, windows)
-            if auxiliary is not None:
-                beside = auxiliary()
-                value, metrics["language_loss"] = value + weight * beside, beside.detach()
+        value, metrics = loss(model, windows)
+        if auxiliary is not None:
+            beside = auxiliary()
+            value, metrics["language_loss"] = value + weight * beside, beside.detach()
         optimizer.step(value)
         yield metrics

@@ -57,8 +57,13 @@ def fit(
     policy: QValues, target: Target, optimizer: Adam, batches: Iterable[Batch], objective: Loss
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, one step a batch; yields what the objective measures. The batches' observations are normalised."""
+
+    def online(observations: Tensor) -> Tensor:
+        values: Tensor = policy.layers(observations)
+        return values.float()
+
     for batch in batches:
-        value, metrics = objective(policy.layers, target, batch)
+        value, metrics = objective(online, target, batch)
         optimizer.step(value)
         target.update(policy.layers)
         yield metrics

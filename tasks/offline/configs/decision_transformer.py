@@ -70,7 +70,6 @@ class DecisionTransformerConfig(LearnerConfig):
     warmup: int = Field(ge=0, le=10**9)  # steps of the warm-up
     last_rate: float = Field(gt=0, le=1)  # share of the learning rate that a cosine ends at; 1 keeps it
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
-    bfloat16: bool  # multiply matrices in half precision; faster where the processor has it
     language: LanguageConfig  # language model that trunks with init: language start from
     text: TextConfig  # text that is learned beside the actions
     synthetic: SyntheticConfig  # what trunks with init: synthetic learn first

@@ -39,6 +39,7 @@ class LearnerConfig(MethodConfig):
     evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
     # episodes of an evaluation; the policy that is kept is the last one, not the best
     evaluate_episodes: int = Field(ge=1, le=10**7)
+    bfloat16: bool  # matrix products in bfloat16; faster for wide networks where the processor has it, and results differ a little
 
 
 class QConfig(LearnerConfig):

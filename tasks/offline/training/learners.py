@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tasks.algorithms.offline.half_precision import steps_in
 from tasks.common import models
 from tasks.common.checkpoints import State, Training, resumable
 from tasks.common.tracking import Row, part
@@ -108,7 +109,8 @@ def _train(
     starts = data.observations[data.starts[:: max(1, len(data.lengths) // STARTS)][:STARTS]]
 
     def fit(start: int) -> Iterator[Row]:
-        steps = islice(learner.steps, max(0, config.steps - start * config.log_every))
+        left = max(0, config.steps - start * config.log_every)
+        steps = islice(steps_in(learner.steps, data.device, config.bfloat16), left)
         for number, row in enumerate(mean_metrics.rows(steps, config.log_every), start + 1):
             row["step"] = min(number * config.log_every, config.steps)
             if files.has_values(learner.policy):

@@ -21,6 +21,7 @@ LEARNER = {
     "log_every": 3,
     "evaluate_every": 3,
     "evaluate_episodes": 1,
+    "bfloat16": False,
     "hidden": [8],
 }
 CRITICS = {

@@ -23,6 +23,7 @@ CONFIG = bc.BcConfig(
     log_every=30,
     evaluate_every=2,
     evaluate_episodes=1,
+    bfloat16=False,
 )
 STATES = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).mul(0.1)
 

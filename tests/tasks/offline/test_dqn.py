@@ -24,6 +24,7 @@ COMMON = {
     "log_every": 3,
     "evaluate_every": 3,
     "evaluate_episodes": 1,
+    "bfloat16": False,
     "hidden": [8],
     "learning_rate": 0.01,
     "gamma": 0.9,

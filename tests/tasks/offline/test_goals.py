@@ -15,6 +15,7 @@ SHORT = {
     "log_every": 100,
     "evaluate_every": 15,
     "evaluate_episodes": 100,
+    "bfloat16": False,
 }
 LEARNER = {"hidden": [64], "learning_rate": 0.003}
 

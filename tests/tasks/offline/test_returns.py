@@ -41,6 +41,7 @@ BC = BcConfig(
     log_every=10,
     evaluate_every=1,
     evaluate_episodes=2,
+    bfloat16=False,
     shares={"BC": 1.0, "10%BC": 0.1},
     hidden=[8],
     learning_rate=0.01,

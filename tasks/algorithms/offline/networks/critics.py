@@ -35,12 +35,12 @@ class Critics(nn.Module):
             every = self.every(observations)
             return every.gather(-1, actions.expand(every.shape[:-1]).unsqueeze(-1)).squeeze(-1)
         inputs = torch.cat([self.normaliser(observations), actions], dim=-1)
-        return torch.stack([member(inputs).squeeze(-1) for member in self.members])
+        return torch.stack([member(inputs).squeeze(-1) for member in self.members]).float()
 
     def every(self, observations: Tensor) -> Tensor:
         """Q_i(s, .) of all discrete actions: (.., O) to (count, .., A)."""
         seen = self.normaliser(observations)
-        return torch.stack([member(seen) for member in self.members])
+        return torch.stack([member(seen) for member in self.members]).float()
 
 
 def bellman(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:

@@ -83,9 +83,9 @@ class Network(nn.Module):
         return {"hidden": list(self.hidden)}
 
     def forward(self, observations: Tensor) -> Tensor:
-        """The raw outputs."""
+        """The raw outputs, in single precision whatever the products are in."""
         outputs: Tensor = self.layers(self.normaliser(observations))
-        return outputs
+        return outputs.float()
 
 
 class Preferences(Network):

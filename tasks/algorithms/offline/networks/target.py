@@ -24,9 +24,9 @@ class Target(nn.Module):
         self.every, self.rate = every, rate
 
     def forward(self, observations: Tensor) -> Tensor:
-        """The copy's output."""
+        """The copy's output, in single precision."""
         said: Tensor = self.network(observations)
-        return said
+        return said.float()
 
     def update(self, online: nn.Module) -> None:
         """Count one update of `online`; follow it at every `every`-th."""

@@ -10,6 +10,7 @@ import torch
 
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import AdamW
+from tasks.algorithms.offline.half_precision import steps_in
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.transitions import Transitions
@@ -36,11 +37,11 @@ def model(discrete=True, context=STEPS, width=16, layers=2, heads=2, seed=0, obs
     return dt.DecisionTransformer(spaces, trunk, context=context, timesteps=STEPS, scale=3.0, targets=[4.0])
 
 
-def trained(policy, steps=250, **options):
+def trained(policy, steps=250, half=False):
     data = Episodes(transitions(discrete=policy.spaces.discrete), policy.context)
     optimizer = AdamW(policy.parameters(), 0.003, clip=0.25, weight_decay=0.0, warmup=20, steps=steps, last=0.1)
     batches = data.batches(32, torch.Generator().manual_seed(0))
-    return list(islice(dt.fit(policy, optimizer, batches, **options), steps))
+    return list(islice(steps_in(dt.fit(policy, optimizer, batches), torch.device("cpu"), half), steps))
 
 
 def earned(player, asked=1):

@@ -155,7 +155,7 @@ def test_an_auxiliary_loss_counts_by_its_weight():
 
 def test_half_precision_stays_near_and_leaves_weights_whole():
     exact, rough = model(width=32), model(width=32)
-    losses = [trained(policy, 30, bfloat16=half)[-1]["loss"].item() for policy, half in ((exact, False), (rough, True))]
+    losses = [trained(policy, 30, half=half)[-1]["loss"].item() for policy, half in ((exact, False), (rough, True))]
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
     assert all(parameter.dtype == torch.float32 for parameter in rough.parameters())
 

@@ -26,6 +26,7 @@ CONFIG = bc.BcConfig.model_validate(
         "log_every": 10,
         "evaluate_every": 2,
         "evaluate_episodes": 4,
+        "bfloat16": False,
     }
 )
 
