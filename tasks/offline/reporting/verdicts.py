@@ -95,12 +95,17 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
             }[verdicts[0].came]
         ]
     counts = Counter(one.came for one in verdicts)
-    told = [
-        f"{counts['holds'] or 'none'} {'holds' if counts['holds'] == 1 else 'hold'}",
-        f"{counts['undecided'] or 'none'} {'is' if counts['undecided'] == 1 else 'are'} undecided",
-        f"{counts['fails'] or 'none'} {'does' if counts['fails'] == 1 else 'do'} not hold",
-    ]
-    return [f"Of {len(verdicts)} expectations {told[0]}, {told[1]}, and {told[2]}."]
+    words: dict[Came, tuple[str, str]] = {
+        "holds": ("holds", "hold"),
+        "undecided": ("is undecided", "are undecided"),
+        "fails": ("does not hold", "do not hold"),
+    }
+    [*others, last] = [f"{counts[came]} {words[came][counts[came] > 1]}" for came in words if counts[came]]
+    if not others and counts["fails"]:
+        return [f"None of the {len(verdicts)} expectations holds."]
+    if not others:
+        return [f"All {len(verdicts)} expectations {words[verdicts[0].came][1]}."]
+    return [f"Of {len(verdicts)} expectations {', '.join(others)}{',' if len(others) > 1 else ''} and {last}."]
 
 
 def _told(values: Sequence[float], given: bool) -> str:

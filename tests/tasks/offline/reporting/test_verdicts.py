@@ -105,8 +105,14 @@ def test_one_clear_line_for_an_expectation_of_something_else():
     ("came", "told"),
     [
         ([], []),
-        (["holds", "holds", "fails"], ["Of 3 expectations 2 hold, none are undecided, and 1 does not hold."]),
-        (["fails", "undecided"], ["Of 2 expectations none hold, 1 is undecided, and 1 does not hold."]),
+        (["holds", "holds", "fails"], ["Of 3 expectations 2 hold and 1 does not hold."]),
+        (["fails", "undecided"], ["Of 2 expectations 1 is undecided and 1 does not hold."]),
+        (
+            ["holds", "undecided", "fails", "undecided"],
+            ["Of 4 expectations 1 holds, 2 are undecided, and 1 does not hold."],
+        ),
+        (["undecided", "undecided"], ["All 2 expectations are undecided."]),
+        (["fails"] * 3, ["None of the 3 expectations holds."]),
         (["holds"], ["The one expectation holds."]),
         (["undecided"], ["The one expectation is undecided."]),
         (["fails"], ["The one expectation does not hold."]),
