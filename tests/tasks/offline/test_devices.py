@@ -206,6 +206,7 @@ def test_an_episode_is_gone_on_with_on_the_stage_s_device():
     with elsewhere.Mode():
         second = exploring(elsewhere.NAME)
         second.load_state_dict(kept)
+        assert {step.action.device.type for step in second.episode} == {elsewhere.NAME}
         second.play()
         assert second.state_dict()["actions_played"].device.type == elsewhere.NAME
         second.play()
