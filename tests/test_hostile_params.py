@@ -19,9 +19,9 @@ PATHS = [
 NAMES = ["../../escaped", "/escaped", "a/b", "..", ".hidden", "", "a\nb", "$(touch pwned)", "n" * 101]
 NAMED = {
     "bc.shares": 1.0,
-    "decision_transformer.inits": "random",
+    "decision_transformer.variants": {"init": "random", "text": 0.0},
     "cql.variants": {"discrete": 0.5, "continuous": 5.0, "calibrated": False, "online": False},
-    "dqn.variants": {"double": True, "online": False, "relabel": "none"},
+    "dqn.variants": {"double": True, "target": True, "replay": True, "online": False, "relabel": "none"},
     "transitions.datasets": {
         "environment": "graph",
         "source": "random",

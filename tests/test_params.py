@@ -213,14 +213,14 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
         (["demonstrations.source=hub"], "demonstrations.source hub", "demonstrations.path"),
         ([], "dqn.variants.*.online false", "dqn.exploration"),
         (
-            ["decision_transformer.text.weight=0"],
-            "decision_transformer.text.weight 0",
-            "decision_transformer.text.path decision_transformer.text.rows decision_transformer.text.length",
+            [],
+            "decision_transformer.variants.*.text 0.0",
+            "decision_transformer.text",
         ),
         (
             [],
-            "decision_transformer.inits.* random",
-            "decision_transformer.language decision_transformer.synthetic",
+            "decision_transformer.variants.*.init random",
+            "decision_transformer.synthetic",
         ),
     ],
     ids=lambda value: "" if isinstance(value, list) else value.split(" ")[0],
@@ -254,7 +254,10 @@ def test_what_does_nothing_is_known(known, settings, why, keys):
             ],
             "dqn.exploration",
         ),
-        (["decision_transformer.inits={a: random, b: synthetic}"], "decision_transformer.synthetic"),
+        (
+            ["decision_transformer.variants={a: {init: random, text: 0.0}, b: {init: synthetic, text: 0.0}}"],
+            "decision_transformer.synthetic",
+        ),
     ],
 )
 def test_what_does_something_is_known_too(known, settings, key):

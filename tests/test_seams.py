@@ -109,7 +109,7 @@ BASE: dict[str, dict[str, Any]] = {
         **LEARNER,
         "datasets": {DISCRETE: {"targets": [20, 10], "scale": 10, "context": 2, "steps": None}},
         **{"width": 8, "layers": 1, "warmup": 5},
-        "text": {"weight": 0.0, "path": "data/corpus", "rows": 2, "length": 16},
+        "text": {"path": "data/corpus", "rows": 2, "length": 16},
         "synthetic": {"states": 10, "steps": 5, "rows": 2, "length": 8, "learning_rate": 0.001},
     },
     "returns": {
@@ -177,7 +177,7 @@ VALUES: dict[str, Any] = {
     "behaviour.environments.CartPole-v1.medium": 0.05,
     "behaviour.environments.CartPole-v1.gamma": 0.9,
     "behaviour.environments.CartPole-v1.entropy": 0.01,
-    "decision_transformer.inits.DT": "synthetic",
+    "decision_transformer.variants.DT.init": "synthetic",
     "behaviour.max_gradient": 0.1,
     "*.max_weight": 0.5,
     "*.exploration.replay": 16,
@@ -232,8 +232,8 @@ UNDER: dict[str, dict[str, Any]] = {
     "cql.fine_tuning.*": {"cql.variants.CQL.online": True},
     f"{EXPECTED}.dataset": DATA,
     "transitions.seed": {f"transitions.datasets.{DISCRETE}.source": "random"},
-    "decision_transformer.text.*": {"decision_transformer.text.weight": 0.5},
-    "decision_transformer.synthetic.*": {"decision_transformer.inits": {"DT": "synthetic"}},
+    "decision_transformer.text.*": {"decision_transformer.variants.DT.text": 0.5},
+    "decision_transformer.synthetic.*": {"decision_transformer.variants.DT.init": "synthetic"},
 }
 # Keys whose effect no out of a run here can show: the reason, and the test that covers them.
 ELSEWHERE: dict[str, tuple[str, str]] = {

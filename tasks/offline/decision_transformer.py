@@ -16,7 +16,7 @@ from tasks.algorithms.offline.windows import Episodes
 from tasks.common import model_files, tables
 from tasks.common.documents import Documents
 from tasks.common.errors import DataError
-from tasks.offline.configs.decision_transformer import Asked, DecisionTransformerConfig, Init
+from tasks.offline.configs.decision_transformer import Asked, DecisionTransformerConfig, Init, Variant
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.policies import trunks
 from tasks.offline.training import learners
@@ -31,14 +31,16 @@ def run(config: DecisionTransformerConfig, transitions: Path, language: Path, te
     """Train every init with every seed; policies and curves go to `out`."""
     asked = config.datasets[transitions.name]
     config = config.model_copy(update={"steps": asked.steps or config.steps})
-    variants = {name: partial(_build, config, asked, init, language, texts) for name, init in config.inits.items()}
+    variants = {
+        name: partial(_build, config, asked, variant, language, texts) for name, variant in config.variants.items()
+    }
     return learners.run("decision_transformer", config, transitions, out, variants, language, texts)
 
 
 def _build(
     config: DecisionTransformerConfig,
     asked: Asked,
-    init: Init,
+    variant: Variant,
     language: Path,
     texts: Path,
     dataset: StoredDataset,
@@ -46,7 +48,7 @@ def _build(
     generator: torch.Generator,
 ) -> Learner:
     device = dataset.transitions.device
-    trunk, words = _trunk(config, 3 * asked.context, init, language, generator, device)
+    trunk, words = _trunk(config, 3 * asked.context, variant.init, language, generator, device)
     episodes = Episodes(dataset.transitions, asked.context)
     model = dt.DecisionTransformer(
         dataset.spaces,
@@ -58,7 +60,7 @@ def _build(
     )
     model.normaliser.fit(dataset.transitions.observations)
     learned, auxiliary = nn.ModuleList([model]), None
-    if config.text.weight:
+    if variant.text:
         stream, vocabulary = _stream(config, language, texts)
         words = words or text.new(vocabulary, trunk.width, config.text.length)
         learned.append(words)
@@ -67,7 +69,7 @@ def _build(
     learned.to(device)
     optimizer = _optimizer(config, learned, config.learning_rate, config.steps, config.warmup)
     batches = episodes.batches(config.batch_size, generator)
-    steps = dt.fit(model, optimizer, batches, auxiliary=auxiliary, weight=config.text.weight)
+    steps = dt.fit(model, optimizer, batches, auxiliary=auxiliary, weight=variant.text)
     return Learner(model, {"model": learned, "optimizer": optimizer}, steps)
 
 
@@ -80,7 +82,7 @@ def _trunk(
     device: torch.device,
 ) -> tuple[trunks.Trunk, text.Text | None]:
     """The trunk with its first weights, and the language model's token embeddings where it came with some."""
-    if "language" not in config.inits.values():
+    if all(variant.init != "language" for variant in config.variants.values()):
         trunk: trunks.Trunk = Transformer(config.width, config.layers, config.heads, config.dropout)
     else:
         model = _language_model(config, window, language)
@@ -95,7 +97,8 @@ def _trunk(
 def _language_model(config: DecisionTransformerConfig, window: int, directory: Path) -> trunks.LanguageModel:
     source, revision = _source(config, directory)
     model = trunks.language_model(source, revision)
-    needed = max(window, config.text.length if config.text.weight else 0)
+    reads = any(variant.text for variant in config.variants.values())
+    needed = max(window, config.text.length if reads else 0)
     if model.positions is not None and needed > model.longest:
         raise DataError(f"{source}: made for {model.longest} tokens, but context and text need {needed}")
     return model

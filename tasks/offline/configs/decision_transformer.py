@@ -28,10 +28,16 @@ class LanguageConfig(Config):
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
 
 
-class TextConfig(Config):
-    """Next-token prediction beside the prediction of actions."""
+class Variant(Config):
+    """One variant: what its trunk starts from, and how much it learns of text."""
 
-    weight: float = Field(ge=0)  # weight of the loss of text; 0 reads no text
+    init: Init  # what the trunk starts from: random | language | synthetic
+    text: float = Field(ge=0)  # weight of the loss of text (LaMo's lambda); 0 reads no text
+
+
+class TextConfig(Config):
+    """Next-token prediction beside the prediction of actions, for variants with a weight of it."""
+
     path: str  # a folder with corpus.parquet, as the stage corpus writes it, or with .txt files
     rows: int = Field(ge=1, le=10**6)  # rows of text a step
     length: int = Field(ge=2, le=10**6)  # tokens a row
@@ -50,17 +56,17 @@ class SyntheticConfig(Config):
 class DecisionTransformerConfig(LearnerConfig):
     """The model, how it is trained, and which returns are asked for."""
 
-    named_by = "inits"
+    named_by = "variants"
     idle = (
-        Idle(("language",), {"inits.*": ("random", "synthetic")}),
+        Idle(("language",), {"variants.*.init": ("random", "synthetic"), "variants.*.text": (0,)}),
         Idle(("language.path",), {"language.source": ("hub",)}),
         Idle(("language.hub_id", "language.hub_revision"), {"language.source": ("directory",)}),
-        Idle(("text.path", "text.rows", "text.length"), {"text.weight": (0,)}),
-        Idle(("synthetic",), {"inits.*": ("random", "language")}),
+        Idle(("text",), {"variants.*.text": (0,)}),
+        Idle(("synthetic",), {"variants.*.init": ("random", "language")}),
     )
 
     datasets: dict[Branch, Asked]  # data sets, keys of transitions.datasets -> what their policies are asked for
-    inits: dict[Name, Init] = Field(min_length=1)  # variant -> what its trunk starts from
+    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
     width: int = Field(ge=1, le=10**5)  # width of a new trunk's hidden states
     layers: int = Field(ge=1, le=1000)  # layers of a new trunk
     heads: int = Field(ge=1, le=1000)  # attention heads of a new trunk, which split the width
@@ -78,7 +84,7 @@ class DecisionTransformerConfig(LearnerConfig):
     @classmethod
     def _divide_width(cls, value: int, info: ValidationInfo) -> int:
         """Of a new trunk; one from a language model has its own sizes."""
-        width, inits = info.data.get("width", value), info.data.get("inits", {})
-        if "language" not in inits.values() and width % value:
+        width, variants = info.data.get("width", value), info.data.get("variants", {})
+        if all(variant.init != "language" for variant in variants.values()) and width % value:
             raise ValueError(f"expected a divisor of width = {width}")
         return value

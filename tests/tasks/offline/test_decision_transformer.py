@@ -25,7 +25,7 @@ SMALL = {
     "log_every": 4,
     "evaluate_every": 2,
     "evaluate_episodes": 3,
-    "inits": {"DT": "random"},
+    "variants": {"DT": {"init": "random", "text": 0.0}},
     "width": 8,
     "layers": 2,
     "heads": 1,
@@ -41,7 +41,7 @@ SMALL = {
         "Reacher-v5-random": {"targets": [-4.0], "scale": 10.0, "context": 4, "steps": None},
     },
     "language": {"source": "directory", "path": "-", "hub_id": "-", "hub_revision": "-"},
-    "text": {"weight": 0.0, "path": "-", "rows": 2, "length": 6},
+    "text": {"path": "-", "rows": 2, "length": 6},
     "synthetic": {"states": 5, "steps": 3, "rows": 2, "length": 6, "learning_rate": 0.01},
 }
 NOWHERE = Path("nowhere")
@@ -105,7 +105,11 @@ def test_continuous_actions(tmp_path):
     assert actions.abs().max() <= 1
 
 
-def all_inits(home):
+def variants(*inits, text=0.0):
+    return {"DT" + f"-{init}" * (init != "random"): {"init": init, "text": text} for init in inits}
+
+
+def all_inits(home, text=0.0):
     model = tiny.gpt2(vocab_size=300, bos_token_id=0, eos_token_id=0)
     words(home / "model")
     model.save_pretrained(home / "model")
@@ -114,7 +118,7 @@ def all_inits(home):
     return {
         "language": home / "model",
         "texts": home / "text",
-        "inits": {"DT": "random", "DT-language": "language", "DT-synthetic": "synthetic"},
+        "variants": variants("random", "language", "synthetic", text=text),
     }
 
 
@@ -131,16 +135,16 @@ SIGNS = ["Ġ", "Ċ", *"abcdefghijklmnopqrstuvwxyz"]
 
 
 def test_same_seed_same_bytes_for_every_init_with_text_beside(data, tmp_path):
-    options = all_inits(tmp_path) | {"text": {**SMALL["text"], "weight": 0.5}}
+    options = all_inits(tmp_path, text=0.5)
     first, metrics = made(data, tmp_path / "a/graph-12", **options)
     torch.rand(5)
     second, _ = made(data, tmp_path / "b/graph-12", **options)
     assert hashes(first) == hashes(second)
     assert (
-        len({hashes(first)[f"{init}/seed-{seed}/model.safetensors"] for init in options["inits"] for seed in (0, 7)})
+        len({hashes(first)[f"{init}/seed-{seed}/model.safetensors"] for init in options["variants"] for seed in (0, 7)})
         == 6
     )
-    assert all(metrics[init]["language_loss"] > 0 for init in options["inits"])
+    assert all(metrics[init]["language_loss"] > 0 for init in options["variants"])
 
 
 def trainable(folder):
@@ -151,9 +155,9 @@ def trainable(folder):
 def test_all_inits_have_equal_size_and_start_from_different_trunks(data, tmp_path):
     options = all_inits(tmp_path)
     out, _ = made(data, tmp_path / "out", seeds=[0], **options)
-    assert len({trainable(out / init / "seed-0") for init in options["inits"]}) == 1
+    assert len({trainable(out / init / "seed-0") for init in options["variants"]}) == 1
     start = tiny.gpt2(vocab_size=300).transformer.h[0].mlp.c_fc.weight.flatten()
-    ends = {i: kinds.load(out / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten() for i in options["inits"]}
+    ends = {i: kinds.load(out / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten() for i in options["variants"]}
     like = {init: torch.cosine_similarity(start, end, dim=0).item() for init, end in ends.items()}
     assert like["DT-language"] > 0.95
     assert abs(like["DT"]) < 0.1
@@ -161,7 +165,7 @@ def test_all_inits_have_equal_size_and_start_from_different_trunks(data, tmp_pat
 
 
 def test_synthetic_text_teaches_our_own_trunk_as_well(data, tmp_path):
-    out, _ = made(data, tmp_path / "out", seeds=[0], inits={"DT": "random", "DT-synthetic": "synthetic"})
+    out, _ = made(data, tmp_path / "out", seeds=[0], variants=variants("random", "synthetic"))
     weights = [kinds.load(out / init / "seed-0").trunk for init in ("DT", "DT-synthetic")]
     assert weights[0].sizes == weights[1].sizes
     assert not torch.equal(weights[0].norm.weight, weights[1].norm.weight)
@@ -169,7 +173,7 @@ def test_synthetic_text_teaches_our_own_trunk_as_well(data, tmp_path):
 
 @pytest.mark.parametrize("init", ["random", "language", "synthetic"])
 def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monkeypatch, init):
-    options = all_inits(tmp_path) | {"text": {**SMALL["text"], "weight": 0.5}, "seeds": [0], "inits": {"DT": init}}
+    options = all_inits(tmp_path) | {"seeds": [0], "variants": {"DT": {"init": init, "text": 0.5}}}
     whole, _ = made(data, tmp_path / "whole/graph-12", **options)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
@@ -208,8 +212,8 @@ def test_a_real_language_model_learns_real_text_beside_actions(data, tmp_path):
     (tmp_path / "text").mkdir()
     words = (SHARED / "data/wikitext2/valid.txt").read_text()[:40_000]
     (tmp_path / "text/wiki.txt").write_text(words)
-    beside = {"weight": 0.1, "path": "-", "rows": 4, "length": 64}
-    more = {"seeds": [0], "steps": 40, "inits": {"DT": "random", "DT-language": "language"}}
+    beside = {"path": "-", "rows": 4, "length": 64}
+    more = {"seeds": [0], "steps": 40, "variants": variants("random", "language", text=0.1)}
     places = {"language": SHARED / "models/stories260K", "texts": tmp_path / "text"}
     out, metrics = made(data, tmp_path / "out", **places, text=beside, learning_rate=0.001, **more)
     curves = pd.read_csv(out / "curves.csv").groupby("variant")["language_loss"]

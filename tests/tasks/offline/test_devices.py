@@ -33,7 +33,6 @@ SMALL = {
     "relabel": "none",
     "relabelled": 1,
     "fine_tuning": {"after": 2, "steps": 1, "replay": 9, "share": 0.5},
-    "inits": {"DT": "random", "DT-synthetic": "synthetic"},
     "synthetic": {
         "states": 5,
         "steps": 2,
@@ -53,6 +52,9 @@ SMALL = {
 OWN = {
     "td3": {"variants": {"TD3": {"relabel": "none"}}},
     "iql": {"variants": {"IQL": {"online": True}}},
+    "decision_transformer": {
+        "variants": {init: {"init": init, "text": 0.0} for init in ("random", "synthetic")},
+    },
     "cql": {
         "variants": {"Cal-QL": {"discrete": 1.0, "continuous": 1.0, "calibrated": True, "online": True}},
         "fine_tuning": SMALL["fine_tuning"] | {"epsilon": 0.1},
