@@ -225,8 +225,9 @@ def _made(environment: str, limit: int | None) -> gymnasium.Env[Any, Any]:
     limit = limit or spec.max_episode_steps or LONGEST
     try:
         return gymnasium.make(bare(environment), limit, disable_env_checker=True)
-    except (ImportError, gymnasium.error.Error) as error:  # of an old version, or with packages of its own
-        raise DataError(f"environment {environment}: cannot be made: {' '.join(str(error).split())}") from None
+    except Exception as error:  # of an old version, with packages of its own, or whatever runs in it
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"environment {environment}: cannot be made: {what}") from None
 
 
 def _register(environment: str) -> None:

@@ -293,6 +293,13 @@ def test_a_module_that_breaks_is_one_clear_line(package):
         make(package("broken_carts", "x", now="1 / 0"))
 
 
+def test_an_environment_that_breaks_when_it_is_made_is_one_clear_line(package):
+    """As Fetch of Gymnasium-Robotics 1.4.2 does with MuJoCo 4: an assertion without a word."""
+    breaks = "register()\ndef broken(**_): assert False\ngymnasium.registry['BrokenCart-v0'].entry_point = broken"
+    with pytest.raises(StageError, match=r"^environment half_carts:BrokenCart-v0: cannot be made: AssertionError$"):
+        make(package("half_carts", "BrokenCart-v0", now=breaks))
+
+
 @pytest.mark.parametrize("module", ["came_with_data", "data_of.theirs"])
 def test_what_stands_in_the_working_directory_is_not_run(module, tmp_path, monkeypatch):
     """Neither a file beside params.yaml nor one in a data folder is run, though `python -m` has both on its path."""
