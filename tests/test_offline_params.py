@@ -54,6 +54,10 @@ def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
         ("no_such_package:Reach-v0", "no_such_package:Reach-v0: no module no_such_package is installed"),
         ("CartPole-v9", r"Gymnasium has no such environment \(did you mean CartPole-v1\?\)"),
         ("CartPole-v1", None),
+        ("CartPole-v1 | FrameStackObservation {stack_size: 2} | tests.tasks.goal:Twice", None),
+        ("graph | TimeAwareObservation", None),
+        ("CartPole-v9 | TimeAwareObservation", r"Gymnasium has no such environment \(did you mean CartPole-v1\?\)"),
+        ("CartPole-v1 | no_such_package:Twice", "no_such_package:Twice: no module no_such_package is installed"),
     ],
 )
 def test_an_environment_of_another_name_or_package(tmp_path, id_, told):

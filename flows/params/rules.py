@@ -234,16 +234,16 @@ def mixed_files(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
 
 
 def environments(given: Given, own: "BehaviourConfig") -> Iterator[Fault]:
-    """An environment is one of our own, one of Gymnasium's, or one of an installed package."""
+    """An environment is one of our own, one of Gymnasium's, or one of an installed package, as are the wrappers around it."""
     from tasks.offline.configs.behaviour import OWN
+    from tasks.offline.configs.wrappers import parsed
 
     for name, one in own.environments.items():
-        if (
-            f"behaviour@{name}" in given.out_of_date
-            and (one.id or name) not in OWN
-            and (fault := _unknown(one.id or name))
-        ):
-            yield f"environments.{name}", fault
+        if f"behaviour@{name}" in given.out_of_date:
+            inner, wrappers = parsed(one.id or name)
+            faults = [] if inner in OWN else [_unknown(inner)]
+            faults += [_unknown(wrapper.name) for wrapper in wrappers if ":" in wrapper.name]
+            yield from ((f"environments.{name}", fault) for fault in faults if fault)
 
 
 def imported_files(given: Given, own: "TransitionsConfig") -> Iterator[Fault]:

@@ -3,7 +3,7 @@
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Name
-from tasks.offline.configs.learners import DataSets, FineTuningConfig, QConfig, is_reached
+from tasks.offline.configs.learners import DataSets, FineTuningConfig, QConfig, check_reached
 
 
 class Variant(Config):
@@ -48,5 +48,5 @@ class CqlConfig(QConfig):
     @classmethod
     def _is_reached(cls, value: TuningConfig, info: ValidationInfo) -> TuningConfig:
         online = any(variant.online for variant in info.data.get("variants", {}).values())
-        is_reached(value, online, info.data.get("steps"))
+        check_reached(value, online, info.data.get("steps"))
         return value

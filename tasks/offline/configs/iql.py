@@ -3,7 +3,7 @@
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, Name, Sizes
-from tasks.offline.configs.learners import DataSets, FineTuningConfig, LearnerConfig, is_reached
+from tasks.offline.configs.learners import DataSets, FineTuningConfig, LearnerConfig, check_reached
 
 
 class Variant(Config):
@@ -36,5 +36,5 @@ class IqlConfig(LearnerConfig):
     @classmethod
     def _is_reached(cls, value: FineTuningConfig, info: ValidationInfo) -> FineTuningConfig:
         online = any(variant.online for variant in info.data.get("variants", {}).values())
-        is_reached(value, online, info.data.get("steps"))
+        check_reached(value, online, info.data.get("steps"))
         return value

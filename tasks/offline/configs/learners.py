@@ -63,7 +63,7 @@ class FineTuningConfig(Config):
     share: float | None = Field(gt=0, lt=1)
 
 
-def is_reached(tuning: FineTuningConfig, online: bool, steps: int | None) -> None:
+def check_reached(tuning: FineTuningConfig, online: bool, steps: int | None) -> None:
     """ValueError if a variant is to go on `online` after the last of all its gradient `steps`."""
     if online and steps is not None and tuning.after >= steps:
         raise ValueError(f"expected after below steps, which are {steps}: a variant would never go online")

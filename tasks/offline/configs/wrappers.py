@@ -1,7 +1,7 @@
 """An environment with wrappers, as params.yaml names it: `LunarLander-v3 | FrameStackObservation {stack_size: 4} | TimeAwareObservation`.
 
-The first wrapper is the innermost. A name is one of Gymnasium's, of those below, or `module:Class` of an installed package; what stands in
-braces are its arguments, as YAML.
+The first wrapper is the innermost. A name is one of Gymnasium's, of those below, or `module:Class` of an installed package, which params.yaml then
+asks to run, as it does with an environment `module:id`; what stands in braces are its arguments, as YAML.
 """
 
 import re
@@ -46,6 +46,8 @@ def parsed(environment: str) -> tuple[str, list[Wrapper]]:
 
 def _wrapper(text: str) -> Wrapper:
     name, brace, inner = text.partition(" {")
+    if name.startswith(("gymnasium.", "gymnasium:")):
+        raise ValueError(f"expected Gymnasium's wrappers without a module, and one of {', '.join(KNOWN)}, not {name}")
     if ":" not in name and name not in KNOWN:
         raise ValueError(f"expected a wrapper module:Class, or one of {', '.join(KNOWN)}, not {name}")
     try:

@@ -136,6 +136,10 @@ def test_what_does_not_fit_is_one_clear_line(environment, told):
     [
         ("CartPole-v1 | RecordVideo {video_folder: x}", "expected a wrapper module:Class, or one of ClipReward"),
         ("CartPole-v1 | NormalizeObservation", "not NormalizeObservation"),
+        (
+            "CartPole-v1 | gymnasium.wrappers:RecordVideo {video_folder: x}",
+            "expected Gymnasium's wrappers without a module",
+        ),
         ("CartPole-v1 | RepeatAction {num_repeats: [}", "expected arguments such as RepeatAction {name: value}"),
         ("CartPole-v1 | RepeatAction {4}", "expected arguments such as RepeatAction {name: value}"),
         ("CartPole-v1 || RepeatAction", "pattern"),
