@@ -100,5 +100,5 @@ def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
         if environment == "Reacher":  # in version 5 returns are negative, so D4RL's targets do not apply
             assert (asked["scale"], asked["context"]) == (10, 5)
         else:
-            assert asked == {"targets": targets[environment], "scale": 1000, "context": 20}
+            assert asked == {"targets": targets[environment], "scale": 1000, "context": 20, "steps": None}
     assert len(section["datasets"]) == 4 * 3

@@ -12,7 +12,7 @@ class Training(Config):
     """PPO's training in one environment; with 0 steps there is only a random policy."""
 
     # Gymnasium's id, or module:id, with or without wrappers: LunarLander-v3 | FrameStackObservation {stack_size: 4}; null: the key itself
-    id: str | None = Field(pattern=wrappers.PATTERN)
+    id: str | None
     steps: int = Field(ge=0, le=10**9)  # steps in the environment
     medium: float = Field(gt=0, lt=1)  # place of the medium policy's return between the random and the best policy's
     evaluate_every: int = Field(ge=1, le=10**9)  # updates between two evaluations
@@ -23,7 +23,8 @@ class Training(Config):
     @field_validator("id")
     @classmethod
     def _has_wrappers(cls, name: str | None) -> str | None:
-        wrappers.parsed(name or "")
+        if name is not None:
+            wrappers.check(name)
         return name
 
 

@@ -13,7 +13,8 @@ from ruamel.yaml.error import YAMLError
 BETWEEN = " | "
 ENVIRONMENT = r"(\w+(\.\w+)*:)?[\w./-]+"  # a name, with or without the module that registers it
 WRAPPER = r"(\w+(\.\w+)*:)?\w+( \{[^{}|]*\})?"
-PATTERN = rf"^{ENVIRONMENT}( \| {WRAPPER})*$"
+PATTERN = rf"{ENVIRONMENT}( \| {WRAPPER})*"
+EXAMPLE = "LunarLander-v3 | FrameStackObservation {stack_size: 4}"
 # Those of Gymnasium's that take no function, write no file, and whose episodes do not depend on earlier ones.
 KNOWN = (
     "ClipReward",
@@ -42,6 +43,13 @@ def parsed(environment: str) -> tuple[str, list[Wrapper]]:
     """The environment's own name, and its wrappers from the inside out; ValueError with what was expected."""
     name, *wrappers = environment.split(BETWEEN)
     return name, [_wrapper(text) for text in wrappers]
+
+
+def check(environment: str) -> None:
+    """ValueError with what was expected where the text names no environment, or a wrapper that is none."""
+    if not re.fullmatch(PATTERN, environment):
+        raise ValueError(f"expected text such as LunarLander-v3, module:id, or {EXAMPLE}")
+    parsed(environment)
 
 
 def _wrapper(text: str) -> Wrapper:

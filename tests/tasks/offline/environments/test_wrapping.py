@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_one_clear_line(environment, told):
         ),
         ("CartPole-v1 | RepeatAction {num_repeats: [}", "expected arguments such as RepeatAction {name: value}"),
         ("CartPole-v1 | RepeatAction {4}", "expected arguments such as RepeatAction {name: value}"),
-        ("CartPole-v1 || RepeatAction", "pattern"),
+        ("CartPole-v1 || RepeatAction", "expected text such as LunarLander-v3, module:id, or"),
         ("CartPole-v1 | RepeatAction {num_repeats: !!python/name:os.system x}", "expected arguments"),
     ],
 )
