@@ -234,7 +234,14 @@ def test_text_or_tokenizer_that_is_not_there_is_named(data, tmp_path, missing):
 
 
 @pytest.mark.parametrize(
-    "change", [{"inits": {}}, {"inits": {"DT": "wiki"}}, {"clip": 0.0}, {"heads": 3}, {"dropout": 1.0}]
+    "change",
+    [
+        {"variants": {}},
+        {"variants": {"DT": {"init": "wiki", "text": 0.0}}},
+        {"clip": 0.0},
+        {"heads": 3},
+        {"dropout": 1.0},
+    ],
 )
 def test_what_makes_no_sense_is_refused(change):
     with pytest.raises(ValidationError):
