@@ -38,7 +38,7 @@ PARAMS = laid_over(
         "grpo": {**REWARD, "importance_cap": 2.0, "beta": 0.1},
         "evaluate": {"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
         "report": {"policies": ["sft", "dpo"], "bootstrap": 5},
-        "decision_transformer": {"text": {**TINY["decision_transformer"]["text"], "weight": 0.5}},
+        "decision_transformer": {"variants": {"DT": {"init": "random", "text": 0.5}}},
         "offline_report": {
             "policies": {
                 f"bc-{DISCRETE}": {"method": "bc", "dataset": DISCRETE},

@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 BETWEEN = " | "
 ENVIRONMENT = r"(\w+(\.\w+)*:)?[\w./-]+"  # a name, with or without the module that registers it
@@ -24,11 +23,12 @@ KNOWN = (
     "FilterObservation",
     "FlattenObservation",
     "FrameStackObservation",
-    "MaxAndSkipObservation",
     "RepeatAction",
     "StickyAction",
     "TimeAwareObservation",
 )
+
+CLOSED = ("gymnasium.", "gymnasium:", "minari.", "minari:")  # wrappers there write files
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ def check(environment: str) -> None:
 
 def _wrapper(text: str) -> Wrapper:
     name, brace, inner = text.partition(" {")
-    if name.startswith(("gymnasium.", "gymnasium:")):
+    if name.startswith(CLOSED):
         raise ValueError(f"expected Gymnasium's wrappers without a module, and one of {', '.join(KNOWN)}, not {name}")
     if ":" not in name and name not in KNOWN:
         raise ValueError(f"expected a wrapper module:Class, or one of {', '.join(KNOWN)}, not {name}")
     try:
         arguments = YAML(typ="safe", pure=True).load("{" + inner) if brace else {}
-    except (YAMLError, ValueError):
+    except Exception:  # of a tag that does not fit, for one, IndexError
         arguments = None
     if not isinstance(arguments, dict) or not all(re.fullmatch(r"[a-z_]\w*", str(key)) for key in arguments):
         raise ValueError(f"expected arguments such as {name} {{name: value}}, not {text}")

@@ -71,13 +71,17 @@ def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: 
     apart = difference(one, other)
     if any(len(seeds.get(name, "..")) == 1 for name in (higher, lower)):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
-    if isclose(apart.mean, 0.0, abs_tol=1e-9):
+    if higher in given and lower in given:
+        apart = Estimate(apart.mean, apart.mean, apart.mean)
+    if isclose(apart.low, 0.0, abs_tol=1e-9) and isclose(apart.high, 0.0, abs_tol=1e-9):
         return Verdict("fails", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
     by = f"by {number(abs(apart.mean))}{_bounds(apart)}"
     if apart.low > 0:
         return Verdict("holds", f"{numbers}. As expected, {higher} is higher, {by}.")
     if apart.high < 0:
         return Verdict("fails", f"{numbers}. Against what was expected, {higher} is lower, {by}.")
+    if isclose(apart.mean, 0.0, abs_tol=1e-9):
+        return Verdict("undecided", f"{numbers}. Undecided: the two are equal in the mean.")
     way = "higher" if apart.mean > 0 else "lower"
     return Verdict("undecided", f"{numbers}. Undecided: {higher} is {way} in the mean, {by}.")
 
@@ -119,5 +123,7 @@ def _bounds(apart: Estimate) -> str:
     """The interval of a difference that is told without its sign."""
     if not isfinite(apart.low):
         return " (one seed)"
+    if apart.low == apart.high:
+        return ""
     low, high = sorted((apart.low, apart.high)) if apart.mean > 0 else sorted((-apart.low, -apart.high))
     return f" ({number(low)} to {number(high)})"

@@ -193,7 +193,7 @@ class FineTuning:
             return mixed(
                 first, self._recorded(rows.clamp(max=recorded - 1)), self._played(rows.sub(recorded).clamp(min=0))
             )
-        played = round(self.share * size)
+        played = min(max(1, round(self.share * size)), max(1, size - 1))
         of_data = torch.randint(recorded, (size - played,), generator=generator)
         return joined(self._recorded(of_data), self._played(torch.randint(replay.kept, (played,), generator=generator)))
 

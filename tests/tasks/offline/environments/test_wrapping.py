@@ -135,6 +135,12 @@ def test_what_does_not_fit_is_one_clear_line(environment, told):
     ("name", "told"),
     [
         ("CartPole-v1 | RecordVideo {video_folder: x}", "expected a wrapper module:Class, or one of ClipReward"),
+        (
+            "CartPole-v1 | MaxAndSkipObservation {skip: 9}",
+            "not MaxAndSkipObservation",
+        ),  # keeps frames of earlier episodes
+        ("CartPole-v1 | minari:DataCollector", "not minari:DataCollector"),
+        ("CartPole-v1 | FrameStackObservation {stack_size: !!int ''}", "expected arguments such as"),
         ("CartPole-v1 | NormalizeObservation", "not NormalizeObservation"),
         (
             "CartPole-v1 | gymnasium.wrappers:RecordVideo {video_folder: x}",
