@@ -14,12 +14,12 @@ from tasks.algorithms.offline import cql, cql_continuous
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.transitions import Batch, Transitions
 from tasks.common.checkpoints import State
-from tasks.offline.configs.cql import CqlConfig, TuningConfig, Variant
+from tasks.offline.configs.cql import CqlConfig, Variant
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
-from tasks.offline.training.online import EPISODES, Act, Explorer, FineTuning, as_seen
+from tasks.offline.training.online import EPISODES, Act, Explorer, FineTuning, as_seen, exploration
 from tasks.stage import Metrics, main
 
 CURVES = {
@@ -56,7 +56,7 @@ def _build(
     policy = q_learning.network(config, dataset)
     data = q_learning.normalised(policy.normaliser, dataset.transitions)
     tuning = config.fine_tuning
-    plays = _exploration(tuning, tuning.epsilon)
+    plays = exploration(tuning, tuning.epsilon)
     explorer = partial(_explorer, config, dataset, seed, generator, policy.act, plays, taken=policy.normaliser)
     batches, state = _batches(config, variant, data, generator, explorer)
     learner = q_learning.learner(config, objective, policy, batches)
@@ -83,7 +83,7 @@ def _continuous(
         calibrated=variant.calibrated,
     )
     act = partial(agent.policy.drawn, generator=generator)
-    explorer = partial(_explorer, config, dataset, seed, generator, act, _exploration(config.fine_tuning, 0.0))
+    explorer = partial(_explorer, config, dataset, seed, generator, act, exploration(config.fine_tuning))
     batches, state = _batches(config, variant, data, generator, explorer)
     steps = cql_continuous.fit(agent, optimizers, batches, settings, generator)
     return Learner(agent.policy, {"agent": agent, **optimizers, **state}, steps)
@@ -103,12 +103,6 @@ def _batches(
     asked = config.fine_tuning
     tuning = FineTuning(data, explorer(), asked.after, asked.share, reference)
     return tuning.batches(config.batch_size, generator), {"tuning": tuning}
-
-
-def _exploration(tuning: TuningConfig, epsilon: float) -> ExplorationConfig:
-    return ExplorationConfig(
-        replay=tuning.replay, warmup=1, steps=tuning.steps, first_epsilon=epsilon, last_epsilon=epsilon, last_from=1
-    )
 
 
 def _explorer(

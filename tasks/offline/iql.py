@@ -11,11 +11,10 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.common.checkpoints import State
 from tasks.common.config import settings_of
 from tasks.offline.configs.iql import IqlConfig, Variant
-from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
-from tasks.offline.training.online import EPISODES, Explorer, FineTuning
+from tasks.offline.training.online import EPISODES, Explorer, FineTuning, exploration
 from tasks.stage import Metrics, main
 
 CURVES = {**iql.METRICS, **learners.METRICS}
@@ -55,11 +54,7 @@ def _explorer(
     config: IqlConfig, agent: iql.Agent, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Explorer:
     """It plays the policy's own random actions, and no others."""
-    asked = config.fine_tuning
-    plays = ExplorationConfig(
-        replay=asked.replay, warmup=1, steps=asked.steps, first_epsilon=0.0, last_epsilon=0.0, last_from=1
-    )
-    device = dataset.transitions.device
+    plays, device = exploration(config.fine_tuning), dataset.transitions.device
     act = partial(agent.policy.drawn, generator=generator)
     return Explorer(dataset.environment, act, plays, EPISODES * seed, generator, device)
 

@@ -47,6 +47,5 @@ class CqlConfig(QConfig):
     @field_validator("fine_tuning")
     @classmethod
     def _is_reached(cls, value: TuningConfig, info: ValidationInfo) -> TuningConfig:
-        online = any(variant.online for variant in info.data.get("variants", {}).values())
-        check_reached(value, online, info.data.get("steps"))
+        check_reached(value, info.data)
         return value

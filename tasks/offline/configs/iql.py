@@ -35,6 +35,5 @@ class IqlConfig(LearnerConfig):
     @field_validator("fine_tuning")
     @classmethod
     def _is_reached(cls, value: FineTuningConfig, info: ValidationInfo) -> FineTuningConfig:
-        online = any(variant.online for variant in info.data.get("variants", {}).values())
-        check_reached(value, online, info.data.get("steps"))
+        check_reached(value, info.data)
         return value

@@ -1,7 +1,7 @@
 """What the sections of the methods that learn from data sets have in common."""
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -63,8 +63,9 @@ class FineTuningConfig(Config):
     share: float | None = Field(gt=0, lt=1)
 
 
-def check_reached(tuning: FineTuningConfig, online: bool, steps: int | None) -> None:
-    """ValueError if a variant is to go on `online` after the last of all its gradient `steps`."""
+def check_reached(tuning: FineTuningConfig, section: Mapping[str, Any]) -> None:
+    """ValueError if a variant of the section is to go on online after the last of all its gradient steps."""
+    online, steps = any(one.online for one in section.get("variants", {}).values()), section.get("steps")
     if online and steps is not None and tuning.after >= steps:
         raise ValueError(f"expected after below steps, which are {steps}: a variant would never go online")
 

@@ -17,7 +17,7 @@ from tasks.algorithms.offline import hindsight
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.replay import Replay
 from tasks.algorithms.offline.transitions import Batch, Referenced, Transitions, joined, mixed
-from tasks.offline.configs.learners import RELABEL, ExplorationConfig
+from tasks.offline.configs.learners import RELABEL, ExplorationConfig, FineTuningConfig
 from tasks.offline.environments import simulators
 
 Act = Callable[[Tensor], Tensor]
@@ -155,6 +155,13 @@ class Explorer:
 
     def _tensor(self, observation: Any) -> Tensor:
         return torch.from_numpy(observation).to(self.device)
+
+
+def exploration(tuning: FineTuningConfig, epsilon: float = 0.0) -> ExplorationConfig:
+    """How a variant plays that goes on online: a share `epsilon` of its actions at random, from the first step on."""
+    return ExplorationConfig(
+        replay=tuning.replay, warmup=1, steps=tuning.steps, first_epsilon=epsilon, last_epsilon=epsilon, last_from=1
+    )
 
 
 class FineTuning:
