@@ -18,7 +18,7 @@ from flows.machine.resources import gpus
 from flows.workers import in_copy, prefect_servers
 from flows.workers.attempt import NAME, ROOT, WORKER
 from flows.workers.pool import plain_away
-from flows.workers.prefect_api import ENDED, Api, Worker
+from flows.workers.prefect_api import ENDED, Api, Away, Worker
 from tasks.common import mlflow_address
 
 # Prefect's own: it asks for work every 10 s and says every 30 s that it lives.
@@ -28,6 +28,7 @@ OFTEN = {
     "PREFECT_WORKER_PREFETCH_SECONDS": "1",
 }
 VARIABLE = "posttrain_worker_"
+LEAVING, LEAVING_SECONDS = 4, 1.0  # how often a worker that stops tells a server that does not answer, and the pause between
 OLD_SECONDS = 86_400.0  # after which a worker that does not live will not come back
 
 
@@ -118,14 +119,18 @@ def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str],
 
 
 def _leave(api: Api, pool: str, name: str, variable: str, taken: Sequence[str]) -> None:
-    """Tell the server that the worker and the attempts that still ran have ended."""
-    try:
-        with plain_away():
+    """Tell the server that the worker and the attempts that still ran have ended; a server that is away is asked again, then left."""
+    for left in reversed(range(LEAVING)):
+        try:
             for attempt in taken:
                 run = api.flow_run(attempt)
                 if run is not None and run.state not in ENDED:
                     api.set_state(attempt, "CRASHED", "its worker was stopped", force=True)
             api.withdraw(variable)
-            api.forget_worker(pool, name)
-    except PlanError:
-        pass  # the server has gone first; it will find out by itself
+            return api.forget_worker(pool, name)
+        except PlanError:
+            return None  # it refuses: the workers' list on the server will find out by itself
+        except Away:
+            if left:
+                time.sleep(LEAVING_SECONDS)
+    return None

@@ -183,7 +183,12 @@ def test_an_attempt_whose_worker_died_before_it_began_to_report_ends(monkeypatch
     assert said == [("its worker ended", True)]
 
 
-def test_a_worker_that_is_stopped_says_at_once_which_attempts_end_with_it() -> None:
+@pytest.mark.parametrize("away", [0, 1, 3])
+def test_a_worker_that_is_stopped_says_at_once_which_attempts_end_with_it(
+    away: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server too busy to answer the first of it hears it later."""
+    monkeypatch.setattr(prefect_worker, "LEAVING_SECONDS", 0.0)
     server = FakeServer()
     withdrawn = []
     server.withdraw = withdrawn.append  # type: ignore[attr-defined]
@@ -191,6 +196,7 @@ def test_a_worker_that_is_stopped_says_at_once_which_attempts_end_with_it() -> N
     runs = [server.submit("gpu", "b", {}, key) for key in ("running", "done", "another worker's")]
     server.set_state(runs[0], "RUNNING")
     server.set_state(runs[1], "COMPLETED")
+    server.away = away
     prefect_worker._leave(server, "gpu", "w1", "variable", runs[:2])  # type: ignore[arg-type]
     assert [server.runs[run].state for run in runs] == ["CRASHED", "COMPLETED", "SCHEDULED"]
     assert withdrawn == ["variable", "w1"]
