@@ -16,7 +16,7 @@ from flows.running import WrongUseError, one_line, plan
 INTERRUPTED = 130  # the exit code after Ctrl-C
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[language|offline|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
+    typer.Argument(metavar="[language|offline|agents|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
 ]
 Checkpoint = Annotated[
     str,

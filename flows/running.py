@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flows.workers.dispatch import Dispatch
 
 # Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
-FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl"}
+FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl", "agents": "flows.agents"}
 Part = tuple[str, list[PlannedStage]]  # a flow, and the stages to bring up to date
 
 
@@ -261,7 +261,7 @@ def _bring_up_to_date(
     if not how.dry_run and not shown:
         pages = run_page.write_pages(root, planned, results)
         _tell(console, () if console.quiet else settling.missing(root))
-        _tell(console, (f"{page.stem.removeprefix('offline_')}: {relative(page, root)}" for page in pages))
+        _tell(console, (f"{page.stem.rpartition('_')[2]}: {relative(page, root)}" for page in pages))
         if not unchanged:
             _record(root, console, flow, params, planned, results, pages)
     if unchanged or not how.dry_run:

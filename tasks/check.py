@@ -21,6 +21,7 @@ import pandas as pd
 import pandera.errors
 from safetensors import SafetensorError, safe_open
 
+from tasks.agents.playing.tables import Episodes, SampledEpisodes, SampledTurns, Turns
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
 from tasks.language.tables.benchmarks import Answers, Asked
@@ -73,6 +74,10 @@ TABLES: dict[str, type[Table]] = {
     measurements.EPISODES: measurements.Episodes,
     measurements.VALUES: measurements.Values,
     measurements.STARTS: measurements.Starts,
+    **{f"{split}_turns.parquet": Turns for split in ("train", "validation")},
+    **{f"{split}_episodes.parquet": Episodes for split in ("train", "validation")},
+    "sampled_turns.parquet": SampledTurns,
+    "sampled_episodes.parquet": SampledEpisodes,
     "measured.parquet": Measured,
     "recorded.parquet": Recorded,
 }

@@ -16,14 +16,14 @@ from transformers.utils import logging
 
 from tasks.common import model_files, models, tables, tracking
 from tasks.common.errors import ConfigError, DataError, StageError
-from tasks.language import benchmarks, evaluate, pretrained
+from tasks.language import benchmarks, evaluate
 from tasks.language.configs.benchmarks import BenchmarksConfig, Cell
 from tasks.language.configs.evaluate import EvaluateConfig
-from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.evaluate import Models
 from tasks.language.rewards import reward_model_files
 from tasks.language.suites import evaluating, pages, reading, results
 from tasks.language.tables.problems import Problems
+from tasks.language.training import starting_model
 from tasks.stage import read_section
 
 NUMBERS = ("problems", "samples", "max_new_tokens", "batch_size")  # keys of the section that have a flag
@@ -36,10 +36,7 @@ def load(model: str, revision: str, reward_model: Path | None) -> Models:
     folder = Path(model)
     if not folder.is_dir():
         folder = downloaded(model, revision)
-    section = read_section("pretrained", PretrainedConfig)
-    own = section.model_copy(update={"init": "directory", "path": str(folder)})
-    assert isinstance(own, PretrainedConfig)
-    policy, tokenizer = pretrained.existing(own, folder)
+    policy, tokenizer = starting_model.in_folder(folder, "MODEL")
     if reward_model is not None and model_files.load_tokenizer(reward_model).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{reward_model}: the reward model has another tokenizer than {model}, which it is to score")
     scorer = None if reward_model is None else reward_model_files.load(reward_model)

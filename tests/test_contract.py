@@ -18,7 +18,7 @@ import pytest
 from dvc.repo import Repo
 from ruamel.yaml import YAML
 
-from flows import language_model, offline_rl
+from flows import agents, language_model, offline_rl
 from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
 from tasks import contract, parameters
@@ -90,7 +90,7 @@ def covered(folder):
 def test_file_stage_section_and_folder_have_one_name(stages):
     files = {
         file.stem: folder
-        for folder in ("language", "offline")
+        for folder in ("language", "offline", "agents")
         for file in (ROOT / "tasks" / folder).glob("*.py")
         if file.stem != "__init__"
     }
@@ -232,7 +232,7 @@ def test_plain_dvc_repro_is_both_flows_and_all_data_sets():
     """What `dvc repro` runs without a target is what the flows run, reviews and solutions, on which nothing depends by default, and no stage that cannot."""
     with Repo(str(ROOT)) as repo:
         graph = StageGraph(repo)
-        targets = {*language_model.TARGETS, *offline_rl.TARGETS, "reviews", "solutions", "transitions"}
+        targets = {*language_model.TARGETS, *offline_rl.TARGETS, *agents.TARGETS, "reviews", "solutions", "transitions"}
         assert {*graph.closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {*graph.names}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.params.files import PARAMS, ParameterError, find_root, params, read_text
 
-FLOWS = ("language", "offline")
+FLOWS = ("language", "offline", "agents")
 STAGE = re.compile(r"^  ([^\s#:]+):\s*$", re.MULTILINE)
 PATH = re.compile(r"^    - path: (data/\S+)\s*$", re.MULTILINE)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from flows.engine.state import PlannedStage, StageResult, State
 
 GOOD: tuple[State, ...] = ("ran", "restored", "up-to-date")  # whose outs are those of this run
-REPORTS = ("report", "offline_report")  # the stages that write pages, one in each flow
+REPORTS = ("report", "offline_report", "agents_report")  # the stages that write pages, one in each flow
 MOST = 0.5  # share of answers that are cut off above which a stage is named
 WORDS: dict[State, str] = {
     "waiting": "waiting",

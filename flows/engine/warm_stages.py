@@ -8,15 +8,17 @@ from pathlib import Path
 from flows.engine.state import PlannedStage
 from flows.machine.warm_start import WarmStarts, parsed
 
+LANGUAGE = (
+    *("numpy", "pandas", "pandera.pandas", "pyarrow.parquet", "pydantic", "ruamel.yaml", "psutil", "torch"),
+    *("matplotlib.figure", "matplotlib.backends.backend_svg"),
+    *("safetensors.torch", "transformers.modeling_utils", "transformers.modeling_layers"),
+    *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
+    *("transformers.models.llama.modeling_llama", "transformers.models.qwen2.modeling_qwen2", "torch._dynamo"),
+)
 # By a package of stages: what their imports of other packages come to, in the order in which they are imported.
 MODULES = {
-    "tasks.language": (
-        *("numpy", "pandas", "pandera.pandas", "pyarrow.parquet", "pydantic", "ruamel.yaml", "psutil", "torch"),
-        *("matplotlib.figure", "matplotlib.backends.backend_svg"),
-        *("safetensors.torch", "transformers.modeling_utils", "transformers.modeling_layers"),
-        *("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto"),
-        *("transformers.models.llama.modeling_llama", "transformers.models.qwen2.modeling_qwen2", "torch._dynamo"),
-    ),
+    "tasks.language": LANGUAGE,
+    "tasks.agents": LANGUAGE,
     "tasks.offline": (
         *("numpy", "pandas", "pandera.pandas", "pyarrow.parquet", "pydantic", "ruamel.yaml", "psutil", "torch"),
         *("matplotlib.figure", "matplotlib.backends.backend_svg"),

@@ -23,7 +23,11 @@ from flows.engine.state import StageResult
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-REPORTS = {"language": "report", "offline": "offline_report"}  # the section that names the metric
+REPORTS = {
+    "language": "report",
+    "offline": "offline_report",
+    "agents": "agents_report",
+}  # the section that names the metric
 HEADLINE = ("strict_greedy", "strict_mean_at_", "lenient_greedy", "rubric_greedy", "reference_loss", "pair_accuracy")
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # what MLflow takes in no name, as in 10%BC
 UNITS = ("/return", "/score")

@@ -85,6 +85,26 @@ def trained_on(configs: Configs) -> Iterator[Fault]:
         yield from _one_of(expected.dataset, known, "a key of transitions.datasets", key)
 
 
+def played_in(configs: Configs) -> Iterator[Fault]:
+    """Agents play in environments that exist; what the report measures is trained, and what it expects is measured."""
+    environments, agents = configs["expert_episodes"].environments, configs["agents"].policies
+    for name, own in agents.items():
+        key = f"agents.policies.{name}.environment"
+        yield from _one_of(own.environment, environments, "a key of expert_episodes.environments", key)
+    report = configs["agents_report"]
+    for name, one in report.policies.items():
+        key, clones = f"agents_report.policies.{name}", one.stage == "behaviour_cloning"
+        known, where = (environments, "expert_episodes.environments") if clones else (agents, "agents.policies")
+        yield from _one_of(one.branch, known, f"a key of {where}", f"{key}.branch")
+        own = one.branch if clones else agents[one.branch].environment if one.branch in agents else one.environment
+        if one.environment != own:
+            yield f"{key}.environment", f"expected {own}, where {one.branch} plays, got {shown(one.environment)}"
+    for number, expected in enumerate(report.expectations):
+        for side in ("higher", "lower"):
+            key = f"agents_report.expectations.{number}.{side}"
+            yield from _one_of(getattr(expected, side), report.policies, "a key of agents_report.policies", key)
+
+
 def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
     """The sections of offline methods, a user's own among them."""
     return {section: own for section, own in configs.items() if hasattr(own, "variant_names")}
@@ -97,7 +117,7 @@ def _one_of(name: str, known: Collection[str], what: str, key: str) -> Iterator[
 
 def references(configs: Configs) -> Iterator[Fault]:
     """Names by which sections refer to each other; they must always be right."""
-    for rule in (recorded_in, learned_from, trained_on):
+    for rule in (recorded_in, learned_from, trained_on, played_in):
         with suppress(KeyError):  # another repository may lack the section
             yield from rule(configs)
 

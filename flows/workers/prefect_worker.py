@@ -28,7 +28,10 @@ OFTEN = {
     "PREFECT_WORKER_PREFETCH_SECONDS": "1",
 }
 VARIABLE = "posttrain_worker_"
-LEAVING, LEAVING_SECONDS = 4, 1.0  # how often a worker that stops tells a server that does not answer, and the pause between
+LEAVING, LEAVING_SECONDS = (
+    4,
+    1.0,
+)  # how often a worker that stops tells a server that does not answer, and the pause between
 OLD_SECONDS = 86_400.0  # after which a worker that does not live will not come back
 
 

@@ -2,16 +2,22 @@
 
 Problems are the unit of sampling: a problem's samples are averaged first, so that they are not taken for independent.
 Two policies are compared on the same problems, problem by problem: most of what makes a problem hard is then common to both.
+
+Of a method that was trained with several seeds, a seed is the unit of sampling: its episodes are averaged first, so that they are not
+taken for independent trainings. The mean has Student's interval (1908), a difference Welch's (1947).
 """
 
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
+CHANCE = 0.05  # that a 95 % interval misses the truth
 Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 
 # Two-sided 95 % quantiles of Student's distribution, by degrees of freedom from 1 on.
@@ -154,6 +160,38 @@ def student_quantile(freedom: int) -> float:
     )
     beyond: float = sum(term / freedom**power for power, term in enumerate(terms, start=1))
     return Z + beyond
+
+
+def over_seeds(values: ArrayLike) -> Estimate:
+    """The mean of one value for each seed (S,), with its 95 % interval: without bounds for one seed, no wider than zero where all agree."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"one value for each seed is needed, got shape {array.shape}")
+    mean = float(array.mean())
+    if len(array) == 1:
+        return Estimate(mean, -inf, inf)
+    half = student_quantile(len(array) - 1) * float(array.std(ddof=1)) / len(array) ** 0.5
+    return Estimate(mean, mean - half, mean + half)
+
+
+def difference(ones: ArrayLike, others: ArrayLike) -> Estimate:
+    """The mean of `ones` (S,) less that of `others` (T,), with Welch's 95 % interval (1947) for two variances.
+
+    An array of one value is a fact without a spread if the other has several; where neither has, there are no bounds.
+    """
+    arrays = [np.asarray(values, dtype=np.float64) for values in (ones, others)]
+    if any(array.ndim != 1 or not len(array) for array in arrays):
+        raise ValueError(f"one value for each seed is needed, got shapes {arrays[0].shape} and {arrays[1].shape}")
+    mean = float(arrays[0].mean() - arrays[1].mean())
+    several = [array for array in arrays if len(array) > 1]
+    if not several:
+        return Estimate(mean, -inf, inf)
+    squares = np.array([array.var(ddof=1) / len(array) for array in several])
+    if not squares.sum():
+        return Estimate(mean, mean, mean)
+    freedom = squares.sum() ** 2 / (squares**2 / [len(array) - 1 for array in several]).sum()
+    half = float(stdtrit(freedom, 1 - CHANCE / 2) * squares.sum() ** 0.5)
+    return Estimate(mean, mean - half, mean + half)
 
 
 def _nonempty(values: ArrayLike) -> NDArray[np.float64]:

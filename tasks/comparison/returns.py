@@ -11,8 +11,8 @@ import pandas as pd
 
 from tasks.common import tables
 from tasks.common.errors import DataError
+from tasks.common.estimates import over_seeds
 from tasks.offline.reporting.measurements import Episodes
-from tasks.offline.reporting.seed_intervals import over_seeds
 
 SEEDS, SAME = "seeds", "same"
 

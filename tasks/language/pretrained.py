@@ -7,26 +7,23 @@ model in Hugging Face layout, with its own tokenizer.
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from tasks.algorithms.common.linear import with_fast_products
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.sequences import Batch, make_batch
-from tasks.common import model_files, models, tables
+from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
 from tasks.common.documents import Documents
-from tasks.common.errors import ConfigError, DataError
+from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.pretrained import PretrainedConfig
-from tasks.language.data import chat
-from tasks.language.training import architectures
+from tasks.language.training import starting_model
 from tasks.language.training.trained_model import TrainedModel
 from tasks.stage import Metrics, main
 
@@ -41,12 +38,15 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
     """Write the model with its tokenizer to `out`, and the training curve to `curves`."""
     torch.manual_seed(config.seed)
     if config.init != "scratch":
-        model, words = existing(config, raw)
+        if config.init == "directory":
+            model, words = starting_model.in_folder(raw, "params.yaml: pretrained.path")
+        else:
+            model, words = starting_model.existing(config.hub_id, {"revision": config.hub_revision})
         tables.write_curves([], curves)
         models.save_model(model, words, out)
         return {"weights": model.num_parameters()}
     words = models.load_tokenizer(tokenizer)
-    new = with_fast_products(LlamaForCausalLM(architecture(config, words))).to(models.device())
+    new = with_fast_products(LlamaForCausalLM(starting_model.architecture(config, words))).to(models.device())
     trained = TrainedModel(lambda _: new, config.training)
     texts = tables.read(Documents, corpus / "corpus.parquet")["text"].tolist()
     settings = settings_of(config.training, OptimizerSettings)
@@ -60,24 +60,6 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
         tables.write_curves(rows, curves)
         trained.save(words, out)
     return {"weights": new.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
-
-
-def architecture(config: PretrainedConfig, tokenizer: Tokenizer) -> LlamaConfig:
-    """A Llama with tied embeddings and a feed-forward layer 8/3 as wide as the states, as in arXiv:2302.13971."""
-    return LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=config.width,
-        intermediate_size=8 * config.width // 3,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.heads,
-        num_key_value_heads=config.heads,
-        max_position_embeddings=config.context,
-        initializer_range=config.initializer_range,
-        tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
 
 
 def packed(texts: list[str], tokenizer: Tokenizer, config: PretrainedConfig, start: int = 0) -> Iterator[Batch]:
@@ -106,32 +88,6 @@ def drawn(count: int, size: int, seed: int) -> Iterator[list[int]]:
             order += torch.randperm(count, generator=generator).tolist()
         yield order[:size]
         order = order[size:]
-
-
-def existing(config: PretrainedConfig, raw: Path) -> tuple[PretrainedCausalLM, Tokenizer]:
-    """A model that someone trained already, given a chat template and a padding token where it has none."""
-    if config.init == "directory":
-        name: str | Path = raw
-        at: dict[str, Any] = {"local_files_only": True}
-        if not (raw / "config.json").is_file():
-            raise ConfigError(
-                f"params.yaml: pretrained.path: {raw} holds no config.json; expected a model in Hugging Face layout"
-            )
-    else:
-        name, at = config.hub_id, {"revision": config.hub_revision}
-    architectures.check_config({"pretrained_model_name_or_path": name, **at})
-    model: PretrainedCausalLM = model_files.load(AutoModelForCausalLM, name, **at).eval()
-    tokenizer = model_files.load_tokenizer(name, **at)
-    architectures.check_model(str(name), model)
-    model_files.check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
-    if tokenizer.chat_template is None:
-        tokenizer.chat_template = chat.PLAIN_TEMPLATE
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    ends = sorted(chat.end_tokens(model, tokenizer))
-    if len(ends) > 1:  # so that sampling from the trained model stops where it was taught to stop
-        model.generation_config.eos_token_id = ends
-    return model, tokenizer
 
 
 if __name__ == "__main__":

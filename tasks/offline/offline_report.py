@@ -11,6 +11,7 @@ from typing import Literal
 
 from tasks.common import pages, plots
 from tasks.common.errors import ConfigError
+from tasks.common.estimates import over_seeds
 from tasks.common.plots import Line, Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.datasets.normalized_score import SCALE, Reference
@@ -18,7 +19,6 @@ from tasks.offline.reporting import aggregates, measurements, results, verdicts
 from tasks.offline.reporting.aggregates import Together
 from tasks.offline.reporting.measurements import Description, Scores
 from tasks.offline.reporting.results import Result, Table
-from tasks.offline.reporting.seed_intervals import over_seeds
 from tasks.stage import Metrics, main
 
 SELECTED = "†"  # marks a variant with a setting that was chosen by returns in the environment

@@ -70,7 +70,7 @@ def test_the_command_line_changes_the_section(place):
 @pytest.mark.parametrize(
     ("model", "rows", "line"),
     [
-        ("bin", None, "params.yaml: pretrained.path: bin holds no config.json"),
+        ("bin", None, "MODEL: bin holds no config.json"),
         ("", '{"question": 3}', "bad.jsonl: line 1: field 'question' is "),
         ("", "", "bad.jsonl: there are no test problems"),
         ("", None, "data/problems: the pipeline's test problems are not there; expected --data"),

@@ -39,18 +39,20 @@ def reward_to_go(rewards: Tensor, mask: Tensor, gamma: float) -> Tensor:
     return returns
 
 
-def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
+def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float | Tensor, lam: float) -> tuple[Tensor, Tensor]:
     """Advantages and returns (N, L) by generalised advantage estimation (arXiv:1506.02438, eq. 16).
 
     `values` (N, L) are V(s_t), of the state that token t is chosen in; after a response's last token the value is 0.
-    Returns are advantages + values, before any whitening: they are what the critic is fitted to.
+    Returns are advantages + values, before any whitening: they are what the critic is fitted to. `gamma` is one discount, or (N, L) the
+    discount between each token and the next.
     """
     values = values * mask
     advantages, following = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
     for t in reversed(range(rewards.shape[1])):
         after = values[:, t + 1] if t + 1 < rewards.shape[1] else 0.0
-        error = rewards[:, t] + gamma * after - values[:, t]
-        following = (error + gamma * lam * following) * mask[:, t]
+        discount = gamma[:, t] if isinstance(gamma, Tensor) else gamma
+        error = rewards[:, t] + discount * after - values[:, t]
+        following = (error + discount * lam * following) * mask[:, t]
         advantages[:, t] = following
     return advantages, (advantages + values) * mask
 

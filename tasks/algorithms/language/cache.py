@@ -60,3 +60,18 @@ def _with_room(states: Tensor, rows: Tensor, room: int) -> Tensor:
     buffer = states.new_empty(len(rows), heads, length + room, size)
     buffer[:, :, :length] = states[rows]
     return buffer
+
+
+def close_up(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
+    """Keep the cache's rows `rows` (n,), in place, and of their columns the `real` ones (n, length), moved to the right end.
+
+    Returns which columns are real now (n, longest). Positions are in the keys, so that a column may stand anywhere before the next token.
+    """
+    counts = real.sum(1)
+    longest = int(counts.max())
+    order = real.long().sort(dim=1, stable=True).indices[:, -longest:]  # the real ones last, in their order
+    for layer in cache.layers:
+        shape = (len(rows), layer.keys.shape[1], longest, layer.keys.shape[3])
+        places = order.view(len(rows), 1, longest, 1).expand(shape)
+        layer.keys, layer.values = layer.keys[rows].gather(2, places), layer.values[rows].gather(2, places)
+    return real.gather(1, order)

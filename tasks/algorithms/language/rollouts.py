@@ -122,7 +122,7 @@ def _sample_batch(
     place = torch.arange(rows, device=device)  # the row of the result that each row of the running batch fills
     going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
     for t in range(max_new_tokens):
-        chosen, logp = _choose(logits, temperature, partial(uniform, place), top_p)
+        chosen, logp = choose(logits, temperature, partial(uniform, place), top_p)
         tokens[place[going], t], logps[place[going], t] = chosen[going], logp[going]
         stopped = going & torch.isin(chosen, ends)
         lengths[place[stopped]], ended[place[stopped]] = t + 1, True
@@ -167,7 +167,7 @@ def stream(
     uniform = UniformDraws(torch.Generator(device=device).manual_seed(seed * 1_000_003), 1, slice(0, 1), FULL)
     output = model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
     for place in range(max_new_tokens):
-        chosen, _ = _choose(output.logits[:, -1], temperature, lambda: uniform(torch.zeros(1)))
+        chosen, _ = choose(output.logits[:, -1], temperature, lambda: uniform(torch.zeros(1)))
         token = int(chosen)
         yield token
         if token in end_tokens or place + 1 == max_new_tokens:
@@ -187,7 +187,7 @@ def nucleus(distribution: Tensor, top_p: float) -> Tensor:
     return torch.empty_like(held).scatter(1, places, held).log_softmax(dim=-1)
 
 
-def _choose(
+def choose(
     logits: Tensor, temperature: float, uniform: Callable[[], Tensor], top_p: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """One token a row of `logits` (N, V), and its log-probability: (N,), (N,)."""

@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 
 from tasks.common.errors import DataError
-from tasks.common.estimates import Estimate
+from tasks.common.estimates import Estimate, over_seeds
 from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.reporting.measurements import CLAIMED, FITTED, Description, Ends, Scores
-from tasks.offline.reporting.seed_intervals import over_seeds
 
 MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
 Unit = Literal["reference", "d4rl"]  # which two returns a score is measured between

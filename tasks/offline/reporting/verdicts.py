@@ -9,19 +9,13 @@ from dataclasses import dataclass
 from math import inf, isclose, isfinite
 from typing import Literal
 
-import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import stdtrit
-
 from tasks.common.errors import ConfigError
-from tasks.common.estimates import Estimate
+from tasks.common.estimates import Estimate, difference, over_seeds
 from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.reporting.measurements import Description
 from tasks.offline.reporting.results import Result, facts, interval, number
-from tasks.offline.reporting.seed_intervals import over_seeds
 
 Came = Literal["holds", "undecided", "fails"]
-CHANCE = 0.05  # that a verdict other than `undecided` is wrong where there is no difference
 
 
 @dataclass(frozen=True)
@@ -30,26 +24,6 @@ class Verdict:
 
     came: Came
     sentence: str
-
-
-def difference(ones: ArrayLike, others: ArrayLike) -> Estimate:
-    """The mean of `ones` (S,) less that of `others` (T,), with Welch's 95 % interval (1947) for two variances.
-
-    An array of one value is a fact without a spread if the other has several; where neither has, there are no bounds.
-    """
-    arrays = [np.asarray(values, dtype=np.float64) for values in (ones, others)]
-    if any(array.ndim != 1 or not len(array) for array in arrays):
-        raise ValueError(f"one value for each seed is needed, got shapes {arrays[0].shape} and {arrays[1].shape}")
-    mean = float(arrays[0].mean() - arrays[1].mean())
-    several = [array for array in arrays if len(array) > 1]
-    if not several:
-        return Estimate(mean, -inf, inf)
-    squares = np.array([array.var(ddof=1) / len(array) for array in several])
-    if not squares.sum():
-        return Estimate(mean, mean, mean)
-    freedom = squares.sum() ** 2 / (squares**2 / [len(array) - 1 for array in several]).sum()
-    half = float(stdtrit(freedom, 1 - CHANCE / 2) * squares.sum() ** 0.5)
-    return Estimate(mean, mean - half, mean + half)
 
 
 def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Description]) -> Verdict:

@@ -5,9 +5,9 @@ import json
 import pandas as pd
 import pytest
 
+from tasks.common.estimates import over_seeds
 from tasks.comparison.__main__ import compared as child
 from tasks.comparison.returns import compared
-from tasks.offline.reporting.seed_intervals import over_seeds
 
 
 @pytest.fixture

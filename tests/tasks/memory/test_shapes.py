@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from tasks.common.errors import StageError
-from tasks.language.pretrained import architecture
+from tasks.language.training.starting_model import architecture
 from tasks.memory import shapes, sources
 from tests.conftest import PARAMS, SECTIONS
 from tests.tasks.memory.saved import SIZES

@@ -6,8 +6,9 @@ from hypothesis import given
 from scipy import stats
 
 from tasks.common.errors import StageError
+from tasks.common.estimates import difference
 from tasks.offline.reporting.results import Result
-from tasks.offline.reporting.verdicts import Verdict, difference, headline, judge
+from tasks.offline.reporting.verdicts import Verdict, headline, judge
 
 NAN = float("nan")
 MINUS = "\N{MINUS SIGN}"

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from tasks.common.estimates import Estimate, student_quantile
-from tasks.offline.reporting.seed_intervals import over_seeds
+from tasks.common.estimates import Estimate, over_seeds, student_quantile
 
 
 def test_three_seeds_by_hand():

@@ -1,0 +1,95 @@
+"""What policies earn in games that nobody has trained on: one episode of each, for every seed and temperature."""
+
+import json
+from itertools import product
+from pathlib import Path
+from shutil import copyfile
+
+import pandas as pd
+import torch
+
+from tasks.agents.configs.agent_returns import AgentReturnsConfig
+from tasks.agents.environments.games import optimum
+from tasks.agents.playing import playing, recorded
+from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
+from tasks.common import models, tables
+from tasks.common.tracking import progress
+from tasks.stage import Metrics, main
+
+METRICS = {
+    "AT/return": "The mean sum of rewards over games and seeds, at each temperature.",
+    "AT/turns": "The mean number of turns of these episodes.",
+    "optimum": "The mean over games of the largest return, by a search that knows the whole game: no policy that must look around reaches it.",
+}
+EPISODES, TURNS, CURVES_FILE = "sampled_episodes.parquet", "sampled_turns.parquet", "curves.csv"
+
+
+def run(config: AgentReturnsConfig, policies: Path, episodes: Path, out: Path) -> Metrics:
+    """Measure the policy in `policies`, or those of its seeds, in the environment of `episodes`."""
+    world = recorded.read_world(episodes)
+    folders = sorted(policies.glob("seed-*"), key=lambda folder: int(folder.name[5:])) or [policies]
+    frames, turns = list[pd.DataFrame](), list[pd.DataFrame]()
+    for folder, temperature in progress(
+        [*product(folders, config.temperatures)], len(folders) * len(config.temperatures)
+    ):
+        model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
+        seed = int(folder.name.removeprefix("seed-")) if folder != policies else -1
+        games = world.games("test", config.games)
+        best = [optimum(game.environment) for game in games]
+        generator = torch.Generator(models.device()).manual_seed(config.seed)
+        how = playing.sampling(model, tokenizer, config.max_action_tokens, temperature)
+        played = playing.play(model, tokenizer, games, how, generator)
+        key = {"seed": seed, "temperature": temperature}
+        frames.append(_episodes(played, best).assign(**key))
+        turns.append(_turns(played).assign(**key))
+    found = pd.concat(frames, ignore_index=True)
+    tables.write(SampledEpisodes, found, out / EPISODES)
+    tables.write(SampledTurns, pd.concat(turns, ignore_index=True), out / TURNS)
+    if (policies / CURVES_FILE).is_file():
+        copyfile(policies / CURVES_FILE, out / CURVES_FILE)
+    means = {
+        f"{temperature:g}": {"return": float(rows["total"].mean()), "turns": float(rows["turns"].mean())}
+        for temperature, rows in found.groupby("temperature", sort=False)
+    }
+    known = found["optimum"].dropna()
+    return {**means, **({"optimum": float(known.mean())} if len(known) else {})}
+
+
+def _episodes(played: list[Episode], best: list[float | None]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "episode": range(len(played)),
+            "game": [one.game.seed for one in played],
+            "total": [float(one.total) for one in played],
+            "optimum": pd.Series(best, dtype=float),
+            "turns": [len(one.rewards) for one in played],
+            "counted": [json.dumps(one.counted) for one in played],
+        }
+    )
+
+
+def _turns(played: list[Episode]) -> pd.DataFrame:
+    rows = []
+    for number, one in enumerate(played):
+        said = [json.dumps(one.game.opening), *one.observations]
+        for turn, (observation, action, reward) in enumerate(zip(said, one.actions, one.rewards, strict=False)):
+            places = [at for at, its in enumerate(one.transcript.turns) if its == turn]
+            acts = [at for at in places if one.transcript.acts[at]]
+            rows.append(
+                {
+                    "episode": number,
+                    "turn": turn,
+                    "observation": observation,
+                    "action": action,
+                    "reward": reward,
+                    "tokens": [one.transcript.tokens[at] for at in acts],
+                    "logps": [one.transcript.logps[at] for at in acts],
+                    "observed": [one.transcript.tokens[at] for at in places if not one.transcript.acts[at]],
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,110 @@
+"""Agents trained by the rewards of their own episodes: REINFORCE, actor-critics, PPO, GRPO and TRPO, by the settings of a policy."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from tasks.agents.configs.agents import AgentConfig, AgentsConfig
+from tasks.agents.playing import playing, recorded
+from tasks.agents.playing.recorded import World
+from tasks.algorithms.agents import actor_critic
+from tasks.algorithms.agents.actor_critic import Experience
+from tasks.algorithms.agents.critic import TurnCritic
+from tasks.algorithms.agents.trust_region import TrustRegion
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
+from tasks.algorithms.common.precision import TrainedWeights
+from tasks.common import models, tables
+from tasks.common.checkpoints import Stateful, Training, resumable
+from tasks.common.config import settings_of
+from tasks.common.tracking import Row, part
+from tasks.language.training import trained_model
+from tasks.stage import Metrics, main
+
+CURVES = METRICS = {**actor_critic.METRICS, **OPTIMIZER_METRICS, **playing.METRICS}
+SEEDS = 10**6  # between the first training games of two seeds
+DRAWS = 1_000_003
+
+
+def run(config: AgentsConfig, policy: Path, episodes: Path, out: Path) -> Metrics:
+    """Train the policy whose name `out` ends with, from the clone in `policy`, in the environment of `episodes`; one for each seed."""
+    own, world = config.policies[out.name], recorded.read_world(episodes)
+    curves, ends = list[dict[str, object]](), list[dict[str, float]]()
+    with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
+        for number, seed in enumerate(config.seeds):
+            training = trainings.enter_context(
+                resumable(f"agents-{out.name}-{seed}", config, policy, episodes / recorded.ENVIRONMENT)
+            )
+            with part(number, len(config.seeds)):
+                rows = _train(training, config, own, world, seed, policy, out / f"seed-{seed}")
+            curves += [{"seed": seed, "step": step, **row} for step, row in enumerate(rows, start=1)]
+            ends.append(tables.final_metrics(rows))
+        frame = pd.DataFrame(curves)
+        counted = [name for name in frame.columns if name.startswith(playing.COUNTED)]
+        frame.fillna(dict.fromkeys(counted, 0.0)).to_csv(out / "curves.csv", index=False)
+    names = dict.fromkeys(name for row in ends for name in row)
+    return {name: float(pd.Series([row[name] for row in ends if name in row]).mean()) for name in names}
+
+
+def _train(
+    training: Training, config: AgentsConfig, own: AgentConfig, world: World, seed: int, policy: Path, out: Path
+) -> list[Row]:
+    """One seed: its curve; the policy goes to `out`."""
+    torch.manual_seed(seed)
+    trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
+    settings, optimizing = _settings(config, own, seed), settings_of(config.training, OptimizerSettings)
+    updates = config.steps * (config.epochs * config.minibatches if own.update == "clip" else 1)
+    optimizer = Optimizer(trained.model, own.learning_rate, updates, config.clip, optimizing)
+    state: dict[str, Stateful] = {"policy": trained.weights, "optimizer": optimizer}
+    critic = critic_optimizer = None
+    if settings.criticised:
+        critic = TurnCritic(trained.model)
+        steps = updates if own.update == "clip" else config.steps * config.critic_updates
+        critic_optimizer = Optimizer(critic, config.critic_learning_rate, steps, config.clip, optimizing)
+        state |= {"critic": TrainedWeights(critic), "critic_optimizer": critic_optimizer}
+    how = playing.sampling(trained.model, tokenizer, config.max_action_tokens, config.temperature)
+
+    def collect(step: int) -> Experience:
+        """Episodes of the step's games, which follow from seed and step alone."""
+        first = world.seed + SEEDS * (seed + 1) + 10 * config.games * (step - 1)
+        games = [game for game, _ in zip(world.stream("train", first), range(config.games), strict=False)]
+        several = [world.again(game) for game in games for _ in range(config.episodes)]
+        generator = torch.Generator(models.device()).manual_seed(seed * DRAWS + step)
+        played = playing.play(trained.model, tokenizer, several, how, generator)
+        groups = [row // config.episodes for row in range(len(several))]
+        return playing.experience(played, groups, tokenizer.pad_token_id)
+
+    def fit(start: int) -> Iterator[Row]:
+        return actor_critic.fit(
+            trained.model, critic, collect, (optimizer, critic_optimizer), settings, start=start, steps=config.steps
+        )
+
+    rows = training.run(fit, state, config.steps, ended=True)
+    trained.save(tokenizer, out)
+    return rows
+
+
+def _settings(config: AgentsConfig, own: AgentConfig, seed: int) -> actor_critic.Settings:
+    return actor_critic.Settings(
+        credit=own.credit,
+        over=own.over,
+        baseline=own.baseline,
+        standardized=own.standardized,
+        gamma=config.gamma,
+        lam=own.lam,
+        update=own.update,
+        clip_ratio=config.clip_ratio,
+        epochs=config.epochs,
+        minibatches=config.minibatches,
+        critic_updates=config.critic_updates,
+        temperature=config.temperature,
+        region=settings_of(config, TrustRegion),
+        seed=seed,
+    )
+
+
+if __name__ == "__main__":
+    main(run)

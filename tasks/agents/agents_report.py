@@ -1,0 +1,55 @@
+"""The report of the agents flow: what each policy earns in games that nobody trained on, and episodes to read turn by turn."""
+
+from pathlib import Path
+
+from tasks.agents.configs.agents_report import AgentsReportConfig
+from tasks.agents.reporting import figures, measured, verdicts
+from tasks.common import pages
+from tasks.common.errors import ConfigError
+from tasks.stage import Metrics, main
+
+HEADLINE = {
+    "return": "The mean return over games and seeds, at the temperature at which the policy earns most.",
+    "share": "The same as a share of the largest return, by a search that knows the whole game.",
+}
+METRICS = {f"POLICY/{name}": text for name, text in HEADLINE.items()}
+
+
+def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
+    """Write agents_report.html, .md and plots from the folders in `returns`."""
+    missing = [name for name in config.policies if not (returns / name).is_dir()]
+    if missing:
+        raise ConfigError(f"params.yaml: agents_report.policies: {missing[0]} was not measured ({returns} lacks it)")
+    policies = {name: measured.read(returns / name, name, asked) for name, asked in config.policies.items()}
+    judged = [verdicts.judge(one, policies) for one in config.expectations]
+    by_environment: dict[str, list[measured.Policy]] = {}
+    for one in policies.values():
+        by_environment.setdefault(one.environment, []).append(one)
+    tables = {
+        environment: {
+            "rows": [measured.row(one) for one in own],
+            "temperatures": own[0].temperatures,
+            "counted": sorted({name for one in own for name in measured.row(one).counted}),
+            "optimum": own[0].optimum,
+            "games": int(own[0].episodes["episode"].nunique()),
+        }
+        for environment, own in by_environment.items()
+    }
+    view = {
+        "sentence": verdicts.headline(judged),
+        "verdicts": judged,
+        "tables": tables,
+        "episodes": [read for one in policies.values() for read in measured.readable(one, config.shown)],
+    }
+    templates = Path(__file__).parent / "reporting/templates"
+    pages.write(templates, "agents_report", view, figures.learning([*policies.values()]), out)
+    metrics = {}
+    for name, one in policies.items():
+        mean = sum(one.best()[1]) / len(one.best()[1])
+        metrics[name] = {"return": mean, **({"share": mean / one.optimum} if one.optimum > 0 else {})}
+    pages.write_metrics(metrics, out)
+    return metrics
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,80 @@
+"""Behaviour cloning: a language model learns to act as the expert does; what the environment says is masked from the loss."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM
+
+from tasks.agents.configs.behaviour_cloning import BehaviourCloningConfig
+from tasks.agents.playing import recorded
+from tasks.algorithms.agents.transcripts import Transcript, make_transcripts
+from tasks.algorithms.common.linear import with_fast_products
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
+from tasks.algorithms.language import sft
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM
+from tasks.algorithms.language.sequences import Batch, batches_per_run, shuffled
+from tasks.common import models, tables
+from tasks.common.checkpoints import resumable
+from tasks.common.config import settings_of
+from tasks.common.tokenizers import Tokenizer
+from tasks.common.tracking import Row
+from tasks.language.data import byte_pairs, chat
+from tasks.language.training import starting_model
+from tasks.language.training.trained_model import TrainedModel
+from tasks.stage import Metrics, main
+
+CURVES = sft.METRICS
+METRICS = {"weights": "The number of the model's weights.", **sft.HELD_OUT_METRICS}
+
+
+def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path, curves: Path) -> Metrics:
+    """Clone the play in `episodes`; the model goes to `out`, the training curve to `curves`. `raw` is the folder of an existing model."""
+    torch.manual_seed(config.seed)
+    turns = recorded.read_turns(episodes, "train")
+    model, tokenizer = _model(config, recorded.texts(turns), raw)
+    trained = TrainedModel(lambda _: model, config.training)
+    learned, held_out = (
+        recorded.transcripts(tokenizer, part) for part in (turns, recorded.read_turns(episodes, "validation"))
+    )
+    for part in (learned, held_out):
+        chat.check_positions(
+            model, [len(one.tokens) for one in part], "the expert's episodes", limited_by="behaviour_cloning.context"
+        )
+    steps = batches_per_run(len(learned), config.batch_size, config.epochs)
+    settings = settings_of(config.training, OptimizerSettings)
+    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
+
+    def fit(start: int) -> Iterator[Row]:
+        batches = islice(_batches(learned, config, tokenizer.pad_token_id), start, None)
+        return sft.fit(model, batches, optimizer, config.training.accumulate)
+
+    with resumable(f"behaviour_cloning-{out.name}", config, episodes) as training:
+        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
+        tables.write_curves(rows, curves)
+        size = config.batch_size
+        parts = (held_out[at : at + size] for at in range(0, len(held_out), size))
+        found = sft.evaluate(model, (make_transcripts(part, tokenizer.pad_token_id).batch() for part in parts))
+        trained.save(tokenizer, out)
+    return {"weights": model.num_parameters(), **found}
+
+
+def _model(config: BehaviourCloningConfig, texts: Sequence[str], raw: Path) -> tuple[PretrainedCausalLM, Tokenizer]:
+    if config.init == "directory":
+        model, tokenizer = starting_model.in_folder(raw, "params.yaml: behaviour_cloning.path")
+        return models.placed(model), tokenizer
+    words: Tokenizer = byte_pairs.train(texts, config.vocabulary)
+    new = LlamaForCausalLM(starting_model.architecture(config, words))
+    made: PretrainedCausalLM = with_fast_products(new).to(models.device())
+    return made, words
+
+
+def _batches(transcripts: Sequence[Transcript], config: BehaviourCloningConfig, pad: int) -> Iterator[Batch]:
+    generator = torch.Generator().manual_seed(config.seed)
+    for rows in shuffled(len(transcripts), config.batch_size, config.epochs, generator):
+        yield make_transcripts([transcripts[row] for row in rows], pad).batch()
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,30 @@
+"""The section `agents_report` of params.yaml."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.common.config import Branch, Config
+
+
+class Measured(Config):
+    """Whose play is measured."""
+
+    stage: Literal["behaviour_cloning", "agents"]  # the stage that trains it
+    branch: str  # the stage's branch: an environment, or a key of agents.policies
+    environment: str  # a key of expert_episodes.environments: that of the branch
+
+
+class Expectation(Config):
+    """That one policy earns more than another."""
+
+    higher: str  # a key of agents_report.policies
+    lower: str  # another one of the same environment
+
+
+class AgentsReportConfig(Config):
+    """What is shown, in this order, and what was expected."""
+
+    policies: dict[Branch, Measured] = Field(min_length=1)  # policies by a name of your own
+    expectations: list[Expectation]  # expectations that the report judges
+    shown: int = Field(ge=0, le=1000)  # episodes of each policy that can be read turn by turn

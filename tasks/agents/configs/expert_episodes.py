@@ -1,0 +1,45 @@
+"""The section `expert_episodes` of params.yaml."""
+
+from typing import Annotated
+
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, ValidationInfo, field_validator
+
+from tasks.agents.environments.games import KINDS, make
+from tasks.agents.environments.protocol import SettingError
+from tasks.common.config import Branch, Config, Name
+
+Number = Annotated[StrictBool | StrictInt | StrictFloat, Field()]
+
+
+class EnvironmentConfig(Config):
+    """An environment, and how much of its best play is recorded."""
+
+    kind: str  # rooms (a text game) | calculator (arithmetic with a tool)
+    settings: dict[Name, Number]  # what the environment takes; what is not named has its default
+    episodes: int = Field(ge=1, le=10**7)  # recorded games of the split `train`, to be cloned
+    validation: int = Field(ge=1, le=10**6)  # recorded games of the split `validation`
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        if kind not in KINDS:
+            raise ValueError(f"expected one of {', '.join(KINDS)}")
+        return kind
+
+    @field_validator("settings")
+    @classmethod
+    def _are_taken(cls, settings: dict[str, bool | int | float], info: ValidationInfo) -> dict[str, bool | int | float]:
+        if kind := info.data.get("kind"):
+            try:
+                make(kind, settings)
+            except SettingError as error:
+                raise ValueError(str(error)) from None
+        return settings
+
+
+class ExpertEpisodesConfig(Config):
+    """Which environments there are."""
+
+    environments: dict[Branch, EnvironmentConfig] = Field(min_length=1)  # environments by a name of your own
+    # seed of the first game; each next one has one more. Games of every split are drawn from here on, by what they open with
+    seed: int = Field(ge=0, lt=10**9)

@@ -1,0 +1,67 @@
+"""Arithmetic with a calculator: `calculate 37 * 48` is answered with the result, `answer 1776` ends the episode.
+
+The reward is 1 for a right answer. A call can cost something, and the tool can be taken away, to see what it is worth.
+"""
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+
+from tasks.agents.environments.protocol import Message, Setting, Turn, checked, setting
+
+DEFAULTS: Mapping[str, Setting] = {
+    "easiest": 1,  # digits of a factor or summand, at least: 1 to 6
+    "hardest": 2,  # at most: as many or more
+    "tool": True,  # whether there is a calculator
+    "call_cost": 0.0,  # of each call
+    "turns": 4,  # after which the episode ends without an answer
+}
+SIGNS = ("+", "-", "*")
+CALL = re.compile(r"calculate (-?\d{1,12}) ?([-+*]) ?(-?\d{1,12})")
+ANSWER = re.compile(r"answer (-?\d{1,24})")
+
+
+class Calculator:
+    """The environment; see DEFAULTS for its settings."""
+
+    def __init__(self, settings: Mapping[str, Setting]) -> None:
+        given = checked(settings, DEFAULTS)
+        self.easiest = int(setting(given, "easiest", 1, 6))
+        self.hardest = int(setting(given, "hardest", self.easiest, 6))
+        self.turns = int(setting(given, "turns", 1, 1000))
+        self.call_cost, self.tool = setting(given, "call_cost", 0, 1000), bool(given["tool"])
+
+    def reset(self, seed: int) -> Sequence[Message]:
+        """Draw a task."""
+        generator = random.Random(seed)
+        digits = generator.randint(self.easiest, self.hardest)
+        first, second = (generator.randint(10 ** (digits - 1), 10**digits - 1) for _ in range(2))
+        sign = generator.choice(SIGNS)
+        self.task, self.result, self.taken = f"{first} {sign} {second}", _result(first, sign, second), 0
+        self.known = False
+        return [{"role": "user", "content": f"What is {self.task}?"}]
+
+    def step(self, action: str) -> Turn:
+        """Calculate or answer."""
+        self.taken += 1
+        last = self.taken >= self.turns
+        if answer := ANSWER.fullmatch(action.strip()):
+            right = float(int(answer[1]) == self.result)
+            return Turn("", right, True, {"right": right})
+        if self.tool and (call := CALL.fullmatch(action.strip())):
+            found = _result(int(call[1]), call[2], int(call[3]))
+            self.known = self.known or found == self.result
+            return Turn(str(found), -self.call_cost, last, {"calls": 1.0})
+        return Turn("I do not understand that.", 0.0, last)
+
+    def best_action(self) -> str:
+        """Calculate first, where there is a calculator."""
+        return f"calculate {self.task}" if self.tool and not self.known else f"answer {self.result}"
+
+    def optimum(self) -> float:
+        """1: who knows the answer need not ask."""
+        return 1.0
+
+
+def _result(first: int, sign: str, second: int) -> int:
+    return first + second if sign == "+" else first - second if sign == "-" else first * second

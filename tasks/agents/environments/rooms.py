@@ -1,0 +1,240 @@
+"""A text game: rooms, locked doors and their keys, a treasure to take, things that had better be left alone.
+
+It is drawn from a seed. Commands are parsed as in Zork: `go north` (or `n`), `take red key`, `open red door`. The whole game is a graph
+of states, over which a breadth-first search knows the distance to the treasure, and so the largest return and how to reach it.
+"""
+
+import random
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tasks.agents.environments.protocol import Message, Setting, SettingError, Turn, checked, setting
+
+DEFAULTS: Mapping[str, Setting] = {
+    "rooms": 5,  # 2 to 12
+    "doors": 1,  # locked ones, each with its key; fewer than rooms, at most 4
+    "traps": 0,  # cursed things, at most 4
+    "trap_penalty": 1.0,  # what taking one costs
+    "turns": 20,  # after which the game is lost
+    "turn_cost": 0.02,  # of each action
+    "shaping": 0.0,  # paid for each step nearer to the treasure, and taken for each step away
+}
+NAMES = (
+    "kitchen",
+    "hall",
+    "cellar",
+    "attic",
+    "study",
+    "garden",
+    "library",
+    "bedroom",
+    "stable",
+    "tower",
+    "chapel",
+    "pantry",
+)
+COLOURS = ("red", "blue", "green", "yellow")
+CURSED = ("coin", "mask", "doll", "bone")
+TREASURE = "lamp"
+MOVES = {"north": (0, 1), "east": (1, 0), "south": (0, -1), "west": (-1, 0)}
+BACK = {"north": "south", "south": "north", "east": "west", "west": "east"}
+COMMAND = re.compile(r"(?:(go|walk|take|get|pick up|open|unlock) )?(.+)")
+RULES = "Find the lamp and take it. You can go north, east, south or west, take a thing, and open a door whose key you have."
+
+
+class State(NamedTuple):
+    """Where a game stands."""
+
+    room: int
+    held: frozenset[str]  # things
+    opened: frozenset[str]  # colours of doors
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a game does not change: rooms by number."""
+
+    names: tuple[str, ...]
+    exits: tuple[Mapping[str, int], ...]  # direction -> room
+    doors: Mapping[frozenset[int], str]  # the two rooms -> colour
+    things: Mapping[str, int]  # thing -> the room where it lies at first
+
+
+class Rooms:
+    """The game; see DEFAULTS for its settings."""
+
+    def __init__(self, settings: Mapping[str, Setting]) -> None:
+        given = checked(settings, DEFAULTS)
+        self.rooms = int(setting(given, "rooms", 2, len(NAMES)))
+        self.doors = int(setting(given, "doors", 0, len(COLOURS)))
+        self.traps = int(setting(given, "traps", 0, len(CURSED)))
+        self.turns = int(setting(given, "turns", 1, 10_000))
+        self.trap_penalty = setting(given, "trap_penalty", 0, 1000)
+        self.turn_cost, self.shaping = setting(given, "turn_cost", 0, 1000), setting(given, "shaping", 0, 1000)
+        if self.doors >= self.rooms:
+            raise SettingError(f"doors: expected fewer than rooms = {self.rooms}, got {self.doors}")
+
+    def reset(self, seed: int) -> Sequence[Message]:
+        """Draw the game of this seed; one that cannot be won within `turns` is drawn anew."""
+        generator = random.Random(seed)
+        while True:
+            self.layout = _draw(generator, self.rooms, self.doors, self.traps)
+            self.state, self.taken = State(0, frozenset(), frozenset()), 0
+            self.distances = _distances(self.layout, self.state)
+            if self.distances[self.state] <= self.turns:
+                return [{"role": "user", "content": f"{RULES}\n{self._look()}"}]
+
+    def step(self, action: str) -> Turn:
+        """Obey a command."""
+        before = self.distances[self.state]
+        self.taken += 1
+        after, said, cursed = _obey(self.layout, self.state, action)
+        self.state = after
+        won = TREASURE in after.held
+        reward = float(won) - self.turn_cost - self.trap_penalty * cursed
+        reward += self.shaping * (before - self.distances[after])
+        if won or self.taken >= self.turns:
+            return Turn(said, reward, True, {"won": float(won), "cursed": float(cursed)})
+        return Turn(f"{said}\n{self._look()}", reward, False, {"cursed": float(cursed)})
+
+    def best_action(self) -> str:
+        """A command on a shortest way to the treasure, the first of equals in a fixed order; cursed things stay where they are."""
+        return min(_commands(self.layout, self.state), key=lambda pair: self.distances[pair[1]])[0]
+
+    def optimum(self) -> float:
+        """1 for the treasure, less the cost of a shortest way to it, more what shaping pays for that way."""
+        way = self.distances[self.state]
+        return 1.0 + (self.shaping - self.turn_cost) * way
+
+    def _look(self) -> str:
+        """The room as it is seen."""
+        layout, state = self.layout, self.state
+        ways = [
+            f"{way} ({colour} door{'' if colour in state.opened else ', locked'})" if colour else way
+            for way, room in layout.exits[state.room].items()
+            for colour in [layout.doors.get(frozenset((state.room, room)))]
+        ]
+        lying = [thing for thing, room in layout.things.items() if room == state.room and thing not in state.held]
+        seen = f" You see a {' and a '.join(lying)}." if lying else ""
+        return f"You are in the {layout.names[state.room]}. Exits: {', '.join(ways)}.{seen}"
+
+
+def _draw(generator: random.Random, rooms: int, doors: int, traps: int) -> Layout:
+    """Rooms grown on a grid as a tree; doors on the way to the treasure first, each key on the near side of its door."""
+    places, exits, parent = [(0, 0)], [dict[str, int]() for _ in range(rooms)], {0: 0}
+    while len(places) < rooms:
+        room, (way, (x, y)) = generator.randrange(len(places)), generator.choice(list(MOVES.items()))
+        place = (places[room][0] + x, places[room][1] + y)
+        if place not in places:
+            exits[room][way], exits[len(places)][BACK[way]] = len(places), room
+            parent[len(places)] = room
+            places.append(place)
+    ordered = tuple({way: found[way] for way in MOVES if way in found} for found in exits)
+    treasure = generator.randrange(1, rooms)
+    passed = [treasure]
+    while passed[-1]:
+        passed.append(parent[passed[-1]])
+    on_way = passed[:-1]  # a room stands for the door to its parent
+    others = [room for room in range(1, rooms) if room not in on_way]
+    generator.shuffle(on_way)
+    generator.shuffle(others)
+    locked = (on_way + others)[:doors]
+    colours = dict(zip(locked, generator.sample(COLOURS, doors), strict=True))
+    things = {TREASURE: treasure}
+    for room, colour in sorted(colours.items(), key=lambda pair: _depth(parent, pair[0])):
+        things[f"{colour} key"] = generator.choice(_near(parent, room, rooms))
+    for cursed in generator.sample(CURSED, traps):
+        things[f"cursed {cursed}"] = generator.randrange(rooms)
+    names = tuple(generator.sample(NAMES, rooms))
+    doors_between = {frozenset((room, parent[room])): colour for room, colour in colours.items()}
+    return Layout(names, ordered, doors_between, dict(sorted(things.items())))
+
+
+def _depth(parent: Mapping[int, int], room: int) -> int:
+    return 0 if room == 0 else 1 + _depth(parent, parent[room])
+
+
+def _near(parent: Mapping[int, int], door: int, rooms: int) -> list[int]:
+    """The rooms that are not behind the door to `door`."""
+
+    def behind(room: int) -> bool:
+        return room == door or (room != 0 and behind(parent[room]))
+
+    return [room for room in range(rooms) if not behind(room)]
+
+
+def _obey(layout: Layout, state: State, action: str) -> tuple[State, str, bool]:
+    """The next state, what is said, and whether a cursed thing was taken."""
+    found = COMMAND.fullmatch(" ".join(action.lower().replace(".", " ").split()))
+    verb, what = (found[1], found[2].removeprefix("the ")) if found else (None, "")
+    way = {letter: name for name in MOVES for letter in (name, name[0])}.get(what)
+    if verb in (None, "go", "walk") and way:
+        room = layout.exits[state.room].get(way)
+        if room is None:
+            return state, "There is no way in that direction.", False
+        colour = layout.doors.get(frozenset((state.room, room)))
+        if colour and colour not in state.opened:
+            return state, f"The {colour} door is locked.", False
+        return state._replace(room=room), f"You go {way}.", False
+    if verb in ("take", "get", "pick up"):
+        if what in state.held or layout.things.get(what) != state.room:
+            return state, "There is no such thing here.", False
+        cursed = what.startswith("cursed")
+        return state._replace(held=state.held | {what}), f"You take the {what}.{' It hurts!' if cursed else ''}", cursed
+    if verb in ("open", "unlock") and what.endswith(" door"):
+        colour = what.removesuffix(" door")
+        here = [layout.doors.get(frozenset((state.room, room))) for room in layout.exits[state.room].values()]
+        if colour not in here:
+            return state, "There is no such door here.", False
+        if f"{colour} key" not in state.held:
+            return state, f"You have no {colour} key.", False
+        return state._replace(opened=state.opened | {colour}), f"You open the {colour} door.", False
+    return state, "I do not understand that.", False
+
+
+def _commands(layout: Layout, state: State) -> Iterator[tuple[str, State]]:
+    """Every command that changes something, with the state behind it; nothing cursed is taken."""
+    things = [thing for thing, room in layout.things.items() if room == state.room and thing not in state.held]
+    colours = {layout.doors.get(frozenset((state.room, room))) for room in layout.exits[state.room].values()}
+    asked = [
+        *(f"take {thing}" for thing in things if not thing.startswith("cursed")),
+        *(f"open {colour} door" for colour in COLOURS if colour in colours),
+        *(f"go {way}" for way in layout.exits[state.room]),
+    ]
+    for command in asked:
+        after, _, _ = _obey(layout, state, command)
+        if after != state:
+            yield command, after
+
+
+def _distances(layout: Layout, start: State) -> "_Distances":
+    """From every state that can be reached without a cursed thing: how many commands bring the treasure."""
+    into: dict[State, list[State]] = {start: []}
+    waiting = deque([start])
+    while waiting:
+        state = waiting.popleft()
+        for _, after in _commands(layout, state):
+            if after not in into:
+                into[after] = []
+                waiting.append(after)
+            into[after].append(state)
+    distances = {state: 0 for state in into if TREASURE in state.held}
+    waiting = deque(distances)
+    while waiting:
+        state = waiting.popleft()
+        for before in into[state]:
+            if before not in distances:
+                distances[before] = distances[state] + 1
+                waiting.append(before)
+    return _Distances(distances)
+
+
+class _Distances(dict[State, int]):
+    """Cursed things that are held change no distance."""
+
+    def __missing__(self, state: State) -> int:
+        plain = frozenset(thing for thing in state.held if not thing.startswith("cursed"))
+        return self[state._replace(held=plain)] if plain != state.held else 10**6

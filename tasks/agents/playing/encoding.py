@@ -1,0 +1,66 @@
+"""A conversation of several turns as tokens, piece by piece: the opening, then what stands between an action and the next.
+
+The chat template decides. What an environment says is text: a control token's name in it becomes ordinary tokens.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tasks.agents.environments.protocol import Message
+from tasks.common.errors import DataError
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.data import chat
+
+
+def opening(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+    """The first messages, up to where the policy's action begins."""
+    return _encode(tokenizer, messages, more=True)
+
+
+def between(tokenizer: Tokenizer, observation: str, ended: bool) -> list[int]:
+    """What follows an action up to where the next one begins; with the end token where the action did not have one (`ended`)."""
+    end = chat.end_token(tokenizer)
+    start, length = _frame(tokenizer)
+    whole = _encode(tokenizer, [*_asked(), {"role": "user", "content": observation}], more=True)
+    if len(whole) < length:
+        raise DataError(f"the chat template does not go on behind an answer with {observation[:50]!r}")
+    return [*([] if ended else [end]), *whole[start:]]
+
+
+def action(tokenizer: Tokenizer, text: str) -> list[int]:
+    """An action that was written by someone else, with its end token."""
+    return chat.encode_response(tokenizer, text)
+
+
+def text_of(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool) -> str:
+    """What the environment hears of an action."""
+    return chat.decode(tokenizer, tokens, ended)
+
+
+@lru_cache(maxsize=8)
+def _frame(tokenizer: Tokenizer) -> tuple[int, int]:
+    """Where in a conversation the second question's tokens begin, behind the end token of the first answer; and the first part's length."""
+    first, end = _encode(tokenizer, _asked(), more=False), chat.end_token(tokenizer)
+    second = _encode(tokenizer, [*_asked(), {"role": "user", "content": "B"}], more=True)
+    shared = next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+    places = [at for at, token in enumerate(first[:shared]) if token == end]
+    if not places:
+        raise DataError(
+            "the chat template puts no end token behind an answer, or changes what stands before it; expected one that goes on"
+        )
+    return places[-1] + 1, shared
+
+
+def _asked() -> list[Message]:
+    return [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
+
+
+def _encode(tokenizer: Tokenizer, messages: Sequence[Message], more: bool) -> list[int]:
+    return tokenizer.apply_chat_template(
+        [{"role": one["role"], "content": one["content"]} for one in messages],
+        chat_template=chat.template(tokenizer),
+        add_generation_prompt=more,
+        sanitize_control_tokens=True,
+    )["input_ids"]

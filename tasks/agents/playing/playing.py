@@ -1,0 +1,96 @@
+"""A policy plays games: many episodes side by side, with everything that learning and reading need."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tasks.agents.environments.games import Game
+from tasks.agents.playing import encoding
+from tasks.algorithms.agents import acting
+from tasks.algorithms.agents.acting import Action, Sampling
+from tasks.algorithms.agents.actor_critic import Experience
+from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM
+from tasks.common.tokenizers import Tokenizer
+from tasks.language.data import chat
+
+COUNTED = "counted/"
+METRICS = {
+    f"{COUNTED}NAME": "What the environment counts, the mean over episodes: won (share of games) and cursed (things taken) in rooms, right (share of tasks) and calls (of the tool) in calculator.",
+}
+
+
+@dataclass
+class Episode:
+    """What happened in a game."""
+
+    game: Game
+    transcript: Transcript
+    actions: list[str] = field(default_factory=list)
+    observations: list[str] = field(default_factory=list)  # behind each action
+    rewards: list[float] = field(default_factory=list)
+    counted: dict[str, float] = field(default_factory=dict)  # sums of what the environment counted
+    actions_cut: int = 0  # by the length limit
+    context_cut: bool = False
+
+    @property
+    def total(self) -> float:
+        """The sum of rewards."""
+        return sum(self.rewards)
+
+
+def sampling(model: PretrainedCausalLM, tokenizer: Tokenizer, max_action_tokens: int, temperature: float) -> Sampling:
+    """How a policy's actions are drawn."""
+    ends = frozenset(chat.end_tokens(model, tokenizer))
+    return Sampling(max_action_tokens, temperature, ends, chat.positions(model))
+
+
+def play(
+    model: PretrainedCausalLM, tokenizer: Tokenizer, games: Sequence[Game], how: Sampling, generator: torch.Generator
+) -> list[Episode]:
+    """One episode of each game; every game needs an environment of its own."""
+    episodes = [Episode(game, Transcript()) for game in games]
+
+    def react(actions: Sequence[Action]) -> list[list[int] | None]:
+        return [_step(tokenizer, episodes[action.row], action) for action in actions]
+
+    played = acting.play(model, [encoding.opening(tokenizer, game.opening) for game in games], react, how, generator)
+    for episode, transcript, cut in zip(episodes, played.transcripts, played.cut, strict=True):
+        episode.transcript, episode.context_cut = transcript, cut
+    return episodes
+
+
+def experience(episodes: Sequence[Episode], groups: Sequence[int], pad: int) -> Experience:
+    """Episodes as what an algorithm learns from; those that had no room for a single turn are left out."""
+    kept = [row for row, one in enumerate(episodes) if one.rewards]
+    transcripts = [episodes[row].transcript for row in kept]
+    rewards = torch.zeros(len(kept), max(len(episodes[row].rewards) for row in kept))
+    for place, row in enumerate(kept):
+        rewards[place, : len(episodes[row].rewards)] = torch.tensor(episodes[row].rewards)
+    own: Tensor = torch.tensor([groups[row] for row in kept])
+    return Experience(make_transcripts(transcripts, pad), sampled_logps(transcripts), rewards, own, logged(episodes))
+
+
+def logged(episodes: Sequence[Episode]) -> Mapping[str, float]:
+    """Means over episodes of what their environments counted, and what was cut off."""
+    names = dict.fromkeys(name for one in episodes for name in one.counted)
+    turns = max(1, sum(len(one.rewards) for one in episodes))
+    return {
+        "actions_cut": sum(one.actions_cut for one in episodes) / turns,
+        "context_cut": sum(one.context_cut for one in episodes) / len(episodes),
+        **{f"{COUNTED}{name}": sum(one.counted.get(name, 0.0) for one in episodes) / len(episodes) for name in names},
+    }
+
+
+def _step(tokenizer: Tokenizer, episode: Episode, action: Action) -> list[int] | None:
+    text = encoding.text_of(tokenizer, action.tokens, action.ended)
+    turn = episode.game.environment.step(text)
+    episode.actions.append(text)
+    episode.observations.append(turn.observation)
+    episode.rewards.append(turn.reward)
+    episode.actions_cut += not action.ended
+    for name, value in turn.counted.items():
+        episode.counted[name] = episode.counted.get(name, 0.0) + value
+    return None if turn.done else encoding.between(tokenizer, turn.observation, action.ended)

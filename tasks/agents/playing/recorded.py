@@ -1,0 +1,85 @@
+"""Recorded games on disk: the expert's episodes, and the environment that they were played in."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import pandas as pd
+
+from tasks.agents.configs.expert_episodes import EnvironmentConfig
+from tasks.agents.environments import games
+from tasks.agents.environments.games import Game, Split
+from tasks.agents.environments.protocol import Message
+from tasks.agents.playing import encoding
+from tasks.agents.playing.tables import Turns
+from tasks.algorithms.agents.transcripts import Transcript
+from tasks.common import tables
+from tasks.common.tokenizers import Tokenizer
+
+ENVIRONMENT = "environment.json"
+
+
+@dataclass(frozen=True)
+class World:
+    """An environment with its settings, and the seed of its first game."""
+
+    kind: str
+    settings: dict[str, bool | int | float]
+    seed: int
+
+    def games(self, split: Split, count: int, skip: int = 0) -> list[Game]:
+        """The first games of a split, after so many."""
+        return [*islice(games.games(self.kind, self.settings, split, self.seed), skip, skip + count)]
+
+    def stream(self, split: Split, seed: int) -> Iterator[Game]:
+        """Games of a split without end, from another seed on."""
+        return games.games(self.kind, self.settings, split, seed)
+
+    def again(self, game: Game) -> Game:
+        """The same game in an environment of its own."""
+        environment = games.make(self.kind, self.settings)
+        return Game(game.seed, environment, [*environment.reset(game.seed)])
+
+
+def write_world(config: EnvironmentConfig, seed: int, folder: Path) -> World:
+    """Keep what an environment is beside its episodes."""
+    world = World(config.kind, dict(config.settings), seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ENVIRONMENT).write_text(json.dumps(vars(world), indent=2) + "\n")
+    return world
+
+
+def read_world(folder: Path) -> World:
+    """The environment whose episodes are in `folder`."""
+    return World(**json.loads((folder / ENVIRONMENT).read_text()))
+
+
+def read_turns(folder: Path, split: Split) -> pd.DataFrame:
+    """The recorded turns of a split."""
+    return tables.read(Turns, folder / f"{split}_turns.parquet")
+
+
+def transcripts(tokenizer: Tokenizer, turns: pd.DataFrame) -> list[Transcript]:
+    """Recorded episodes as tokens."""
+    found = []
+    for _, rows in turns.groupby("episode", sort=True):
+        transcript = Transcript()
+        for row in tables.records(rows.sort_values("turn")):
+            if row["turn"] == 0:
+                messages: list[Message] = json.loads(row["observation"])
+                transcript.observe(encoding.opening(tokenizer, messages), 0)
+            else:
+                transcript.observe(encoding.between(tokenizer, row["observation"], ended=True), row["turn"])
+            tokens = encoding.action(tokenizer, row["action"])
+            transcript.act(tokens, row["turn"], [0.0] * len(tokens))
+        found.append(transcript)
+    return found
+
+
+def texts(turns: pd.DataFrame) -> list[str]:
+    """All that was said, for a tokenizer to be trained on."""
+    first = turns["turn"] == 0
+    opened = [message["content"] for said in turns["observation"][first] for message in json.loads(said)]
+    return [*opened, *turns["observation"][~first], *turns["action"]]

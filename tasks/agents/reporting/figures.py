@@ -1,0 +1,34 @@
+"""The report's plots."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from tasks.agents.reporting.measured import Policy
+from tasks.common import plots
+from tasks.common.plots import Line, Panel
+
+SMOOTH = 10  # steps that a point of a curve is the mean of
+
+
+def learning(policies: Sequence[Policy]) -> dict[str, str]:
+    """Returns while learning, a panel for each environment; nothing where no policy has a curve."""
+    panels = []
+    for environment in dict.fromkeys(one.environment for one in policies):
+        lines = dict[str, list[Line]]()
+        own = [one for one in policies if one.environment == environment]
+        for one in own:
+            if one.curve is not None:
+                for _, curve in one.curve.groupby("seed", sort=False):
+                    lines.setdefault(one.name, []).append(_line(curve))
+        clones = {one.name: max(one.best()[1]) for one in own if not one.trained}
+        optimum = own[0].optimum
+        if lines:
+            panels.append(Panel(environment, lines, {**clones, **({"optimum": optimum} if optimum == optimum else {})}))
+    return {"learning": plots.multiples(panels, "steps", "return", "learning")} if panels else {}
+
+
+def _line(curve: pd.DataFrame) -> Line:
+    window = max(1, min(SMOOTH, len(curve) // 3))
+    smooth = curve["return"].rolling(window).mean().dropna()
+    return curve["step"].loc[smooth.index].tolist(), smooth.tolist()

@@ -1,0 +1,120 @@
+"""What the report reads of each policy's folder, and the numbers that it makes of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tasks.agents.configs.agents_report import Measured
+from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
+from tasks.common import tables
+from tasks.common.estimates import Estimate, over_seeds
+
+CLONE = "behaviour_cloning"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy's episodes, turns and curve."""
+
+    name: str
+    environment: str
+    trained: bool  # by rewards
+    episodes: pd.DataFrame  # SampledEpisodes
+    turns: pd.DataFrame  # SampledTurns
+    curve: pd.DataFrame | None
+
+    @property
+    def temperatures(self) -> list[float]:
+        """In their order."""
+        return [float(one) for one in self.episodes["temperature"].unique()]
+
+    def by_seed(self, temperature: float) -> list[float]:
+        """Each seed's mean return."""
+        rows = self.episodes[self.episodes["temperature"] == temperature]
+        return [float(mean) for mean in rows.groupby("seed")["total"].mean()]
+
+    def best(self) -> tuple[float, list[float]]:
+        """The temperature with the highest mean return, and each seed's there."""
+        found = {temperature: self.by_seed(temperature) for temperature in self.temperatures}
+        top = max(found, key=lambda temperature: np.mean(found[temperature]))
+        return top, found[top]
+
+    @property
+    def optimum(self) -> float:
+        """The mean over games of the largest return; nan where it is not known."""
+        return float(self.episodes["optimum"].mean())
+
+    def counted(self, temperature: float) -> dict[str, float]:
+        """Means over episodes of what the environment counted."""
+        rows = self.episodes[self.episodes["temperature"] == temperature]["counted"]
+        frame = pd.DataFrame([json.loads(row) for row in rows]).fillna(0.0)
+        return {str(name): float(frame[name].mean()) for name in sorted(frame.columns)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy in the table of its environment."""
+
+    name: str
+    cells: Mapping[float, Estimate]  # temperature -> the mean return over seeds
+    turns: float
+    counted: Mapping[str, float]
+    seeds: int
+
+
+def read(folder: Path, name: str, asked: Measured) -> Policy:
+    """One policy, as agent_returns measured it."""
+    curve = folder / "curves.csv"
+    return Policy(
+        name,
+        asked.environment,
+        asked.stage != CLONE,
+        tables.read(SampledEpisodes, folder / "sampled_episodes.parquet"),
+        tables.read(SampledTurns, folder / "sampled_turns.parquet"),
+        pd.read_csv(curve) if curve.is_file() else None,
+    )
+
+
+def row(policy: Policy) -> Row:
+    """The policy's line of the table; turns and counts are those at its best temperature."""
+    temperature, seeds = policy.best()
+    own = policy.episodes[policy.episodes["temperature"] == temperature]
+    cells = {one: over_seeds(policy.by_seed(one)) for one in policy.temperatures}
+    return Row(policy.name, cells, float(own["turns"].mean()), policy.counted(temperature), len(seeds))
+
+
+@dataclass(frozen=True)
+class Read:
+    """An episode to be read turn by turn."""
+
+    title: str
+    opening: Sequence[str]
+    turns: Sequence[Mapping[str, object]]  # action, reward, and the observation behind it
+
+
+def readable(policy: Policy, count: int) -> list[Read]:
+    """The first episodes of the policy's first seed at its best temperature."""
+    temperature, _ = policy.best()
+    own = policy.turns[policy.turns["temperature"] == temperature]
+    own = own[own["seed"] == own["seed"].iloc[0]]
+    totals = policy.episodes.set_index(["seed", "temperature", "episode"])["total"]
+    found = []
+    for episode in range(min(count, int(own["episode"].max()) + 1)):
+        rows = tables.records(own[own["episode"] == episode].sort_values("turn"))
+        if not rows:
+            continue
+        total = totals[(rows[0]["seed"], temperature, episode)]
+        behind = [*(one["observation"] for one in rows[1:]), ""]
+        turns = [
+            {"action": one["action"], "reward": one["reward"], "observation": said}
+            for one, said in zip(rows, behind, strict=True)
+        ]
+        opening = [message["content"] for message in json.loads(rows[0]["observation"])]
+        found.append(
+            Read(f"{policy.name}, game {episode + 1}: return {total:.2f} in {len(rows)} turns", opening, turns)
+        )
+    return found

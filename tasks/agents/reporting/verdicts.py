@@ -1,0 +1,48 @@
+"""Whether what was expected of two policies came out: by the interval of the difference of their means over seeds.
+
+Each policy stands with the temperature at which it earns most, so that a gain counts against the best that there was without training.
+A clone is one policy without seeds: its games are the same as the other's, and its mean is taken as a fact.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from tasks.agents.configs.agents_report import Expectation
+from tasks.agents.reporting.measured import Policy
+from tasks.common.estimates import Estimate, difference
+
+Came = Literal["holds", "undecided", "fails"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether an expectation holds, fails, or is undecided: 0 is within the difference's interval."""
+
+    came: Came
+    sentence: str
+
+
+def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
+    """One expectation."""
+    one, other = policies[expected.higher], policies[expected.lower]
+    (at_one, ones), (at_other, others) = one.best(), other.best()
+    apart = difference(ones, others)
+    if any(policy.trained and len(seeds) == 1 for policy, seeds in ((one, ones), (other, others))):
+        apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
+    numbers = f"{one.environment}: {one.name} earns {apart.mean:+.3f} against {other.name} (temperatures {at_one:g} and {at_other:g}"
+    bounds = "; one seed)" if apart.low == -inf else f"; {apart.low:+.3f} to {apart.high:+.3f})"
+    came: Came = "holds" if apart.low > 0 else "fails" if apart.high < 0 else "undecided"
+    return Verdict(came, f"{numbers}{bounds}.")
+
+
+def headline(verdicts: Sequence[Verdict]) -> str:
+    """How many expectations came out, in one sentence."""
+    if not verdicts:
+        return "Nothing was expected of these policies."
+    counts = Counter(one.came for one in verdicts)
+    words: Mapping[Came, str] = {"holds": "came out", "undecided": "undecided", "fails": "did not come out"}
+    said = ", ".join(f"{counts[came]} {word}" for came, word in words.items() if counts[came])
+    return f"Of {len(verdicts)} expectation{'s' if len(verdicts) > 1 else ''}: {said}."

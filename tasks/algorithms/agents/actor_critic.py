@@ -1,0 +1,271 @@
+"""Policy gradients over episodes of several turns: REINFORCE, actor-critics, PPO, GRPO and TRPO are settings of one loop.
+
+A step plays episodes with the current policy, gives credit (credit.py), and updates: `plain` is one step along the policy gradient,
+`clip` several epochs of minibatches on PPO's clipped surrogate (arXiv:1707.06347, eq. 7), `trust_region` one step of TRPO
+(trust_region.py). A critic, where credit needs one, is fitted to the lambda-returns that credit was given by, half the mean squared error.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tasks.algorithms.agents import critic as read
+from tasks.algorithms.agents import trust_region
+from tasks.algorithms.agents.credit import Baseline, Credit, Credited, Over, credit
+from tasks.algorithms.agents.critic import TurnCritic
+from tasks.algorithms.agents.transcripts import Transcripts, distributions, token_logps
+from tasks.algorithms.agents.trust_region import TrustRegion
+from tasks.algorithms.common.errors import TrainingError
+from tasks.algorithms.common.optimizer import Optimizer, check_finite
+from tasks.algorithms.language.advantages import masked_mean
+from tasks.algorithms.language.causal_lm import CausalLM
+from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
+from tasks.algorithms.language.critic import explained_variance
+from tasks.algorithms.language.policy_gradient import policy_gradient_loss, policy_loss
+
+Update = Literal["plain", "clip", "trust_region"]
+METRICS = {
+    "return": "The mean sum of rewards of the step's episodes; it should rise.",
+    "return_std": "The standard deviation of these sums.",
+    "turns": "The mean number of turns of an episode.",
+    "action_tokens": "The mean number of tokens of an action, the end token included.",
+    "actions_cut": "The share of the actions that the length limit cut off, from 0 to 1.",
+    "context_cut": "The share of the episodes that ended since the next observation and action would not have fitted into the model's context, from 0 to 1.",
+    "entropy": "The entropy at a token of the policy, estimated by the mean of its -log over the sampled tokens, in nats; near 0 the policy no longer explores.",
+    "loss": "The policy's loss, a mean over the step's updates; with update trust_region the surrogate's gain, negated.",
+    "kl": "The mean KL divergence of the policy before the step from that after it, over the step's action tokens, in nats: estimated by half the mean squared change of log-probability (k2); with trust_region exact.",
+    "clip_ratio": "The share of the tokens where clipping acts, from 0 to 1, a mean over the step's updates; only with update clip.",
+    "step_share": "The share of the full step that kept to the bound; 0: none did, and the policy stayed; only with update trust_region.",
+    "grad_norm": "The norm of the policy's gradient, a mean over the step's updates.",
+    "loss/value": "Half the critic's mean squared error, a mean over the step's updates.",
+    **CRITIC_METRICS,
+}
+
+
+@dataclass(frozen=True)
+class Experience:
+    """N episodes of up to K turns, on the CPU."""
+
+    transcripts: Transcripts
+    logps: Tensor  # (N, T) when sampled, zero where the policy did not speak
+    rewards: Tensor  # (N, K), zero without a turn
+    groups: Tensor  # (N,) long, the number of each episode's game
+    logged: Mapping[str, float] = field(default_factory=dict)
+
+
+Collect = Callable[[int], Experience]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The loop's settings."""
+
+    credit: Credit
+    over: Over
+    baseline: Baseline
+    standardized: bool  # whether advantages are divided by their standard deviation
+    gamma: float  # discount of a reward one turn later
+    lam: float
+    update: Update
+    clip_ratio: float
+    epochs: int  # with clip
+    minibatches: int  # in an epoch
+    critic_updates: int  # of the critic on each batch, but with clip one beside each of the policy's
+    temperature: float  # of the distribution that is trained
+    region: TrustRegion
+    seed: int
+
+    @property
+    def criticised(self) -> bool:
+        """Whether credit needs a critic."""
+        return self.credit in ("q", "advantage")
+
+
+def fit(
+    policy: CausalLM,
+    critic: TurnCritic | None,
+    collect: Collect,
+    optimizers: tuple[Optimizer, Optimizer | None],
+    settings: Settings,
+    *,
+    start: int,
+    steps: int,
+) -> Iterator[dict[str, float]]:
+    """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off. Yields a step's METRICS and what was logged.
+
+    `optimizers` are the policy's, which trust_region does not use, and the critic's.
+    """
+    policy.eval()
+    for step in range(start + 1, steps + 1):
+        experience = collect(step)
+        _check(experience)
+        found = {**_summary(experience)}
+        credited, more = _credited(critic, experience, settings)
+        found |= more
+        if settings.update == "trust_region":
+            found |= _trust_region(policy, experience, credited, settings)
+            found |= _critic_steps(critic, experience, credited, optimizers[1], settings)
+        elif settings.update == "clip":
+            found |= _clipped(policy, critic, experience, credited, optimizers, settings, step)
+        else:
+            found |= _plain(policy, experience, credited, optimizers[0], settings)
+            found |= _critic_steps(critic, experience, credited, optimizers[1], settings)
+        yield found
+
+
+def _check(experience: Experience) -> None:
+    bad = (~experience.rewards.isfinite()).nonzero()
+    if len(bad):
+        row, turn = bad[0].tolist()
+        raise TrainingError(f"the reward of turn {turn + 1} of episode {row} is {experience.rewards[row, turn]:g}")
+    check_finite("log-probability of a batch's samples", experience.logps.sum().item())
+
+
+def _summary(experience: Experience) -> dict[str, float]:
+    totals, transcripts = experience.rewards.sum(1), experience.transcripts
+    tokens, turns = int(transcripts.acts.sum()), int(transcripts.taken.sum())
+    return {
+        "return": totals.mean().item(),
+        "return_std": totals.std().item() if len(totals) > 1 else 0.0,
+        "turns": turns / len(totals),
+        "action_tokens": tokens / turns,
+        "entropy": -experience.logps.sum().item() / tokens,
+        **experience.logged,
+    }
+
+
+@torch.no_grad()
+def _credited(
+    critic: TurnCritic | None, experience: Experience, settings: Settings
+) -> tuple[Credited, dict[str, float]]:
+    """Credit, and how well the critic foresaw what followed."""
+    transcripts, values, logged = experience.transcripts, None, dict[str, float]()
+    if settings.criticised:
+        assert critic is not None
+        values = _read(critic(transcripts).cpu(), transcripts, settings)
+    found = credit(
+        settings.credit,
+        transcripts,
+        experience.rewards,
+        experience.groups,
+        values,
+        over=settings.over,
+        baseline=settings.baseline,
+        standardized=settings.standardized,
+        gamma=settings.gamma,
+        lam=settings.lam,
+    )
+    if values is not None:
+        by_turn = values.shape == found.returns.shape and settings.over == "turns"
+        foreseen = values if by_turn else values.gather(1, transcripts.before + 1) * transcripts.taken
+        logged["val/explained_variance"] = explained_variance(foreseen, found.returns, transcripts.taken)
+    return found, logged
+
+
+def _read(values: Tensor, transcripts: Transcripts, settings: Settings) -> Tensor:
+    """The critic's values where they are learned: (N, K), or (N, T) over tokens."""
+    if settings.credit == "q":
+        return read.of_actions(values, transcripts)
+    if settings.over == "tokens":
+        return read.of_tokens(values, transcripts)
+    return read.of_states(values, transcripts)
+
+
+def _value_loss(critic: TurnCritic, transcripts: Transcripts, targets: Tensor, settings: Settings) -> Tensor:
+    on = transcripts.on(critic)
+    values = _read(critic(on), on, settings)
+    mask = on.acts if settings.over == "tokens" and settings.credit == "advantage" else on.taken
+    targets = targets[:, : values.shape[1]].to(values.device)
+    return masked_mean((values - targets).square(), mask) / 2
+
+
+def _critic_steps(
+    critic: TurnCritic | None,
+    experience: Experience,
+    credited: Credited,
+    optimizer: Optimizer | None,
+    settings: Settings,
+) -> dict[str, float]:
+    if critic is None or optimizer is None or credited.targets is None:
+        return {}
+    losses = []
+    for _ in range(settings.critic_updates):
+        loss = _value_loss(critic, experience.transcripts, credited.targets, settings)
+        check_finite("loss of the critic", loss.item())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {"loss/value": sum(losses) / len(losses)}
+
+
+def _plain(
+    policy: CausalLM, experience: Experience, credited: Credited, optimizer: Optimizer, settings: Settings
+) -> dict[str, float]:
+    transcripts = experience.transcripts.on(policy)
+    rate = optimizer.learning_rate
+    logps = token_logps(policy, transcripts, settings.temperature)
+    advantages = credited.advantages.to(logps.device)
+    loss = policy_gradient_loss(logps, advantages, transcripts.acts, len(transcripts))
+    check_finite("loss", loss.item())
+    loss.backward()
+    return {"loss": loss.item(), "grad_norm": optimizer.step(), "learning_rate": rate}
+
+
+def _clipped(
+    policy: CausalLM,
+    critic: TurnCritic | None,
+    experience: Experience,
+    credited: Credited,
+    optimizers: tuple[Optimizer, Optimizer | None],
+    settings: Settings,
+    step: int,
+) -> dict[str, float]:
+    shuffle = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+    rate, rows = optimizers[0].learning_rate, list[dict[str, float]]()
+    for _ in range(settings.epochs):
+        order = torch.randperm(len(experience.transcripts), generator=shuffle)
+        for some in order.tensor_split(settings.minibatches):
+            part = experience.transcripts.rows(some).on(policy)
+            width = part.acts.shape[1]
+            old, advantages = (of[some, :width].to(part.acts.device) for of in (experience.logps, credited.advantages))
+            logps = token_logps(policy, part, settings.temperature)
+            per_token, acts = policy_loss(logps, old, advantages, settings.clip_ratio, settings.clip_ratio)
+            loss = masked_mean(per_token, part.acts)
+            check_finite("loss", loss.item())
+            loss.backward()
+            found = {
+                "loss": loss.item(),
+                "kl": masked_mean((logps.detach() - old).square() / 2, part.acts).item(),
+                "clip_ratio": masked_mean(acts.float(), part.acts).item(),
+                "grad_norm": optimizers[0].step(),
+            }
+            if critic is not None and optimizers[1] is not None and credited.targets is not None:
+                value = _value_loss(critic, part, credited.targets[some], settings)
+                value.backward()
+                optimizers[1].step()
+                found["loss/value"] = value.item()
+            rows.append(found)
+    return {**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}, "learning_rate": rate}
+
+
+def _trust_region(policy: CausalLM, experience: Experience, credited: Credited, settings: Settings) -> dict[str, float]:
+    transcripts = experience.transcripts.on(policy)
+    weights = [weight for weight in policy.parameters() if weight.requires_grad]
+    old, advantages = (part.to(transcripts.acts.device) for part in (experience.logps, credited.advantages))
+    with torch.no_grad():
+        before = distributions(policy, transcripts, settings.temperature)
+
+    def surrogate() -> Tensor:
+        logps = token_logps(policy, transcripts, settings.temperature)
+        return masked_mean((logps - old).exp() * advantages, transcripts.acts)
+
+    def divergence() -> Tensor:
+        now = distributions(policy, transcripts, settings.temperature)
+        return (before.exp() * (before - now)).sum(1).mean()
+
+    found = trust_region.step(weights, surrogate, divergence, settings.region)
+    check_finite("gain", found.gain)
+    return {"loss": -found.gain, "kl": found.kl, "step_share": found.share, "grad_norm": found.gradient}
