@@ -13,12 +13,14 @@ from types import ModuleType
 from typing import Any
 
 PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular expression), and what it is
+    "AGENT": ("[A-Za-z0-9_-]+", "a policy, by its name in agents_report.policies"),
     "CLASS": ("bad|neutral|good", "what a step is: `bad`, `neutral` or `good`"),
     "DATASET": ("[^/]+", "a data set, by its name in params.yaml"),
     "ESTIMATE": (
         "mean|low|high",
         "`mean`, or `low` or `high`, the bounds of its 95 % interval over problems (in `behaviour` over episodes)",
     ),
+    "EVENT": (r"\w+", "what an environment of agents counts, such as `won`"),
     "FUNCTION": (
         r"[\w/-]+\.py:\w+",
         "a reward in Python as params.yaml names it, without its `rewards/`: `mine.py:politeness`",
@@ -39,6 +41,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "what answers are chosen by: `likelihood`, the policy's own log-probability a token, or the score of a reward model of `pairs`, `outcome` or `process`",
     ),
     "SOURCE": ("annotator|people|files|hub", "a source of a mixture of preferences"),
+    "SPLIT": ("train|validation", "a split of games"),
     "STRATUM": (
         "all|neither_shows_steps|one_shows_steps|both_show_steps",
         "`all` pairs, or those where `neither_shows_steps`, `one_shows_steps` or `both_show_steps`: how many of the two answers have a worked step",

@@ -17,10 +17,12 @@ from tasks.language.rewards import ranking_accuracy, rubric
 from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
 from tests import seams
+from tests.seam_params import CONTINUOUS, DISCRETE
 from tests.tasks import solved
+from tests.tasks.agents import small
 from tests.tasks.language import judged
 from tests.test_contract import PIPELINE, ROOT
-from tests.test_seams import CONTINUOUS, DISCRETE, TINY, laid_over
+from tests.test_seams import TINY, laid_over
 
 KINDS = ("CURVES", "METRICS", "HEADLINE")
 FUNCTION = "rewards/mine.py:length"
@@ -46,10 +48,15 @@ PARAMS = laid_over(
             },
             "expectations": [],
         },
+        "agents": {"policies": {**TINY["agents"]["policies"], "trpo": {**small.ENTRY, "update": "trust_region"}}},
     },
 )
 WHOSE = {"step", "variant", "seed"}  # columns that identify a row
-HANDED_ON = {"returns": {"curves.csv", "returns.csv"}, "evaluate": {"curve.csv"}}  # files of another stage
+HANDED_ON = {
+    "returns": {"curves.csv", "returns.csv"},
+    "evaluate": {"curve.csv"},
+    "agent_returns": {"curves.csv"},
+}  # files of another stage
 
 
 def points_by_length(_question, _solution, _answer, response, _ended):

@@ -18,8 +18,8 @@ from tasks.common.tracking import progress
 from tasks.stage import Metrics, main
 
 METRICS = {
-    "AT/return": "The mean sum of rewards over games and seeds, at each temperature.",
-    "AT/turns": "The mean number of turns of these episodes.",
+    "T/return": "The mean sum of rewards over games and seeds, at each temperature.",
+    "T/turns": "The mean number of turns of these episodes.",
     "optimum": "The mean over games of the largest return, by a search that knows the whole game: no policy that must look around reaches it.",
 }
 EPISODES, TURNS, CURVES_FILE = "sampled_episodes.parquet", "sampled_turns.parquet", "curves.csv"
@@ -49,7 +49,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, out: Path) -
     if (policies / CURVES_FILE).is_file():
         copyfile(policies / CURVES_FILE, out / CURVES_FILE)
     means = {
-        f"{temperature:g}": {"return": float(rows["total"].mean()), "turns": float(rows["turns"].mean())}
+        f"t{float(temperature)}": {"return": float(rows["total"].mean()), "turns": float(rows["turns"].mean())}
         for temperature, rows in found.groupby("temperature", sort=False)
     }
     known = found["optimum"].dropna()

@@ -12,7 +12,7 @@ HEADLINE = {
     "return": "The mean return over games and seeds, at the temperature at which the policy earns most.",
     "share": "The same as a share of the largest return, by a search that knows the whole game.",
 }
-METRICS = {f"POLICY/{name}": text for name, text in HEADLINE.items()}
+METRICS = {f"AGENT/{name}": text for name, text in HEADLINE.items()}
 
 
 def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:

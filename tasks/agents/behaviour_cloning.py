@@ -29,8 +29,8 @@ CURVES = sft.METRICS
 METRICS = {"weights": "The number of the model's weights.", **sft.HELD_OUT_METRICS}
 
 
-def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path, curves: Path) -> Metrics:
-    """Clone the play in `episodes`; the model goes to `out`, the training curve to `curves`. `raw` is the folder of an existing model."""
+def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) -> Metrics:
+    """Clone the play in `episodes`; the model and the training curve go to `out`. `raw` is the folder of an existing model."""
     torch.manual_seed(config.seed)
     turns = recorded.read_turns(episodes, "train")
     model, tokenizer = _model(config, recorded.texts(turns), raw)
@@ -52,7 +52,7 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path, cu
 
     with resumable(f"behaviour_cloning-{out.name}", config, episodes) as training:
         rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps)
-        tables.write_curves(rows, curves)
+        tables.write_curves(rows, out / "curve.csv")
         size = config.batch_size
         parts = (held_out[at : at + size] for at in range(0, len(held_out), size))
         found = sft.evaluate(model, (make_transcripts(part, tokenizer.pad_token_id).batch() for part in parts))

@@ -63,12 +63,10 @@ class AgentsConfig(Config):
     epochs: int = Field(ge=1, le=10**6)  # passes over each batch, with update clip
     minibatches: int = Field(ge=1, le=10**6)  # minibatches in a pass
     critic_learning_rate: float = Field(gt=0)  # learning rate of critics
-    critic_updates: int = Field(
-        ge=1, le=10**6
-    )  # steps of a critic on each batch; with update clip one beside each of the policy's
-    radius: float = Field(
-        gt=0
-    )  # largest KL divergence of a step from the policy before, in nats a token, with update trust_region
+    # steps of a critic on each batch; with update clip one beside each of the policy's
+    critic_updates: int = Field(ge=1, le=10**6)
+    # largest KL divergence of a step from the policy before, in nats a token, with update trust_region
+    radius: float = Field(gt=0)
     iterations: int = Field(ge=1, le=10**5)  # steps of conjugate gradients (arXiv:1502.05477, appendix C)
     damping: float = Field(ge=0)  # what is added to the diagonal of the Fisher matrix
     halvings: int = Field(ge=0, le=100)  # of a step that goes beyond the radius or gains nothing

@@ -19,7 +19,7 @@ class Expectation(Config):
     """That one policy earns more than another."""
 
     higher: str  # a key of agents_report.policies
-    lower: str  # another one of the same environment
+    lower: str  # another one
 
 
 class AgentsReportConfig(Config):

@@ -18,13 +18,12 @@ def opening(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
 
 
 def between(tokenizer: Tokenizer, observation: str, ended: bool) -> list[int]:
-    """What follows an action up to where the next one begins; with the end token where the action did not have one (`ended`)."""
-    end = chat.end_token(tokenizer)
-    start, length = _frame(tokenizer)
+    """What follows an action up to where the next one begins; with the end token where the action did not have one (`ended`).
+
+    What was said stays as it was said, also with templates that take thoughts out of earlier answers.
+    """
     whole = _encode(tokenizer, [*_asked(), {"role": "user", "content": observation}], more=True)
-    if len(whole) < length:
-        raise DataError(f"the chat template does not go on behind an answer with {observation[:50]!r}")
-    return [*([] if ended else [end]), *whole[start:]]
+    return [*([] if ended else [chat.end_token(tokenizer)]), *whole[_behind_an_answer(tokenizer) :]]
 
 
 def action(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -38,19 +37,17 @@ def text_of(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool) -> str:
 
 
 @lru_cache(maxsize=8)
-def _frame(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Where in a conversation the second question's tokens begin, behind the end token of the first answer; and the first part's length."""
-    first, end = _encode(tokenizer, _asked(), more=False), chat.end_token(tokenizer)
+def _behind_an_answer(tokenizer: Tokenizer) -> int:
+    """Where in a conversation of two questions the tokens behind the first answer's end token begin."""
+    end = chat.end_token(tokenizer)
+    count = _encode(tokenizer, _asked(), more=False).count(end)
     second = _encode(tokenizer, [*_asked(), {"role": "user", "content": "B"}], more=True)
-    shared = next(
-        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
-    )
-    places = [at for at, token in enumerate(first[:shared]) if token == end]
-    if not places:
+    places = [at for at, token in enumerate(second) if token == end]
+    if not count or len(places) < count:
         raise DataError(
-            "the chat template puts no end token behind an answer, or changes what stands before it; expected one that goes on"
+            "the chat template puts no end token behind an answer; expected one that does, so that turns can be told apart"
         )
-    return places[-1] + 1, shared
+    return places[count - 1] + 1
 
 
 def _asked() -> list[Message]:

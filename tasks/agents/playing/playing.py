@@ -18,7 +18,7 @@ from tasks.language.data import chat
 
 COUNTED = "counted/"
 METRICS = {
-    f"{COUNTED}NAME": "What the environment counts, the mean over episodes: won (share of games) and cursed (things taken) in rooms, right (share of tasks) and calls (of the tool) in calculator.",
+    f"{COUNTED}EVENT": "What the environment counts, the mean over episodes: won (share of games) and cursed (things taken) in rooms, right (share of tasks) and calls (of the tool) in calculator.",
 }
 
 

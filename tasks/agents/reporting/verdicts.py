@@ -32,7 +32,7 @@ def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
     apart = difference(ones, others)
     if any(policy.trained and len(seeds) == 1 for policy, seeds in ((one, ones), (other, others))):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
-    numbers = f"{one.environment}: {one.name} earns {apart.mean:+.3f} against {other.name} (temperatures {at_one:g} and {at_other:g}"
+    numbers = f"{one.name} earns {apart.mean:+.3f} against {other.name} (temperatures {at_one:g} and {at_other:g}"
     bounds = "; one seed)" if apart.low == -inf else f"; {apart.low:+.3f} to {apart.high:+.3f})"
     came: Came = "holds" if apart.low > 0 else "fails" if apart.high < 0 else "undecided"
     return Verdict(came, f"{numbers}{bounds}.")

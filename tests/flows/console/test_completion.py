@@ -38,7 +38,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_names_of_flows_stages_keys_and_presets(root: Path) -> None:
-    assert completion.targets("") == ["language", "offline", "sft", "evaluate", "evaluate@sft"]
+    assert completion.targets("") == ["language", "offline", "agents", "sft", "evaluate", "evaluate@sft"]
     assert completion.stages("eval") == ["evaluate", "evaluate@sft"]
     assert completion.edits("") == ["sft.steps=", "sft.reward.exact=", "evaluate.samples="]
     assert completion.keys("sft.r") == ["sft.reward", "sft.reward.exact"]

@@ -31,7 +31,16 @@ def edited(root: Path, *settings: str) -> dict[str, dict[str, object]]:
 
 def test_the_data_and_the_pretrained_model_keep_their_own() -> None:
     own = {name for name, section in BEFORE.items() if name != "seed" and "seed" in section} - {*FOLLOWING}
-    assert own == {"problems", "reviews", "corpus", "pretrained", "behaviour", "transitions", "returns"}
+    assert own == {
+        "problems",
+        "reviews",
+        "corpus",
+        "pretrained",
+        "behaviour",
+        "transitions",
+        "returns",
+        "expert_episodes",
+    }
 
 
 def test_the_seed_moves_what_follows_it_and_one_line_of_the_file(root: Path) -> None:

@@ -1,0 +1,34 @@
+"""Splits of games."""
+
+import json
+from itertools import islice
+
+import pytest
+
+from tasks.agents.environments.games import BUCKETS, KINDS, games
+
+SPLITS = ("train", "validation", "test")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_opening_is_in_two_splits(kind):
+    openings = {
+        split: {json.dumps(game.opening) for game in islice(games(kind, {}, split, 0), 200)} for split in SPLITS
+    }
+    assert all(openings.values())
+    for one in SPLITS:
+        for other in SPLITS:
+            assert one == other or not openings[one] & openings[other]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_games_of_a_split_are_those_of_the_seeds_from_the_first_on(kind):
+    first = [game.seed for game in islice(games(kind, {}, "train", 100), 30)]
+    assert first == sorted(set(first))
+    assert first[0] >= 100
+    later = [game.seed for game in islice(games(kind, {}, "train", first[10]), 5)]
+    assert later == first[10:15]
+
+
+def test_the_splits_are_ten_tenths():
+    assert sorted(bucket for buckets in BUCKETS.values() for bucket in buckets) == [*range(10)]

@@ -1,0 +1,61 @@
+"""The agents flow at toy size, for tests."""
+
+from tasks.agents import agents, behaviour_cloning, expert_episodes
+from tests.conftest import PARAMS
+
+ROOMS = {
+    "kind": "rooms",
+    "settings": {"rooms": 3, "doors": 1, "turns": 6, "shaping": 0.3},
+    "episodes": 24,
+    "validation": 6,
+}
+CALCULATOR = {"kind": "calculator", "settings": {"hardest": 1}, "episodes": 24, "validation": 6}
+MODEL = {
+    "vocabulary": 400,
+    "width": 32,
+    "layers": 1,
+    "heads": 2,
+    "context": 256,
+    "epochs": 12,
+    "learning_rate": 0.01,
+    "batch_size": 8,
+}
+SHORT = {"seeds": [0], "steps": 3, "games": 3, "episodes": 2, "max_action_tokens": 8}
+ENTRY = {
+    "environment": "rooms",
+    "credit": "to_go",
+    "over": "turns",
+    "baseline": "mean",
+    "standardized": True,
+    "lam": 0.9,
+    "update": "plain",
+    "learning_rate": 0.001,
+}
+PPO = {**ENTRY, "credit": "advantage", "baseline": "none", "update": "clip"}
+MEASURED = {
+    "clone": {"stage": "behaviour_cloning", "branch": "rooms", "environment": "rooms"},
+    **{name: {"stage": "agents", "branch": name, "environment": "rooms"} for name in ("reinforce", "ppo")},
+}
+
+
+def record(root, environment=ROOMS):
+    """Record an expert; the folder of its episodes."""
+    section = {**PARAMS["expert_episodes"], "environments": {"rooms": environment}}
+    expert_episodes.run(expert_episodes.ExpertEpisodesConfig.model_validate(section), root / "episodes/rooms")
+    return root / "episodes/rooms"
+
+
+def clone(root, episodes, **changes):
+    """Clone it; the folder of the model."""
+    section = {**PARAMS["behaviour_cloning"], **MODEL, **changes}
+    config = behaviour_cloning.BehaviourCloningConfig.model_validate(section)
+    raw = changes.get("path", root)
+    behaviour_cloning.run(config, episodes, raw, root / "clones/rooms")
+    return root / "clones/rooms"
+
+
+def train(root, policy, recorded, entry=(), **changes):
+    """Train an agent; its folder and the stage's metrics."""
+    section = {**PARAMS["agents"], **SHORT, **changes, "policies": {"one": {**ENTRY, **dict(entry)}}}
+    out = root / "agents/one"
+    return out, agents.run(agents.AgentsConfig.model_validate(section), policy, recorded, out)

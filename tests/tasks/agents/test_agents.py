@@ -1,0 +1,102 @@
+"""Agents: every kind of credit and update trains, goes on after a kill with the same bits, and learns where it can."""
+
+import pandas as pd
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tasks.algorithms.agents import actor_critic
+from tasks.common import checkpoints, models
+from tests.tasks.agents import small
+
+KINDS = {
+    "reinforce": {},
+    "total": {"credit": "total", "baseline": "none", "standardized": False},
+    "grpo by episode": {"credit": "total", "baseline": "group", "update": "clip"},
+    "grpo by turn": {"credit": "to_go", "baseline": "group", "update": "clip"},
+    "one-step actor-critic": {"credit": "advantage", "baseline": "none", "lam": 0.0},
+    "q actor-critic": {"credit": "q", "baseline": "mean"},
+    "ppo over turns": {"credit": "advantage", "baseline": "none", "update": "clip"},
+    "ppo over tokens": {"credit": "advantage", "over": "tokens", "baseline": "none", "update": "clip"},
+    "trpo": {"credit": "advantage", "baseline": "none", "update": "trust_region"},
+}
+
+
+def weights(folder):
+    return torch.cat([part.flatten() for part in models.load_model(folder).parameters()])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_trains_and_says_how(kind, cloned, recorded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, metrics = small.train(tmp_path, cloned, recorded, KINDS[kind])
+    curve = pd.read_csv(out / "curves.csv")
+    assert curve["step"].tolist() == [1, 2, 3]
+    assert not curve.isna().any().any()
+    known = {*actor_critic.METRICS, "learning_rate"}
+    assert {name for name in metrics if not name.startswith("counted/")} <= known
+    entry = {**small.ENTRY, **KINDS[kind]}
+    assert ("loss/value" in metrics) == (entry["credit"] in ("q", "advantage"))
+    assert ("clip_ratio" in metrics) == (entry["update"] == "clip")
+    assert ("step_share" in metrics) == (entry["update"] == "trust_region")
+    assert (weights(out / "seed-0") != weights(cloned)).any()
+
+
+@pytest.mark.parametrize("kind", ["reinforce", "ppo over tokens", "trpo"])
+def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, tmp_path, monkeypatch):
+    """The second seed is cut after its second step; the first is not trained again."""
+    (tmp_path / "whole").mkdir()
+    monkeypatch.chdir(tmp_path / "whole")
+    whole, _ = small.train(tmp_path / "whole", cloned, recorded, KINDS[kind], seeds=[0, 1], iterations=3)
+    (tmp_path / "cut").mkdir()
+    monkeypatch.chdir(tmp_path / "cut")
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
+    played, collected = actor_critic._check, list[int]()
+
+    def cut(experience):
+        collected.append(1)
+        if len(collected) == 6:
+            raise KeyboardInterrupt
+        played(experience)
+
+    monkeypatch.setattr(actor_critic, "_check", cut)
+    with pytest.raises(KeyboardInterrupt):
+        small.train(tmp_path / "cut", cloned, recorded, KINDS[kind], seeds=[0, 1], iterations=3)
+    small.train(tmp_path / "cut", cloned, recorded, KINDS[kind], seeds=[0, 1], iterations=3)
+    assert len(collected) == 7, "six steps in all, of which one was played twice"
+    for file in ("curves.csv", "seed-0/model.safetensors", "seed-1/model.safetensors"):
+        assert (tmp_path / "cut/agents/one" / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_a_kl_bound_is_kept(cloned, recorded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for radius in (0.02, 0.0005):
+        _, metrics = small.train(tmp_path / f"{radius}", cloned, recorded, KINDS["trpo"], radius=radius)
+        assert 0 < metrics["kl"] <= radius
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"over": "tokens"}, "expected 'turns' with another credit than advantage"),
+        ({"credit": "advantage", "baseline": "group"}, "expected 'none' with credit advantage"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_one_line(change, line, tmp_path):
+    with pytest.raises(ValidationError) as error:
+        small.train(tmp_path, tmp_path, tmp_path, change)
+    assert line in str(error.value)
+
+
+@pytest.mark.slow
+def test_it_learns_to_find_the_treasure(one_thread, tmp_path, monkeypatch):
+    """A clone of little play walks about; PPO teaches it to take what it sees."""
+    monkeypatch.chdir(tmp_path)
+    easy = {**small.ROOMS, "settings": {"rooms": 2, "doors": 0, "turns": 5}, "episodes": 40}
+    recorded = small.record(tmp_path, easy)
+    policy = small.clone(tmp_path, recorded, epochs=6)
+    entry = {**small.PPO, "learning_rate": 0.003}
+    out, _ = small.train(tmp_path, policy, recorded, entry, steps=30, games=8, episodes=2)
+    curve = pd.read_csv(out / "curves.csv")["return"]
+    assert curve.iloc[-6:].mean() > curve.iloc[:6].mean() + 0.2

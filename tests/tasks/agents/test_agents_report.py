@@ -1,0 +1,131 @@
+"""What policies earn, and the report: numbers by hand, verdicts by their intervals, a page that a stranger's text cannot break."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from tasks.agents import agent_returns, agents_report
+from tasks.agents.agents_report import AgentsReportConfig
+from tasks.agents.configs.agents_report import Expectation
+from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
+from tasks.agents.reporting import verdicts
+from tasks.agents.reporting.measured import Policy
+from tasks.common import models, tables
+from tasks.common.errors import ConfigError
+from tests.conftest import PARAMS
+from tests.tasks.agents import small
+
+
+def measure(policies, recorded, out, **changes):
+    section = {**PARAMS["agent_returns"], "games": 5, "max_action_tokens": 8, **changes}
+    return agent_returns.run(agent_returns.AgentReturnsConfig.model_validate(section), policies, recorded, out)
+
+
+@pytest.fixture(scope="module")
+def measured(cloned, recorded, tmp_path_factory):
+    """The returns of a clone and of two agents."""
+    root = tmp_path_factory.mktemp("measured")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        measure(cloned, recorded, root / "returns/clone")
+        for name, entry in (("reinforce", {}), ("ppo", small.PPO)):
+            out, _ = small.train(root / name, cloned, recorded, entry, seeds=[0, 1])
+            measure(out, recorded, root / f"returns/{name}")
+    return root / "returns"
+
+
+def report(measured, out, **changes):
+    section = {"policies": small.MEASURED, "expectations": [{"higher": "ppo", "lower": "clone"}], "shown": 2, **changes}
+    return agents_report.run(AgentsReportConfig.model_validate(section), measured, out)
+
+
+def test_turns_and_episodes_say_the_same(measured, cloned, recorded):
+    episodes = tables.read(SampledEpisodes, measured / "ppo/sampled_episodes.parquet")
+    turns = tables.read(SampledTurns, measured / "ppo/sampled_turns.parquet")
+    key = ["seed", "temperature", "episode"]
+    assert len(episodes) == 2 * 2 * 5
+    summed = turns.groupby(key)["reward"].sum().reindex(pd.MultiIndex.from_frame(episodes[key]))
+    assert (summed.to_numpy() - episodes["total"].to_numpy()).max() == pytest.approx(0, abs=1e-9)
+    assert (episodes["total"] <= episodes["optimum"] + 1e-9).all()
+    assert set(episodes["seed"]) == {0, 1}
+    words = models.load_tokenizer(cloned)
+    for row in tables.records(turns)[:20]:
+        assert words.decode(list(row["tokens"]), skip_special_tokens=True).strip() == row["action"]
+        assert len(row["logps"]) == len(row["tokens"])
+        assert len(row["observed"]) > 0
+    assert tables.read(SampledEpisodes, measured / "clone/sampled_episodes.parquet")["seed"].unique() == [-1]
+
+
+def test_measuring_again_is_the_same(measured, cloned, recorded, tmp_path):
+    metrics = measure(cloned, recorded, tmp_path)
+    for name in ("sampled_turns.parquet", "sampled_episodes.parquet"):
+        assert (tmp_path / name).read_bytes() == (measured / "clone" / name).read_bytes()
+    assert set(metrics) == {"t0.0", "t1.0", "optimum"}
+
+
+def test_the_page_has_every_policy_and_episodes_to_read(measured, tmp_path):
+    metrics = report(measured, tmp_path)
+    assert list(metrics) == ["clone", "reinforce", "ppo"]
+    page = (tmp_path / "agents_report.html").read_text()
+    assert page.count('<details class="episode">') == 6
+    assert "What was expected" in page
+    assert "<svg" in page
+    assert (tmp_path / "agents_report.md").read_text().count("\n| ") >= 4
+    assert json.loads((tmp_path / "metrics/ppo.json").read_text()) == metrics["ppo"]
+    with pytest.raises(ConfigError, match=r"agents_report\.policies: more was not measured"):
+        report(measured, tmp_path, policies={"more": small.MEASURED["ppo"]})
+
+
+def test_what_a_policy_says_is_text_in_the_page(measured, tmp_path):
+    copy = tmp_path / "returns"
+    for name in ("clone", "reinforce", "ppo"):
+        (copy / name).mkdir(parents=True)
+        for file in (measured / name).iterdir():
+            (copy / name / file.name).write_bytes(file.read_bytes())
+    turns = pd.read_parquet(copy / "clone/sampled_turns.parquet")
+    turns["action"] = "<script>alert(1)</script>"
+    turns.to_parquet(copy / "clone/sampled_turns.parquet")
+    report(copy, tmp_path / "out")
+    page = (tmp_path / "out/agents_report.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def policy(name, greedy, sampled, trained=True):
+    """A policy by each seed's return at temperatures 0 and 1."""
+    rows = [
+        {
+            "seed": seed,
+            "temperature": temperature,
+            "episode": 0,
+            "game": 0,
+            "total": total,
+            "optimum": 1.0,
+            "turns": 1,
+            "counted": "{}",
+        }
+        for temperature, totals in ((0.0, greedy), (1.0, sampled))
+        for seed, total in enumerate(totals)
+    ]
+    return Policy(name, "rooms", trained, pd.DataFrame(rows), pd.DataFrame(), None)
+
+
+@pytest.mark.parametrize(
+    ("greedy", "came"),
+    [([0.5, 0.51, 0.52], "holds"), ([0.2, 0.1, 0.15], "fails"), ([0.2, 0.6, 0.4], "undecided"), ([0.9], "undecided")],
+)
+def test_a_gain_counts_against_the_best_temperature_of_the_clone(greedy, came):
+    known = {
+        "agent": policy("agent", greedy, [0.0] * len(greedy)),
+        "clone": policy("clone", [0.1], [0.3], trained=False),
+    }
+    found = verdicts.judge(Expectation(higher="agent", lower="clone"), known)
+    assert found.came == came
+    assert "temperatures 0 and 1" in found.sentence
+
+
+def test_the_headline_counts():
+    assert verdicts.headline([]) == "Nothing was expected of these policies."
+    came = [verdicts.Verdict(one, "") for one in ("holds", "holds", "fails", "undecided")]
+    assert verdicts.headline(came) == "Of 4 expectations: 2 came out, 1 undecided, 1 did not come out."

@@ -1,0 +1,57 @@
+"""Behaviour cloning: what is learned, and what is masked."""
+
+import pandas as pd
+import pytest
+import torch
+
+from tasks.agents.playing import recorded as on_disk
+from tasks.algorithms.agents.transcripts import make_transcripts
+from tasks.algorithms.language.sft import cross_entropy
+from tasks.common import models
+from tasks.common.errors import ConfigError, DataError
+from tests.tasks.agents import small
+
+
+def test_the_loss_is_on_actions_alone(recorded, cloned):
+    """By hand: the mean negative log-likelihood of every action's tokens behind all that stands before them."""
+    model, words = models.load_model(cloned), models.load_tokenizer(cloned)
+    turns = on_disk.read_turns(recorded, "validation")
+    episodes = on_disk.transcripts(words, turns)
+    found, _ = cross_entropy(model, make_transcripts(episodes, words.pad_token_id).batch())
+    wanted = []
+    for one in episodes:
+        with torch.no_grad():
+            logps = model(input_ids=torch.tensor([one.tokens]), use_cache=False).logits[0].log_softmax(-1)
+        wanted += [
+            logps[at - 1, token].item()
+            for at, (token, acts) in enumerate(zip(one.tokens, one.acts, strict=True))
+            if acts
+        ]
+    assert found.item() == pytest.approx(-sum(wanted) / len(wanted), rel=1e-4)
+    said = [words.decode(episodes[0].action(turn)[:-1]) for turn in range(max(episodes[0].turns) + 1)]
+    assert said == turns["action"][turns["episode"] == 0].tolist()
+
+
+def test_it_learns(cloned, recorded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small.clone(tmp_path, recorded, epochs=6)
+    curve = pd.read_csv(tmp_path / "clones/rooms/curve.csv")["loss"]
+    assert curve.iloc[-3:].mean() < curve.iloc[:3].mean() / 2
+
+
+def test_a_model_that_exists_is_cloned_into(cloned, recorded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    again = small.clone(tmp_path, recorded, init="directory", path=cloned, epochs=1, learning_rate=1e-9)
+    before, after = models.load_model(cloned), models.load_model(again)
+    for one, other in zip(before.parameters(), after.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_what_does_not_fit_is_one_line(recorded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        DataError, match=r"the longest of the expert's episodes has \d+ tokens; expected at most 64: set behaviour_cl"
+    ):
+        small.clone(tmp_path, recorded, context=64)
+    with pytest.raises(ConfigError, match=r"params.yaml: behaviour_cloning.path: .* holds no config.json"):
+        small.clone(tmp_path, recorded, init="directory", path=tmp_path)
