@@ -47,7 +47,7 @@ def record(root, environment=ROOMS):
 
 def clone(root, episodes, **changes):
     """Clone it; the folder of the model."""
-    section = {**PARAMS["behaviour_cloning"], **MODEL, **changes}
+    section = {**PARAMS["behaviour_cloning"], **MODEL, **changes, "path": str(changes.get("path", "none"))}
     config = behaviour_cloning.BehaviourCloningConfig.model_validate(section)
     raw = changes.get("path", root)
     behaviour_cloning.run(config, episodes, raw, root / "clones/rooms")
