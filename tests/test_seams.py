@@ -169,6 +169,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "reward_model.ties": ("the annotator here ties nothing", "tests/tasks/language/test_reward_objectives.py"),
     **dict.fromkeys(("*.relabel", "*.relabelled"), ("needs goals", "tests/tasks/offline/test_goals.py")),
+    "expert_episodes.environments.*.seconds": ("for what hangs", "tests/tasks/agents/environments/test_own.py"),
     "behaviour_cloning.init": ("needs a model", "tests/tasks/agents/test_behaviour_cloning.py"),
     "agents.halvings": ("a step may keep to its bound at once", "tests/tasks/algorithms/agents/test_trust_region.py"),
     "agents_report.policies.*": ("names the returns to read", "tests/tasks/agents/test_agents_report.py"),

@@ -17,6 +17,7 @@ from flows.params.files import PARAMS, ParameterError
 from tasks.common.config_faults import shown, suggestion
 
 if TYPE_CHECKING:
+    from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
     from tasks.language.configs.grpo import GrpoConfig
     from tasks.language.configs.mixture import MixtureConfig
     from tasks.language.configs.parts.policies import SamplingConfig
@@ -328,6 +329,22 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
     )
 
 
+def own_environments(given: Given, own: "ExpertEpisodesConfig") -> Iterator[Fault]:
+    """Environments of the user's are classes in files that are there, and whose changes are noticed."""
+    from tasks.agents.configs.own_environments import fault, holds
+
+    for name, one in own.environments.items():
+        if ".py:" in one.kind:
+            if wrong := fault(given.root, one.kind):
+                yield f"environments.{name}.kind", wrong
+            elif not holds(own.environment_files, one.kind):
+                file = one.kind.partition(":")[0]
+                yield (
+                    "environment_files",
+                    f"expected {file} or a folder that holds it, got {shown(own.environment_files)}",
+                )
+
+
 RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
     ("responses", passed_over),
@@ -344,6 +361,7 @@ RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # An
     ),
     ("grpo", steps_are_judged),
     ("behaviour", environments),
+    ("expert_episodes", own_environments),
     ("transitions", imported_files),
     ("offline_report", measured_policies),
 )

@@ -25,8 +25,11 @@ METRICS = {
 EPISODES, TURNS, CURVES_FILE = "sampled_episodes.parquet", "sampled_turns.parquet", "curves.csv"
 
 
-def run(config: AgentReturnsConfig, policies: Path, episodes: Path, out: Path) -> Metrics:
-    """Measure the policy in `policies`, or those of its seeds, in the environment of `episodes`."""
+def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_files: Path, out: Path) -> Metrics:
+    """Measure the policy in `policies`, or those of its seeds, in the environment of `episodes`.
+
+    `environment_files` are those of the user's environments.
+    """
     world = recorded.read_world(episodes)
     folders = sorted(policies.glob("seed-*"), key=lambda folder: int(folder.name[5:])) or [policies]
     frames, turns = list[pd.DataFrame](), list[pd.DataFrame]()
@@ -49,7 +52,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, out: Path) -
     if (policies / CURVES_FILE).is_file():
         copyfile(policies / CURVES_FILE, out / CURVES_FILE)
     means = {
-        f"t{float(temperature)}": {"return": float(rows["total"].mean()), "turns": float(rows["turns"].mean())}
+        f"t{float(str(temperature))}": {"return": float(rows["total"].mean()), "turns": float(rows["turns"].mean())}
         for temperature, rows in found.groupby("temperature", sort=False)
     }
     known = found["optimum"].dropna()

@@ -29,14 +29,19 @@ SEEDS = 10**6  # between the first training games of two seeds
 DRAWS = 1_000_003
 
 
-def run(config: AgentsConfig, policy: Path, episodes: Path, out: Path) -> Metrics:
-    """Train the policy whose name `out` ends with, from the clone in `policy`, in the environment of `episodes`; one for each seed."""
+def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: Path, out: Path) -> Metrics:
+    """Train the policy whose name `out` ends with, from the clone in `policy`, in the environment of `episodes`; one for each seed.
+
+    `environment_files` are those of the user's environments.
+    """
     own, world = config.policies[out.name], recorded.read_world(episodes)
     curves, ends = list[dict[str, object]](), list[dict[str, float]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
             training = trainings.enter_context(
-                resumable(f"agents-{out.name}-{seed}", config, policy, episodes / recorded.ENVIRONMENT)
+                resumable(
+                    f"agents-{out.name}-{seed}", config, policy, episodes / recorded.ENVIRONMENT, environment_files
+                )
             )
             with part(number, len(config.seeds)):
                 rows = _train(training, config, own, world, seed, policy, out / f"seed-{seed}")

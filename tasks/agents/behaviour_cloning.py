@@ -18,6 +18,7 @@ from tasks.algorithms.language.sequences import Batch, batches_per_run, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
+from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.data import byte_pairs, chat
@@ -42,9 +43,13 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
         chat.check_positions(
             model, [len(one.tokens) for one in part], "the expert's episodes", limited_by="behaviour_cloning.context"
         )
+    if not learned and config.init == "scratch":
+        raise ConfigError(
+            "params.yaml: behaviour_cloning.init: expected directory, since nothing was recorded that a new model could learn"
+        )
     steps = batches_per_run(len(learned), config.batch_size, config.epochs)
     settings = settings_of(config.training, OptimizerSettings)
-    optimizer = Optimizer(model, config.learning_rate, steps, config.clip, settings)
+    optimizer = Optimizer(model, config.learning_rate, max(1, steps), config.clip, settings)
 
     def fit(start: int) -> Iterator[Row]:
         batches = islice(_batches(learned, config, tokenizer.pad_token_id), start, None)
@@ -55,7 +60,8 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
         tables.write_curves(rows, out / "curve.csv")
         size = config.batch_size
         parts = (held_out[at : at + size] for at in range(0, len(held_out), size))
-        found = sft.evaluate(model, (make_transcripts(part, tokenizer.pad_token_id).batch() for part in parts))
+        batches = [make_transcripts(part, tokenizer.pad_token_id).batch() for part in parts]
+        found = sft.evaluate(model, batches) if batches else {}
         trained.save(tokenizer, out)
     return {"weights": model.num_parameters(), **found}
 

@@ -3,14 +3,14 @@
 import json
 from pathlib import Path
 
-import pandas as pd
-
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
-from tasks.agents.environments.games import Game, Split
-from tasks.agents.environments.protocol import Solvable
+from tasks.agents.environments.games import Game, Split, optimum, solver
+from tasks.agents.environments.protocol import GameFault
 from tasks.agents.playing import recorded
 from tasks.agents.playing.tables import Episodes, Turns
 from tasks.common import tables
+from tasks.common.errors import ConfigError, DataError
+from tasks.common.tables import Record
 from tasks.stage import Metrics, main
 
 METRICS = {
@@ -19,36 +19,47 @@ METRICS = {
 }
 
 
-def run(config: ExpertEpisodesConfig, out: Path) -> Metrics:
-    """Play the games of the environment whose name `out` ends with; turns and episodes of either split go to `out`."""
+def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Metrics:
+    """Play the games of the environment whose name `out` ends with; turns and episodes of either split go to `out`.
+
+    `environment_files` are those of the user's environments.
+    """
     own = config.environments[out.name]
     world = recorded.write_world(own, config.seed, out)
     metrics: dict[str, dict[str, float]] = {}
     counts: dict[Split, int] = {"train": own.episodes, "validation": own.validation}
     for split, count in counts.items():
-        rows, episodes = list[dict[str, object]](), list[dict[str, object]]()
+        turns, episodes = list[Record](), list[Record]()
         for number, game in enumerate(world.games(split, count)):
-            turns = _played(game, number)
-            rows += turns
-            total = sum(float(str(row["reward"])) for row in turns)
+            best = optimum(game.environment)
+            try:
+                played = _played(game, number)
+            except GameFault as fault:
+                raise DataError(f"{own.kind}: game {game.seed}: {fault}") from None
+            turns += played
+            total = sum(row["reward"] for row in played)
             episodes.append(
-                {"episode": number, "game": game.seed, "total": total, "optimum": total, "turns": len(turns)}
+                {"episode": number, "game": game.seed, "total": total, "optimum": best, "turns": len(played)}
             )
-        tables.write(Turns, pd.DataFrame(rows), out / f"{split}_turns.parquet")
-        frame = pd.DataFrame(episodes)
-        tables.write(Episodes, frame, out / f"{split}_episodes.parquet")
-        metrics[split] = {"return": float(frame["total"].mean()), "turns": float(frame["turns"].mean())}
+        tables.write(Turns, tables.frame(Turns, turns), out / f"{split}_turns.parquet")
+        found = tables.frame(Episodes, episodes)
+        tables.write(Episodes, found, out / f"{split}_episodes.parquet")
+        if count:
+            metrics[split] = {"return": float(found["total"].mean()), "turns": float(found["turns"].mean())}
     return metrics
 
 
-def _played(game: Game, number: int) -> list[dict[str, object]]:
+def _played(game: Game, number: int) -> list[Record]:
     """The expert's turns in a game."""
-    environment = game.environment
-    assert isinstance(environment, Solvable)
-    observation, rows, done = json.dumps(game.opening), list[dict[str, object]](), False
+    expert = solver(game.environment)
+    if expert is None:
+        raise ConfigError(
+            "params.yaml: expert_episodes.environments: this environment has no best_action(); expected 0 as episodes and validation"
+        )
+    observation, rows, done = json.dumps(game.opening), list[Record](), False
     while not done:
-        action = environment.best_action()
-        turn = environment.step(action)
+        action = expert.best_action()
+        turn = game.environment.step(action)
         rows.append(
             {"episode": number, "turn": len(rows), "observation": observation, "action": action, "reward": turn.reward}
         )

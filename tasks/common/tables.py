@@ -47,6 +47,12 @@ def write(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:
     frame.to_parquet(path, index=False)
 
 
+def frame(schema: type[Table], rows: Sequence[Record]) -> pd.DataFrame:
+    """Rows as a table of the schema's columns and types, also where there are none."""
+    kinds = {name: column.dtype.type for name, column in schema.to_schema().columns.items()}
+    return pd.DataFrame(list(rows), columns=list(kinds)).astype(kinds)
+
+
 def records(frame: pd.DataFrame) -> list[Record]:
     """The rows."""
     rows: list[dict[Any, Any]] = frame.to_dict("records")

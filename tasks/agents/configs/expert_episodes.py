@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, ValidationInfo, field_validator
 
-from tasks.agents.environments.games import KINDS, make
+from tasks.agents.environments.games import KINDS, SECONDS, is_own, make
 from tasks.agents.environments.protocol import SettingError
 from tasks.common.config import Branch, Config, Name
 
@@ -14,24 +14,27 @@ Number = Annotated[StrictBool | StrictInt | StrictFloat, Field()]
 class EnvironmentConfig(Config):
     """An environment, and how much of its best play is recorded."""
 
-    kind: str  # rooms (a text game) | calculator (arithmetic with a tool)
+    # rooms (a text game) | calculator (arithmetic with a tool) | a class of your own, such as environments/mine.py:Maze
+    kind: str
     settings: dict[Name, Number]  # what the environment takes; what is not named has its default
-    episodes: int = Field(ge=1, le=10**7)  # recorded games of the split `train`, to be cloned
-    validation: int = Field(ge=1, le=10**6)  # recorded games of the split `validation`
+    seconds: float = Field(gt=0, le=10**6)  # longest time that an environment of your own may take for one answer
+    # recorded games of the split `train`, to be cloned; 0 where the environment does not know its best play
+    episodes: int = Field(ge=0, le=10**7)
+    validation: int = Field(ge=0, le=10**6)  # recorded games of the split `validation`
 
     @field_validator("kind")
     @classmethod
     def _is_known(cls, kind: str) -> str:
-        if kind not in KINDS:
-            raise ValueError(f"expected one of {', '.join(KINDS)}")
+        if kind not in KINDS and not is_own(kind):
+            raise ValueError(f"expected {', '.join(KINDS)} or a class such as environments/mine.py:Maze")
         return kind
 
     @field_validator("settings")
     @classmethod
     def _are_taken(cls, settings: dict[str, bool | int | float], info: ValidationInfo) -> dict[str, bool | int | float]:
-        if kind := info.data.get("kind"):
+        if (kind := info.data.get("kind")) and not is_own(kind):
             try:
-                make(kind, settings)
+                make(kind, settings, SECONDS)
             except SettingError as error:
                 raise ValueError(str(error)) from None
         return settings
@@ -41,5 +44,7 @@ class ExpertEpisodesConfig(Config):
     """Which environments there are."""
 
     environments: dict[Branch, EnvironmentConfig] = Field(min_length=1)  # environments by a name of your own
+    # file or folder of the environments of your own, a dep of the stages that play; environments/none where there are none
+    environment_files: str
     # seed of the first game; each next one has one more. Games of every split are drawn from here on, by what they open with
     seed: int = Field(ge=0, lt=10**9)

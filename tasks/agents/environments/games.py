@@ -2,17 +2,28 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
 from tasks.agents.environments.calculator import Calculator
-from tasks.agents.environments.protocol import Environment, Message, Setting, Solvable
+from tasks.agents.environments.own import NAME, Own
+from tasks.agents.environments.protocol import (
+    Environment,
+    GameFault,
+    Message,
+    Setting,
+    SettingError,
+    Solvable,
+    Turn,
+)
 from tasks.agents.environments.rooms import Rooms
 
 Split = Literal["train", "validation", "test"]
 KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {"rooms": Rooms, "calculator": Calculator}
+FAULTS = 20  # games in a row that cannot be opened
+SECONDS = 10.0
 BUCKETS: Mapping[Split, range] = {"test": range(0, 2), "validation": range(2, 3), "train": range(3, 10)}  # tenths
 
 
@@ -25,9 +36,17 @@ class Game:
     opening: list[Message]
 
 
-def make(kind: str, settings: Mapping[str, Setting]) -> Environment:
-    """An environment of one of the KINDS; SettingError where it does not take the settings."""
-    return KINDS[kind](settings)
+def is_own(kind: str) -> bool:
+    """Whether a kind names a class in a file, not one of the KINDS."""
+    return NAME.fullmatch(kind) is not None
+
+
+def make(kind: str, settings: Mapping[str, Setting], seconds: float) -> Environment:
+    """An environment of one of the KINDS, or of the user's; SettingError where it does not take the settings.
+
+    `seconds` limit each answer of one of the user's.
+    """
+    return Own(kind, settings, seconds) if is_own(kind) else KINDS[kind](settings)
 
 
 def split_of(opening: list[Message]) -> Split:
@@ -36,15 +55,48 @@ def split_of(opening: list[Message]) -> Split:
     return next(split for split, buckets in BUCKETS.items() if bucket in buckets)
 
 
-def games(kind: str, settings: Mapping[str, Setting], split: Split, seed: int) -> Iterator[Game]:
-    """Games of a split without end, each in an environment of its own: those of the seeds from `seed` on."""
+def games(
+    kind: str, settings: Mapping[str, Setting], split: Split, seed: int, seconds: float = SECONDS
+) -> Iterator[Game]:
+    """Games of a split without end, each in an environment of its own: those of the seeds from `seed` on.
+
+    A game that cannot be opened is passed over; SettingError where FAULTS in a row cannot.
+    """
+    faults = 0
     for number in count(seed):
-        environment = make(kind, settings)
-        opening = [*environment.reset(number)]
+        environment = make(kind, settings, seconds)
+        try:
+            opening = [*environment.reset(number)]
+        except GameFault as fault:
+            faults += 1
+            if faults == FAULTS:
+                raise SettingError(f"{kind}: {FAULTS} games in a row cannot be opened; the last one: {fault}") from None
+            continue
+        faults = 0
         if split_of(opening) == split:
             yield Game(number, environment, opening)
 
 
+def step_all(environments: Sequence[Environment], actions: Sequence[str]) -> list[Turn]:
+    """Act in several games; the user's work side by side."""
+    for environment, action in zip(environments, actions, strict=True):
+        if isinstance(environment, Own):
+            environment.ask(action)
+    return [
+        environment.answer() if isinstance(environment, Own) else environment.step(action)
+        for environment, action in zip(environments, actions, strict=True)
+    ]
+
+
+def solver(environment: Environment) -> Solvable | None:
+    """The environment as one that knows its best play; None where it does not."""
+    if isinstance(environment, Own) and "best_action" not in environment.knows:
+        return None
+    return environment if isinstance(environment, Solvable) else None
+
+
 def optimum(environment: Environment) -> float | None:
     """The largest return from here on; None where the environment does not know."""
+    if isinstance(environment, Own) and "optimum" not in environment.knows:
+        return None
     return environment.optimum() if isinstance(environment, Solvable) else None

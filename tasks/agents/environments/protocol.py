@@ -78,3 +78,7 @@ def checked(settings: Mapping[str, Setting], defaults: Mapping[str, Setting]) ->
             wanted = "true or false" if isinstance(default, bool) else "a whole number" if whole else "a number"
             raise SettingError(f"{name}: expected {wanted}, got {value!r}")
     return {**defaults, **settings}
+
+
+class GameFault(Exception):
+    """A game that cannot be opened, or a question that the environment has no answer to: one line."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tasks.agents.environments.games import Game
+from tasks.agents.environments.games import Game, step_all
+from tasks.agents.environments.protocol import Turn
 from tasks.agents.playing import encoding
 from tasks.algorithms.agents import acting
 from tasks.algorithms.agents.acting import Action, Sampling
@@ -18,7 +19,7 @@ from tasks.language.data import chat
 
 COUNTED = "counted/"
 METRICS = {
-    f"{COUNTED}EVENT": "What the environment counts, the mean over episodes: won (share of games) and cursed (things taken) in rooms, right (share of tasks) and calls (of the tool) in calculator.",
+    f"{COUNTED}EVENT": "What the environment counts, the mean over episodes: won (share of games) and cursed (things taken) in rooms, right (share of tasks) and calls (of the tool) in calculator; faults of an environment of your own.",
 }
 
 
@@ -54,7 +55,12 @@ def play(
     episodes = [Episode(game, Transcript()) for game in games]
 
     def react(actions: Sequence[Action]) -> list[list[int] | None]:
-        return [_step(tokenizer, episodes[action.row], action) for action in actions]
+        own = [episodes[action.row] for action in actions]
+        said = [encoding.text_of(tokenizer, action.tokens, action.ended) for action in actions]
+        turns = step_all([one.game.environment for one in own], said)
+        return [
+            _heard(tokenizer, *heard) for heard in zip(own, said, turns, (one.ended for one in actions), strict=True)
+        ]
 
     played = acting.play(model, [encoding.opening(tokenizer, game.opening) for game in games], react, how, generator)
     for episode, transcript, cut in zip(episodes, played.transcripts, played.cut, strict=True):
@@ -84,13 +90,12 @@ def logged(episodes: Sequence[Episode]) -> Mapping[str, float]:
     }
 
 
-def _step(tokenizer: Tokenizer, episode: Episode, action: Action) -> list[int] | None:
-    text = encoding.text_of(tokenizer, action.tokens, action.ended)
-    turn = episode.game.environment.step(text)
+def _heard(tokenizer: Tokenizer, episode: Episode, text: str, turn: Turn, ended: bool) -> list[int] | None:
+    """Keep a turn; the tokens that follow it, none where the episode is over."""
     episode.actions.append(text)
     episode.observations.append(turn.observation)
     episode.rewards.append(turn.reward)
-    episode.actions_cut += not action.ended
+    episode.actions_cut += not ended
     for name, value in turn.counted.items():
         episode.counted[name] = episode.counted.get(name, 0.0) + value
-    return None if turn.done else encoding.between(tokenizer, turn.observation, action.ended)
+    return None if turn.done else encoding.between(tokenizer, turn.observation, ended)

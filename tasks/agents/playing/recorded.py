@@ -11,11 +11,12 @@ import pandas as pd
 from tasks.agents.configs.expert_episodes import EnvironmentConfig
 from tasks.agents.environments import games
 from tasks.agents.environments.games import Game, Split
-from tasks.agents.environments.protocol import Message
+from tasks.agents.environments.protocol import GameFault, Message, SettingError
 from tasks.agents.playing import encoding
 from tasks.agents.playing.tables import Turns
 from tasks.algorithms.agents.transcripts import Transcript
 from tasks.common import tables
+from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
 ENVIRONMENT = "environment.json"
@@ -28,24 +29,31 @@ class World:
     kind: str
     settings: dict[str, bool | int | float]
     seed: int
+    seconds: float  # for one answer of an environment of the user's
 
     def games(self, split: Split, count: int, skip: int = 0) -> list[Game]:
         """The first games of a split, after so many."""
-        return [*islice(games.games(self.kind, self.settings, split, self.seed), skip, skip + count)]
+        return [*islice(self.stream(split, self.seed), skip, skip + count)]
 
     def stream(self, split: Split, seed: int) -> Iterator[Game]:
         """Games of a split without end, from another seed on."""
-        return games.games(self.kind, self.settings, split, seed)
+        try:
+            yield from games.games(self.kind, self.settings, split, seed, self.seconds)
+        except SettingError as error:
+            raise DataError(str(error)) from None
 
     def again(self, game: Game) -> Game:
         """The same game in an environment of its own."""
-        environment = games.make(self.kind, self.settings)
-        return Game(game.seed, environment, [*environment.reset(game.seed)])
+        environment = games.make(self.kind, self.settings, self.seconds)
+        try:
+            return Game(game.seed, environment, [*environment.reset(game.seed)])
+        except GameFault as fault:
+            raise DataError(f"{self.kind}: game {game.seed} was opened, and cannot be opened again: {fault}") from None
 
 
 def write_world(config: EnvironmentConfig, seed: int, folder: Path) -> World:
     """Keep what an environment is beside its episodes."""
-    world = World(config.kind, dict(config.settings), seed)
+    world = World(config.kind, dict(config.settings), seed, config.seconds)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ENVIRONMENT).write_text(json.dumps(vars(world), indent=2) + "\n")
     return world

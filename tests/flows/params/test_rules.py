@@ -94,6 +94,21 @@ TOGETHER = {
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
         "transitions.datasets.graph-60.location: data/raw/transitions/x does not exist"
     ),
+    "agents.policies.rooms-ppo.environment=roms": (
+        "agents.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean rooms?), got 'roms'"
+    ),
+    "agents_report.policies.rooms-ppo.branch=rooms-poo": (
+        "agents_report.policies.rooms-ppo.branch: expected a key of agents.policies (did you mean rooms-ppo?), got 'rooms-poo'"
+    ),
+    "agents_report.policies.rooms-ppo.environment=arithmetic": (
+        "agents_report.policies.rooms-ppo.environment: expected rooms, where rooms-ppo plays, got 'arithmetic'"
+    ),
+    "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clon}]": (
+        "agents_report.expectations.0.lower: expected a key of agents_report.policies (did you mean rooms-clone?), got 'rooms-clon'"
+    ),
+    "expert_episodes.environments.rooms.kind=environments/none.py:Maze": (
+        "expert_episodes.environments.rooms.kind: environments/none.py does not exist"
+    ),
     "offline_report.expectations=[{dataset: graph-60, higher: DTX, lower: BC}]": (
         "offline_report.expectations.0.higher: expected a policy measured on graph-60 (did you mean DT?), got 'DTX'"
     ),

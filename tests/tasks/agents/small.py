@@ -1,15 +1,19 @@
 """The agents flow at toy size, for tests."""
 
+from pathlib import Path
+
 from tasks.agents import agents, behaviour_cloning, expert_episodes
 from tests.conftest import PARAMS
 
 ROOMS = {
     "kind": "rooms",
     "settings": {"rooms": 3, "doors": 1, "turns": 6, "shaping": 0.3},
+    "seconds": 10.0,
     "episodes": 24,
     "validation": 6,
 }
-CALCULATOR = {"kind": "calculator", "settings": {"hardest": 1}, "episodes": 24, "validation": 6}
+CALCULATOR = {"kind": "calculator", "settings": {"hardest": 1}, "seconds": 10.0, "episodes": 24, "validation": 6}
+NONE = Path("environments/none")  # no environments of the user's
 MODEL = {
     "vocabulary": 400,
     "width": 32,
@@ -41,7 +45,7 @@ MEASURED = {
 def record(root, environment=ROOMS):
     """Record an expert; the folder of its episodes."""
     section = {**PARAMS["expert_episodes"], "environments": {"rooms": environment}}
-    expert_episodes.run(expert_episodes.ExpertEpisodesConfig.model_validate(section), root / "episodes/rooms")
+    expert_episodes.run(expert_episodes.ExpertEpisodesConfig.model_validate(section), NONE, root / "episodes/rooms")
     return root / "episodes/rooms"
 
 
@@ -58,4 +62,4 @@ def train(root, policy, recorded, entry=(), **changes):
     """Train an agent; its folder and the stage's metrics."""
     section = {**PARAMS["agents"], **SHORT, **changes, "policies": {"one": {**ENTRY, **dict(entry)}}}
     out = root / "agents/one"
-    return out, agents.run(agents.AgentsConfig.model_validate(section), policy, recorded, out)
+    return out, agents.run(agents.AgentsConfig.model_validate(section), policy, recorded, NONE, out)

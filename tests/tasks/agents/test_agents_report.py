@@ -19,7 +19,9 @@ from tests.tasks.agents import small
 
 def measure(policies, recorded, out, **changes):
     section = {**PARAMS["agent_returns"], "games": 5, "max_action_tokens": 8, **changes}
-    return agent_returns.run(agent_returns.AgentReturnsConfig.model_validate(section), policies, recorded, out)
+    return agent_returns.run(
+        agent_returns.AgentReturnsConfig.model_validate(section), policies, recorded, small.NONE, out
+    )
 
 
 @pytest.fixture(scope="module")

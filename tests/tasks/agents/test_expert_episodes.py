@@ -31,13 +31,13 @@ def test_recording_again_is_the_same_and_another_seed_is_not(recorded, tmp_path)
     for file in recorded.iterdir():
         assert (again / file.name).read_bytes() == file.read_bytes()
     world = on_disk.read_world(recorded)
-    assert vars(world) == {"kind": "rooms", "settings": small.ROOMS["settings"], "seed": 0}
+    assert vars(world) == {"kind": "rooms", "settings": small.ROOMS["settings"], "seed": 0, "seconds": 10.0}
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"kind": "chess"}, "expected one of rooms, calculator"),
+        ({"kind": "chess"}, "expected rooms, calculator or a class such as environments/mine.py:Maze"),
         ({"settings": {"rooms": 99}}, "rooms: expected a number from 2 to 12, got 99"),
         ({"settings": {"walls": 1}}, "walls: no such setting; expected one of doors, rooms"),
     ],
