@@ -94,18 +94,6 @@ TOGETHER = {
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
         "transitions.datasets.graph-60.location: data/raw/transitions/x does not exist"
     ),
-    "agents.policies.rooms-ppo.environment=roms": (
-        "agents.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean rooms?), got 'roms'"
-    ),
-    "agents_report.policies.rooms-ppo.branch=rooms-poo": (
-        "agents_report.policies.rooms-ppo.branch: expected a key of agents.policies (did you mean rooms-ppo?), got 'rooms-poo'"
-    ),
-    "agents_report.policies.rooms-ppo.environment=arithmetic": (
-        "agents_report.policies.rooms-ppo.environment: expected rooms, where rooms-ppo plays, got 'arithmetic'"
-    ),
-    "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clon}]": (
-        "agents_report.expectations.0.lower: expected a key of agents_report.policies (did you mean rooms-clone?), got 'rooms-clon'"
-    ),
     "expert_episodes.environments.rooms.kind=environments/none.py:Maze": (
         "expert_episodes.environments.rooms.kind: environments/none.py does not exist"
     ),
@@ -117,6 +105,21 @@ TOGETHER = {
     ),
     "offline_report.expectations=[{dataset: LunarLander-v3-random, higher: DT, lower: BC}]": (
         "offline_report.expectations.0.dataset: expected a data set of offline_report.policies (did you mean "
+    ),
+}
+
+REFERRED = {  # refused at once, since names by which sections refer to each other must always be right
+    "agents.policies.rooms-ppo.environment=roms": (
+        "agents.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean rooms?), got 'roms'"
+    ),
+    "agents_report.policies.rooms-ppo.branch=rooms-poo": (
+        "agents_report.policies.rooms-ppo.branch: expected a key of agents.policies (did you mean rooms-ppo?), got 'rooms-poo'"
+    ),
+    "agents_report.policies.rooms-ppo.environment=arithmetic": (
+        "agents_report.policies.rooms-ppo.environment: expected rooms, where rooms-ppo plays, got 'arithmetic'"
+    ),
+    "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clon}]": (
+        "agents_report.expectations.0.lower: expected a key of agents_report.policies (did you mean rooms-clone?), got 'rooms-clon'"
     ),
 }
 
@@ -144,6 +147,13 @@ def test_values_that_do_not_fit_together(root: Path, setting: str) -> None:
         editing.check_together(root, SECTIONS, STAGES, STAGES)
     assert str(caught.value).startswith(f"params.yaml: {TOGETHER[setting]}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", REFERRED)
+def test_agents_play_where_there_is_an_environment(root: Path, setting: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        editing.edit(root, SECTIONS, [editing.setting(setting)])
+    assert str(caught.value) == f"--set {REFERRED[setting]}"
 
 
 @pytest.mark.parametrize(("method", "hint"), [("cqk", "did you mean cql?"), ("returns", "there are ")])
