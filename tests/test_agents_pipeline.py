@@ -12,8 +12,21 @@ from tests.clone import ROOT, Clone, states
 pytestmark = pytest.mark.slow
 AGENTS = {file.stem for file in (ROOT / "tasks/agents").glob("*.py")}
 TINY = {name: section for name, section in YAML(typ="safe").load(ROOT / "presets/tiny.yaml").items() if name in AGENTS}
-GUESS = {"kind": "environments/guess.py:Guess", "settings": {"largest": 4}, "seconds": 10.0, "episodes": 12, "validation": 3}
-PLAYED = {"environment": "guess", "credit": "total", "over": "turns", "baseline": "group", "standardized": True, "lam": 1.0}
+GUESS = {
+    "kind": "environments/guess.py:Guess",
+    "settings": {"largest": 4},
+    "seconds": 10.0,
+    "episodes": 12,
+    "validation": 3,
+}
+PLAYED = {
+    "environment": "guess",
+    "credit": "total",
+    "over": "turns",
+    "baseline": "group",
+    "standardized": True,
+    "lam": 1.0,
+}
 PLAYED |= {"update": "plain", "learning_rate": 0.001}
 TINY["expert_episodes"]["environments"]["guess"] = GUESS
 TINY["expert_episodes"]["environment_files"] = "environments/guess.py"

@@ -36,7 +36,7 @@ Row = Mapping[str, float]
 Nested = Mapping[str, "float | Nested"]
 FLUSH_SECONDS = 5.0  # log_metric costs 21 ms a value, a batch of a thousand 60 ms
 BATCH = 1000  # MLflow's limit of metrics in one call
-MEASURES = ("reward", "loss")
+MEASURES = ("reward", "return", "loss")  # of which the first that a row has is shown beside its progress
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is named 10%BC
 
 

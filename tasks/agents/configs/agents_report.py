@@ -12,7 +12,8 @@ class Measured(Config):
 
     stage: Literal["behaviour_cloning", "agents"]  # the stage that trains it
     branch: str  # the stage's branch: an environment, or a key of agents.policies
-    environment: str  # a key of expert_episodes.environments: that of the branch
+    # a key of expert_episodes.environments: where it is measured, which may be another one than where it was trained
+    environment: str
 
 
 class Expectation(Config):

@@ -115,8 +115,8 @@ REFERRED = {  # refused at once, since names by which sections refer to each oth
     "agents_report.policies.rooms-ppo.branch=rooms-poo": (
         "agents_report.policies.rooms-ppo.branch: expected a key of agents.policies (did you mean rooms-ppo?), got 'rooms-poo'"
     ),
-    "agents_report.policies.rooms-ppo.environment=arithmetic": (
-        "agents_report.policies.rooms-ppo.environment: expected rooms, where rooms-ppo plays, got 'arithmetic'"
+    "agents_report.policies.rooms-ppo.environment=aritmetic": (
+        "agents_report.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean arithmetic?), got 'aritmetic'"
     ),
     "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clon}]": (
         "agents_report.expectations.0.lower: expected a key of agents_report.policies (did you mean rooms-clone?), got 'rooms-clon'"
