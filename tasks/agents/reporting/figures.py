@@ -21,10 +21,10 @@ def learning(policies: Sequence[Policy]) -> dict[str, str]:
             if one.curve is not None:
                 for _, curve in one.curve.groupby("seed", sort=False):
                     lines.setdefault(one.name, []).append(_line(curve))
-        clones = {one.name: max(one.best()[1]) for one in own if not one.trained}
-        optimum = own[0].optimum
+        clones, optimum = [max(one.best()[1]) for one in own if not one.trained], own[0].optimum
+        levels = {"clone": max(clones)} if clones else {}
         if lines:
-            panels.append(Panel(environment, lines, {**clones, **({"optimum": optimum} if optimum == optimum else {})}))
+            panels.append(Panel(environment, lines, levels | ({"optimum": optimum} if optimum == optimum else {})))
     return {"learning": plots.multiples(panels, "steps", "return", "learning")} if panels else {}
 
 
