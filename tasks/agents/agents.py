@@ -107,6 +107,7 @@ def _settings(config: AgentsConfig, own: AgentConfig, seed: int) -> actor_critic
         critic_updates=config.critic_updates,
         temperature=config.temperature,
         region=settings_of(config, TrustRegion),
+        micro_batch=config.micro_batch,
         seed=seed,
     )
 

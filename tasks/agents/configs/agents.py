@@ -70,6 +70,7 @@ class AgentsConfig(Config):
     iterations: int = Field(ge=1, le=10**5)  # steps of conjugate gradients (arXiv:1502.05477, appendix C)
     damping: float = Field(ge=0)  # what is added to the diagonal of the Fisher matrix
     halvings: int = Field(ge=0, le=100)  # of a step that goes beyond the radius or gains nothing
+    micro_batch: int = Field(ge=1, le=10**6)  # episodes in one pass of training; a trust region passes all of a batch
     training: TrainingConfig  # optimizer, schedule, memory
 
     @field_validator("minibatches")

@@ -76,6 +76,7 @@ class Settings:
     critic_updates: int  # of the critic on each batch, but with clip one beside each of the policy's
     temperature: float  # of the distribution that is trained
     region: TrustRegion
+    micro_batch: int  # episodes in one pass; changes memory, not the gradient. A trust region passes the whole batch
     seed: int
 
     @property
@@ -145,7 +146,11 @@ def _credited(
     transcripts, values, logged = experience.transcripts, None, dict[str, float]()
     if settings.criticised:
         assert critic is not None
-        values = _read(critic(transcripts).cpu(), transcripts, settings)
+        read_out = torch.zeros(transcripts.mask.shape)
+        for rows in torch.arange(len(transcripts)).split(settings.micro_batch):
+            part = critic(transcripts.rows(rows)).cpu()
+            read_out[rows, : part.shape[1]] = part
+        values = _read(read_out, transcripts, settings)
     found = credit(
         settings.credit,
         transcripts,
@@ -174,12 +179,23 @@ def _read(values: Tensor, transcripts: Transcripts, settings: Settings) -> Tenso
     return read.of_states(values, transcripts)
 
 
-def _value_loss(critic: TurnCritic, transcripts: Transcripts, targets: Tensor, settings: Settings) -> Tensor:
-    on = transcripts.on(critic)
-    values = _read(critic(on), on, settings)
-    mask = on.acts if settings.over == "tokens" and settings.credit == "advantage" else on.taken
-    targets = targets[:, : values.shape[1]].to(values.device)
-    return masked_mean((values - targets).square(), mask) / 2
+def _value_step(
+    critic: TurnCritic, optimizer: Optimizer, transcripts: Transcripts, targets: Tensor, settings: Settings
+) -> float:
+    """One step of the critic towards its targets; half the mean squared error over turns, or over tokens."""
+    by_token = settings.over == "tokens" and settings.credit == "advantage"
+    count, whole = int((transcripts.acts if by_token else transcripts.taken).sum()), 0.0
+    for rows in torch.arange(len(transcripts)).split(settings.micro_batch):
+        part = transcripts.rows(rows).on(critic)
+        values = _read(critic(part), part, settings)
+        mask = part.acts if by_token else part.taken
+        errors = values - targets[rows, : values.shape[1]].to(values.device)
+        loss = (errors.square() * mask).sum() / (2 * count)
+        check_finite("loss of the critic", loss.item())
+        loss.backward()
+        whole += loss.item()
+    optimizer.step()
+    return whole
 
 
 def _critic_steps(
@@ -191,27 +207,27 @@ def _critic_steps(
 ) -> dict[str, float]:
     if critic is None or optimizer is None or credited.targets is None:
         return {}
-    losses = []
-    for _ in range(settings.critic_updates):
-        loss = _value_loss(critic, experience.transcripts, credited.targets, settings)
-        check_finite("loss of the critic", loss.item())
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = [
+        _value_step(critic, optimizer, experience.transcripts, credited.targets, settings)
+        for _ in range(settings.critic_updates)
+    ]
     return {"loss/value": sum(losses) / len(losses)}
 
 
 def _plain(
     policy: CausalLM, experience: Experience, credited: Credited, optimizer: Optimizer, settings: Settings
 ) -> dict[str, float]:
-    transcripts = experience.transcripts.on(policy)
-    rate = optimizer.learning_rate
-    logps = token_logps(policy, transcripts, settings.temperature)
-    advantages = credited.advantages.to(logps.device)
-    loss = policy_gradient_loss(logps, advantages, transcripts.acts, len(transcripts))
-    check_finite("loss", loss.item())
-    loss.backward()
-    return {"loss": loss.item(), "grad_norm": optimizer.step(), "learning_rate": rate}
+    rate, whole = optimizer.learning_rate, 0.0
+    count = len(experience.transcripts)
+    for rows in torch.arange(count).split(settings.micro_batch):
+        part = experience.transcripts.rows(rows).on(policy)
+        logps = token_logps(policy, part, settings.temperature)
+        advantages = credited.advantages[rows, : part.acts.shape[1]].to(logps.device)
+        loss = policy_gradient_loss(logps, advantages, part.acts, count)
+        check_finite("loss", loss.item())
+        loss.backward()
+        whole += loss.item()
+    return {"loss": whole, "grad_norm": optimizer.step(), "learning_rate": rate}
 
 
 def _clipped(
@@ -228,27 +244,34 @@ def _clipped(
     for _ in range(settings.epochs):
         order = torch.randperm(len(experience.transcripts), generator=shuffle)
         for some in order.tensor_split(settings.minibatches):
-            part = experience.transcripts.rows(some).on(policy)
-            width = part.acts.shape[1]
-            old, advantages = (of[some, :width].to(part.acts.device) for of in (experience.logps, credited.advantages))
-            logps = token_logps(policy, part, settings.temperature)
-            per_token, acts = policy_loss(logps, old, advantages, settings.clip_ratio, settings.clip_ratio)
-            loss = masked_mean(per_token, part.acts)
-            check_finite("loss", loss.item())
-            loss.backward()
-            found = {
-                "loss": loss.item(),
-                "kl": masked_mean((logps.detach() - old).square() / 2, part.acts).item(),
-                "clip_ratio": masked_mean(acts.float(), part.acts).item(),
-                "grad_norm": optimizers[0].step(),
-            }
+            found = _add_clipped(policy, experience, credited, settings, some)
+            found["grad_norm"] = optimizers[0].step()
             if critic is not None and optimizers[1] is not None and credited.targets is not None:
-                value = _value_loss(critic, part, credited.targets[some], settings)
-                value.backward()
-                optimizers[1].step()
-                found["loss/value"] = value.item()
+                part = experience.transcripts.rows(some)
+                found["loss/value"] = _value_step(critic, optimizers[1], part, credited.targets[some], settings)
             rows.append(found)
     return {**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}, "learning_rate": rate}
+
+
+def _add_clipped(
+    policy: CausalLM, experience: Experience, credited: Credited, settings: Settings, minibatch: Tensor
+) -> dict[str, float]:
+    """Add the gradient of a minibatch's surrogate, a mean over its action tokens; the means of what it is watched by."""
+    tokens = int(experience.transcripts.acts[minibatch].sum())
+    found = dict.fromkeys(("loss", "kl", "clip_ratio"), 0.0)
+    for rows in minibatch.split(settings.micro_batch):
+        part = experience.transcripts.rows(rows).on(policy)
+        width = part.acts.shape[1]
+        old, advantages = (of[rows, :width].to(part.acts.device) for of in (experience.logps, credited.advantages))
+        logps = token_logps(policy, part, settings.temperature)
+        per_token, acts = policy_loss(logps, old, advantages, settings.clip_ratio, settings.clip_ratio)
+        loss = (per_token * part.acts).sum() / tokens
+        check_finite("loss", loss.item())
+        loss.backward()
+        moved = (logps.detach() - old).square() / 2
+        for name, values in (("loss", per_token.detach()), ("kl", moved), ("clip_ratio", acts.float())):
+            found[name] += (values * part.acts).sum().item() / tokens
+    return found
 
 
 def _trust_region(policy: CausalLM, experience: Experience, credited: Credited, settings: Settings) -> dict[str, float]:
