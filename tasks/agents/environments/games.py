@@ -8,6 +8,8 @@ from itertools import count
 from typing import Literal
 
 from tasks.agents.environments.calculator import Calculator
+from tasks.agents.environments.facts import Facts
+from tasks.agents.environments.key_to_door import KeyToDoor
 from tasks.agents.environments.own import NAME, Own
 from tasks.agents.environments.protocol import (
     Environment,
@@ -21,7 +23,12 @@ from tasks.agents.environments.protocol import (
 from tasks.agents.environments.rooms import Rooms
 
 Split = Literal["train", "validation", "test"]
-KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {"rooms": Rooms, "calculator": Calculator}
+KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {
+    "rooms": Rooms,
+    "calculator": Calculator,
+    "facts": Facts,
+    "key-to-door": KeyToDoor,
+}
 FAULTS = 20  # games in a row that cannot be opened
 SECONDS = 10.0
 BUCKETS: Mapping[Split, range] = {"test": range(0, 2), "validation": range(2, 3), "train": range(3, 10)}  # tenths

@@ -1,0 +1,79 @@
+"""Questions about people whom nobody knows, with a search tool: `search Ada` is answered with what is known of her, `answer baker` ends it.
+
+People, jobs and relations are drawn anew for each game, so that nothing can be known by heart. With several hops the answer is that of
+someone's friend's boss, and each search shows the next name to look for.
+"""
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+
+from tasks.agents.environments.protocol import Message, Setting, Turn, checked, setting
+
+DEFAULTS: Mapping[str, Setting] = {
+    "people": 6,  # 4 to 16
+    "hops": 1,  # searches that the answer needs: 1 to 3
+    "search_cost": 0.0,  # of each search
+    "turns": 6,  # after which the episode ends without an answer
+}
+NAMES = ("Ada", "Bob", "Cid", "Dan", "Eve", "Fay", "Gil", "Hal", "Ida", "Jim", "Kay", "Leo", "Mia", "Ned", "Ola", "Pam")
+RELATIONS = ("friend", "boss", "sister")
+KNOWN = {
+    "job": ("baker", "judge", "miner", "nurse", "pilot", "tailor"),
+    "town": ("Bonn", "Cork", "Lyon", "Oslo", "Pisa", "Turku"),
+    "pet": ("cat", "crow", "dog", "goat", "hen", "mule"),
+}
+SEARCH, ANSWER = re.compile(r"search (\w+)"), re.compile(r"answer (\w+)")
+
+
+class Facts:
+    """The environment; see DEFAULTS for its settings."""
+
+    def __init__(self, settings: Mapping[str, Setting]) -> None:
+        given = checked(settings, DEFAULTS)
+        self.people, self.hops = int(setting(given, "people", 4, len(NAMES))), int(setting(given, "hops", 1, 3))
+        self.turns, self.search_cost = int(setting(given, "turns", 1, 1000)), setting(given, "search_cost", 0, 1000)
+
+    def reset(self, seed: int) -> Sequence[Message]:
+        """Draw people and a question."""
+        generator = random.Random(seed)
+        names = generator.sample(NAMES, self.people)
+        self.facts = {
+            name: {relation: generator.choice([other for other in names if other != name]) for relation in RELATIONS}
+            | {what: generator.choice(values) for what, values in KNOWN.items()}
+            for name in names
+        }
+        self.chain, asked = [names[0]], list[str]()
+        for _ in range(self.hops - 1):
+            asked.append(generator.choice(RELATIONS))
+            self.chain.append(self.facts[self.chain[-1]][asked[-1]])
+        what = generator.choice(sorted(KNOWN))
+        self.result, self.taken, self.found = self.facts[self.chain[-1]][what], 0, 0
+        of = "".join(f"the {relation} of " for relation in reversed(asked))
+        return [{"role": "user", "content": f"What is the {what} of {of}{self.chain[0]}?"}]
+
+    def step(self, action: str) -> Turn:
+        """Search or answer."""
+        self.taken += 1
+        last, said = self.taken >= self.turns, action.strip()
+        if answer := ANSWER.fullmatch(said):
+            right = float(answer[1] == self.result)
+            return Turn("", right, True, {"right": right})
+        if search := SEARCH.fullmatch(said):
+            name = search[1]
+            if self.found < len(self.chain) and name == self.chain[self.found]:
+                self.found += 1
+            known = self.facts.get(name)
+            told = (
+                "Nobody of this name." if known is None else ", ".join(f"{key} {value}" for key, value in known.items())
+            )
+            return Turn(told, -self.search_cost, last, {"searches": 1.0})
+        return Turn("I do not understand that.", 0.0, last)
+
+    def best_action(self) -> str:
+        """Search along the chain, then answer."""
+        return f"search {self.chain[self.found]}" if self.found < len(self.chain) else f"answer {self.result}"
+
+    def optimum(self) -> float:
+        """1, less the searches that are still needed: nothing of it can be known without them."""
+        return 1.0 - self.search_cost * (len(self.chain) - self.found)
