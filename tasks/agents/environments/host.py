@@ -153,10 +153,9 @@ class Host:
 
 def play(host: socket.socket, make: Any, settings: Any, seed: int) -> None:
     """One episode, until the host ends it. Does not return."""
-    size = (
-        int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if sys.platform == "linux" else 0
-    )
-    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+    if sys.platform == "linux":
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     random.seed(seed)
     lines = host.makefile("rb")
     environment: Any = None
