@@ -5,7 +5,7 @@ after others have run, perhaps hours later. Each rule is a function that yields 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -13,11 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flows.params import agent_rules
+from flows.params.faults import Configs, Fault, one_of
 from flows.params.files import PARAMS, ParameterError
 from tasks.common.config_faults import shown, suggestion
 
 if TYPE_CHECKING:
-    from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
     from tasks.language.configs.grpo import GrpoConfig
     from tasks.language.configs.mixture import MixtureConfig
     from tasks.language.configs.parts.policies import SamplingConfig
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from tasks.offline.configs.transitions import TransitionsConfig
 
 OF_THE_DATA = ("data mean", "data best", "greedy behaviour")
-Fault = tuple[str, str]  # a dotted key, and what was expected of it
-Configs = Mapping[str, Any]  # section -> its Config
 
 
 @dataclass(frozen=True)
@@ -60,14 +59,14 @@ def learned_from(configs: Configs) -> Iterator[Fault]:
         named = own.datasets
         for number, name in enumerate(named):
             key = f"{method}.datasets" if isinstance(named, dict) else f"{method}.datasets.{number}"
-            yield from _one_of(name, configs["transitions"].datasets, "a key of transitions.datasets", key)
+            yield from one_of(name, configs["transitions"].datasets, "a key of transitions.datasets", key)
 
 
 def recorded_in(configs: Configs) -> Iterator[Fault]:
     """Data sets are recorded in environments that exist."""
     for name, one in configs["transitions"].datasets.items():
         known, key = configs["behaviour"].environments, f"transitions.datasets.{name}.environment"
-        yield from _one_of(one.environment, known, "a key of behaviour.environments", key)
+        yield from one_of(one.environment, known, "a key of behaviour.environments", key)
 
 
 def trained_on(configs: Configs) -> Iterator[Fault]:
@@ -76,33 +75,14 @@ def trained_on(configs: Configs) -> Iterator[Fault]:
     for name, one in configs["offline_report"].policies.items():
         key = f"offline_report.policies.{name}"
         if one.method not in methods:
-            yield from _one_of(one.method, list(methods), "a method", f"{key}.method")
+            yield from one_of(one.method, list(methods), "a method", f"{key}.method")
             continue
         known = methods[one.method].datasets
         kind = "a key" if isinstance(known, dict) else "one"
-        yield from _one_of(one.dataset, list(known), f"{kind} of {one.method}.datasets", f"{key}.dataset")
+        yield from one_of(one.dataset, list(known), f"{kind} of {one.method}.datasets", f"{key}.dataset")
     for number, expected in enumerate(configs["offline_report"].expectations):
         known, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
-        yield from _one_of(expected.dataset, known, "a key of transitions.datasets", key)
-
-
-def played_in(configs: Configs) -> Iterator[Fault]:
-    """Agents play in environments that exist; what the report measures is trained, and what it expects is measured."""
-    environments, agents = configs["expert_episodes"].environments, configs["agents"].policies
-    for name, own in agents.items():
-        key = f"agents.policies.{name}.environment"
-        yield from _one_of(own.environment, environments, "a key of expert_episodes.environments", key)
-    report = configs["agents_report"]
-    for name, one in report.policies.items():
-        key, clones = f"agents_report.policies.{name}", one.stage == "behaviour_cloning"
-        known, where = (environments, "expert_episodes.environments") if clones else (agents, "agents.policies")
-        yield from _one_of(one.branch, known, f"a key of {where}", f"{key}.branch")
-        what = "a key of expert_episodes.environments"
-        yield from _one_of(one.environment, environments, what, f"{key}.environment")
-    for number, expected in enumerate(report.expectations):
-        for side in ("higher", "lower"):
-            key = f"agents_report.expectations.{number}.{side}"
-            yield from _one_of(getattr(expected, side), report.policies, "a key of agents_report.policies", key)
+        yield from one_of(expected.dataset, known, "a key of transitions.datasets", key)
 
 
 def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
@@ -110,14 +90,9 @@ def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
     return {section: own for section, own in configs.items() if hasattr(own, "variant_names")}
 
 
-def _one_of(name: str, known: Collection[str], what: str, key: str) -> Iterator[Fault]:
-    if name not in known:
-        yield key, f"expected {what}{suggestion(name, [*known])}, got {shown(name)}"
-
-
 def references(configs: Configs) -> Iterator[Fault]:
     """Names by which sections refer to each other; they must always be right."""
-    for rule in (recorded_in, learned_from, trained_on, played_in):
+    for rule in (recorded_in, learned_from, trained_on, agent_rules.played_in):
         with suppress(KeyError):  # another repository may lack the section
             yield from rule(configs)
 
@@ -280,11 +255,11 @@ def measured_policies(given: Given, own: "OfflineReportConfig") -> Iterator[Faul
         known.setdefault(one.dataset, []).extend(given.configs[one.method].variant_names)
     for number, expected in enumerate(own.expectations):
         key = f"expectations.{number}"
-        yield from _one_of(expected.dataset, known, "a data set of offline_report.policies", f"{key}.dataset")
+        yield from one_of(expected.dataset, known, "a data set of offline_report.policies", f"{key}.dataset")
         names = [*known.get(expected.dataset, ()), *OF_THE_DATA]
         for side in ("higher", "lower"):
             what = f"a policy measured on {expected.dataset}"
-            yield from _one_of(getattr(expected, side), names, what, f"{key}.{side}")
+            yield from one_of(getattr(expected, side), names, what, f"{key}.{side}")
 
 
 def _there(root: Path, folder: str, location: str, key: str) -> Iterator[Fault]:
@@ -328,22 +303,6 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
     )
 
 
-def own_environments(given: Given, own: "ExpertEpisodesConfig") -> Iterator[Fault]:
-    """Environments of the user's are classes in files that are there, and whose changes are noticed."""
-    from tasks.agents.configs.own_environments import fault, holds
-
-    for name, one in own.environments.items():
-        if ".py:" in one.kind:
-            if wrong := fault(given.root, one.kind):
-                yield f"environments.{name}.kind", wrong
-            elif not holds(own.environment_files, one.kind):
-                file = one.kind.partition(":")[0]
-                yield (
-                    "environment_files",
-                    f"expected {file} or a folder that holds it, got {shown(own.environment_files)}",
-                )
-
-
 RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
     ("responses", passed_over),
@@ -360,7 +319,7 @@ RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # An
     ),
     ("grpo", steps_are_judged),
     ("behaviour", environments),
-    ("expert_episodes", own_environments),
+    ("expert_episodes", lambda given, own: agent_rules.own_environments(given.root, own)),
     ("transitions", imported_files),
     ("offline_report", measured_policies),
 )

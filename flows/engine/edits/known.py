@@ -22,6 +22,7 @@ HARMLESS: Mapping[str, tuple[str, str]] = {
     "_check_files": ("cbaf7cad00c4dd9d", "tasks/language/rewards/python_functions.py: which files are deps, by name"),
     "files": ("a67fdac9f623289d", "tasks/language/rewards/python_worker.py: which files were imported, by name"),
     "_in_one_line": ("5626f58e8785934a", "tasks/language/rewards/python_worker.py: where a user's function failed"),
+    "in_one_line": ("f5a3a5ab11745aaf", "tasks/agents/environments/host.py: where a user's environment failed"),
     "answer": ("c8357c5a2caa9fc7", "tasks/language/rewards/python_worker.py: reads the names of parameters alone"),
 }
 

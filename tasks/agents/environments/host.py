@@ -258,6 +258,8 @@ def in_one_line(error: BaseException) -> str:
         if one.filename.startswith(f"{HOME}{os.sep}") and one.filename != __file__
     ]
     where = f"{os.path.relpath(frames[-1].filename, HOME)}:{frames[-1].lineno}: " if frames else ""
+    if isinstance(error, SyntaxError):
+        return f"{os.path.relpath(error.filename or '', HOME)}:{error.lineno}: {error.msg}"
     said = str(error).strip().splitlines()
     kind = "" if where == "" and isinstance(error, ValueError) else f"{type(error).__name__}{': ' if said else ''}"
     return f"{where}{kind}{said[0][:300] if said else ''}"
@@ -274,7 +276,7 @@ def load(file: str, name: str) -> tuple[Any, str]:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:
-        return None, in_one_line(error) if not isinstance(error, SyntaxError) else f"{file}:{error.lineno}: {error.msg}"
+        return None, in_one_line(error)
     found = getattr(module, name, None)
     return (found, "") if callable(found) else (None, f"{file} has no class {name}")
 

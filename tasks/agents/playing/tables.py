@@ -6,14 +6,18 @@ from pandera.typing import Series
 from tasks.common.tables import Table
 
 
-class Turns(Table):
-    """Turns of episodes that were played."""
+class Spoken(Table):
+    """What was read, said and paid in a turn."""
 
     episode: Series[int] = pa.Field(ge=0)
     turn: Series[int] = pa.Field(ge=0)
     observation: Series[str]  # what was read before the action; of turn 0 the opening, its messages as JSON
     action: Series[str]
     reward: Series[float]
+
+
+class Turns(Spoken):
+    """Turns of recorded episodes."""
 
 
 class Episodes(Table):
@@ -28,7 +32,7 @@ class Episodes(Table):
     turns: Series[int] = pa.Field(ge=0)
 
 
-class SampledTurns(Turns):
+class SampledTurns(Spoken):
     """Turns of policies, by policy (its seed, -1 where there is but one) and temperature."""
 
     seed: Series[int] = pa.Field(ge=-1)

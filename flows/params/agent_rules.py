@@ -1,0 +1,46 @@
+"""Rules on what must fit together in the sections of the agents flow."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.params.faults import Configs, Fault, one_of
+from tasks.common.config_faults import shown
+
+if TYPE_CHECKING:
+    from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
+
+
+def played_in(configs: Configs) -> Iterator[Fault]:
+    """Agents play in environments that exist; what the report measures is trained, and what it expects is measured."""
+    environments, agents = configs["expert_episodes"].environments, configs["agents"].policies
+    for name, own in agents.items():
+        key = f"agents.policies.{name}.environment"
+        yield from one_of(own.environment, environments, "a key of expert_episodes.environments", key)
+    report = configs["agents_report"]
+    for name, one in report.policies.items():
+        key, clones = f"agents_report.policies.{name}", one.stage == "behaviour_cloning"
+        known, where = (environments, "expert_episodes.environments") if clones else (agents, "agents.policies")
+        yield from one_of(one.branch, known, f"a key of {where}", f"{key}.branch")
+        what = "a key of expert_episodes.environments"
+        yield from one_of(one.environment, environments, what, f"{key}.environment")
+    for number, expected in enumerate(report.expectations):
+        for side in ("higher", "lower"):
+            key = f"agents_report.expectations.{number}.{side}"
+            yield from one_of(getattr(expected, side), report.policies, "a key of agents_report.policies", key)
+
+
+def own_environments(root: Path, own: "ExpertEpisodesConfig") -> Iterator[Fault]:
+    """Environments of the user's are classes in files that are there, and whose changes are noticed."""
+    from tasks.agents.configs.own_environments import fault, holds
+
+    for name, one in own.environments.items():
+        if ".py:" in one.kind:
+            if wrong := fault(root, one.kind):
+                yield f"environments.{name}.kind", wrong
+            elif not holds(own.environment_files, one.kind):
+                file = one.kind.partition(":")[0]
+                yield (
+                    "environment_files",
+                    f"expected {file} or a folder that holds it, got {shown(own.environment_files)}",
+                )
