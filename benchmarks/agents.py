@@ -30,7 +30,7 @@ from tasks.stage import keep_freed_memory
 
 RESULT = Path(__file__).with_suffix(".md")
 SETTINGS = {"rooms": 6, "doors": 2, "turns": 100}
-ACTION, ROUNDS = 8, 5
+ACTION, ROUNDS = 8, 3
 
 
 class Sizes:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.agents.transcripts import Transcript
-from tasks.algorithms.language.cache import close_up
+from tasks.algorithms.language.cache import close_up, make_room
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache
 from tasks.algorithms.language.completions import pad_left
 from tasks.algorithms.language.rollouts import choose
@@ -124,6 +124,11 @@ class _State:
         self.cache = found.past_key_values
         return found.logits[:, -1]
 
+    def make_room(self, tokens: int) -> None:
+        """Have the next tokens written in place; each would copy the cache."""
+        if self.cache is not None:
+            make_room(self.cache, torch.arange(len(self.mask), device=self.mask.device), tokens)
+
     def kept(self, places: list[int]) -> tuple[KeyValueCache | None, Tensor]:
         """Cache and mask of these rows alone, without columns that none of them needs."""
         if not places or self.cache is None:
@@ -138,6 +143,7 @@ def _act(
     """One action a row, and its tokens' log-probabilities. The last token of each is not yet read."""
     padded, real = (part.to(uniform.device) for part in pad_left(asked, 0))
     logits = state.read(model, padded, real)
+    state.make_room(sampling.max_action_tokens)
     going = torch.ones(len(asked), dtype=torch.bool, device=uniform.device)
     ends = torch.tensor(sorted(sampling.end_tokens), device=uniform.device)
     tokens, logps, spoken = list[Tensor](), list[Tensor](), list[Tensor]()

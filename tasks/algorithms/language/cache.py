@@ -9,6 +9,7 @@ from collections.abc import Callable
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language.causal_lm import CacheLayer, KeyValueCache
 
 NewLayer = Callable[[Tensor, Tensor, Tensor, int], CacheLayer]  # of keys, values, rows and room
@@ -55,23 +56,30 @@ def make_room(
             layer.batch_select_indices(rows)
 
 
+def close_up(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
+    """Keep the cache's rows `rows` (n,), in place, and of their columns the `real` ones (n, length), moved to the right end.
+
+    Returns which columns are real now (n, longest). Positions are in the keys, so that a column may stand anywhere before the next token.
+    TrainingError where a layer is of another kind than plain attention, which a column cannot be taken out of.
+    """
+    longest = int(real.sum(1).max())
+    order = real.long().sort(dim=1, stable=True).indices[:, -longest:]  # the real ones last, in their order
+    for place, layer in enumerate(cache.layers):
+        if type(layer) not in (DynamicLayer, RoomyLayer):
+            raise TrainingError(
+                f"a layer of the model keeps its keys in a {type(layer).__name__}; expected plain attention, without a sliding window"
+            )
+        shape = (len(rows), layer.keys.shape[1], longest, layer.keys.shape[3])
+        places = order.view(len(rows), 1, longest, 1).expand(shape)
+        closed = DynamicLayer()
+        closed.is_initialized = True
+        closed.keys, closed.values = layer.keys[rows].gather(2, places), layer.values[rows].gather(2, places)
+        cache.layers[place] = closed
+    return real.gather(1, order)
+
+
 def _with_room(states: Tensor, rows: Tensor, room: int) -> Tensor:
     _, heads, length, size = states.shape
     buffer = states.new_empty(len(rows), heads, length + room, size)
     buffer[:, :, :length] = states[rows]
     return buffer
-
-
-def close_up(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
-    """Keep the cache's rows `rows` (n,), in place, and of their columns the `real` ones (n, length), moved to the right end.
-
-    Returns which columns are real now (n, longest). Positions are in the keys, so that a column may stand anywhere before the next token.
-    """
-    counts = real.sum(1)
-    longest = int(counts.max())
-    order = real.long().sort(dim=1, stable=True).indices[:, -longest:]  # the real ones last, in their order
-    for layer in cache.layers:
-        shape = (len(rows), layer.keys.shape[1], longest, layer.keys.shape[3])
-        places = order.view(len(rows), 1, longest, 1).expand(shape)
-        layer.keys, layer.values = layer.keys[rows].gather(2, places), layer.values[rows].gather(2, places)
-    return real.gather(1, order)

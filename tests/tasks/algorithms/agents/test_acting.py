@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from transformers import MistralConfig, MistralForCausalLM
 
 from tasks.algorithms.agents.acting import Sampling, play
 from tasks.algorithms.agents.transcripts import make_transcripts, sampled_logps, token_logps
+from tasks.algorithms.common.errors import TrainingError
 from tests.tasks.tiny import ARCHITECTURES, llama
 
 OPENINGS = [[3, 4, 5, 6, 7], [8], [9, 3, 1], [2, 2], [12, 13]]
@@ -92,3 +94,13 @@ def test_an_episode_ends_where_the_context_does():
     assert len(unheard[0]) == 0, "the opening alone leaves no room"
     assert none.transcripts[0].tokens == []
     assert none.cut[0]
+
+
+def test_a_model_with_a_sliding_window_is_refused():
+    """Its cache has forgotten tokens that a later turn would need moved."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 16, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 4}
+    model = MistralForCausalLM(MistralConfig(**sizes, **heads, eos_token_id=None, bos_token_id=None)).eval()
+    with pytest.raises(TrainingError, match="expected plain attention, without a sliding window"):
+        played(model, [3] * 5)
