@@ -17,9 +17,9 @@ import torch
 from benchmarks import offline_peer as peer
 from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
+from tasks.common.estimates import over_seeds
 from tasks.offline.datasets.stored import StoredDataset, read
 from tasks.offline.environments.rollouts import as_player, play
-from tasks.common.estimates import over_seeds
 
 RESULT = Path(__file__).with_suffix(".md")
 SEED = 7_000_000  # of the episodes played
