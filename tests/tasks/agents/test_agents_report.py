@@ -1,6 +1,7 @@
 """What policies earn, and the report: numbers by hand, verdicts by their intervals, a page that a stranger's text cannot break."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -9,7 +10,7 @@ from tasks.agents import agent_returns, agents_report
 from tasks.agents.agents_report import AgentsReportConfig
 from tasks.agents.configs.agents_report import Expectation
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
-from tasks.agents.reporting import verdicts
+from tasks.agents.reporting import figures, verdicts
 from tasks.agents.reporting.measured import Policy
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError
@@ -131,3 +132,18 @@ def test_the_headline_counts():
     assert verdicts.headline([]) == "Nothing was expected of these policies."
     came = [verdicts.Verdict(one, "") for one in ("holds", "holds", "fails", "undecided")]
     assert verdicts.headline(came) == "Of 4 expectations: 2 came out, 1 undecided, 1 did not come out."
+
+
+def test_every_environment_has_its_panel_with_its_own_clone_and_optimum():
+    """Clones have other names in every environment; more than three once had no style to be drawn in."""
+    policies = []
+    for number in range(4):
+        curve = pd.DataFrame({"seed": 0, "step": range(1, 5), "return": [0.1, 0.2, 0.3, 0.4]})
+        for one in (
+            policy(f"clone-{number}", [0.1], [0.2], trained=False),
+            replace(policy(f"agent-{number}", [0.5], [0.4]), curve=curve),
+        ):
+            policies.append(replace(one, environment=f"world-{number}"))
+    figure = figures.learning(policies)["learning"]
+    assert all(figure.count(f">world-{number}<") == 1 for number in range(4))
+    assert figure.count(">clone<") == figure.count(">optimum<") == 1
