@@ -36,7 +36,7 @@ class EnvironmentConfig(Config):
             try:
                 make(kind, settings, SECONDS)
             except SettingError as error:
-                raise ValueError(str(error)) from None
+                raise ValueError(str(error).partition(", got")[0]) from None  # what was got is told of the whole
         return settings
 
 
