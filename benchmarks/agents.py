@@ -47,14 +47,14 @@ def opened(count: int) -> list[Game]:
 
 def ours(model, words, count: int, turns: int) -> int:
     """Play on one cache; the number of tokens in all transcripts."""
-    episodes, taken = opened(count), [0] * count
+    episodes, turns_played = opened(count), [0] * count
 
     def react(actions):
         heard = step_all([episodes[one.row].environment for one in actions], [text(words, one) for one in actions])
         for one in actions:
-            taken[one.row] += 1
+            turns_played[one.row] += 1
         return [
-            None if taken[one.row] == turns else encoding.between(words, turn.observation, one.ended)
+            None if turns_played[one.row] == turns else encoding.between(words, turn.observation, one.ended)
             for one, turn in zip(actions, heard, strict=True)
         ]
 

@@ -14,12 +14,12 @@ class Guess:
         """Open the game of this seed."""
         generator = random.Random(seed)
         self.number = generator.randint(1, self.largest)
-        self.low, self.high, self.taken = 1, self.largest, 0
+        self.low, self.high, self.turns_played = 1, self.largest, 0
         return f"Game {seed}: guess a number from 1 to {self.largest}."
 
     def step(self, action):
         """The observation, the reward, whether the game is over, and what is counted."""
-        self.taken += 1
+        self.turns_played += 1
         words = action.split()
         guess = int(words[1]) if len(words) == 2 and words[0] == "guess" and words[1].isdecimal() else None
         if guess == self.number:
@@ -30,7 +30,7 @@ class Guess:
             said, self.low = "Higher.", max(self.low, guess + 1)
         else:
             said, self.high = "Lower.", min(self.high, guess - 1)
-        return said, 0.0, self.taken == self.turns, {}
+        return said, 0.0, self.turns_played == self.turns, {}
 
     def best_action(self):
         """Halve what is left: this, and only this, is what an expert needs to be cloned."""

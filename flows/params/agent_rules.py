@@ -32,7 +32,8 @@ def played_in(configs: Configs) -> Iterator[Fault]:
 
 def own_environments(root: Path, own: "ExpertEpisodesConfig") -> Iterator[Fault]:
     """Environments of the user's are classes in files that are there, and whose changes are noticed."""
-    from tasks.agents.configs.own_environments import fault, holds
+    from tasks.agents.configs.own_environments import fault
+    from tasks.language.configs.parts.python_rewards import holds
 
     for name, one in own.environments.items():
         if ".py:" in one.kind:

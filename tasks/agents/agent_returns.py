@@ -36,7 +36,8 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     for folder, temperature in progress(
         [*product(folders, config.temperatures)], len(folders) * len(config.temperatures)
     ):
-        model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
+        if temperature == config.temperatures[0]:
+            model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
         seed = int(folder.name.removeprefix("seed-")) if folder != policies else -1
         games = world.games("test", config.games)
         best = [optimum(game.environment) for game in games]

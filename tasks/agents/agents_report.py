@@ -25,11 +25,12 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
     by_environment: dict[str, list[measured.Policy]] = {}
     for one in policies.values():
         by_environment.setdefault(one.environment, []).append(one)
+    rows = {name: measured.row(one) for name, one in policies.items()}
     tables = {
         environment: {
-            "rows": [measured.row(one) for one in own],
+            "rows": [rows[one.name] for one in own],
             "temperatures": own[0].temperatures,
-            "counted": sorted({name for one in own for name in measured.row(one).counted}),
+            "counted": sorted({name for one in own for name in rows[one.name].counted}),
             "optimum": own[0].optimum,
             "games": int(own[0].episodes["episode"].nunique()),
         }

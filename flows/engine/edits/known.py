@@ -16,8 +16,12 @@ HARMLESS: Mapping[str, tuple[str, str]] = {
     ),
     "ROOT": ("982f8ceeaea67454", "tasks/language/rewards/code_tests.py: where programs that are tested import from"),
     "fault": (
-        "6448e406921055fb",
+        "9d9b4af15cd29e74",
         "tasks/language/configs/parts/python_rewards.py: says what is wrong with params.yaml",
+    ),
+    "parsed": (
+        "213a49b9d4caea2c",
+        "tasks/language/configs/parts/python_rewards.py: says what is wrong with a file of the user's",
     ),
     "_check_files": ("cbaf7cad00c4dd9d", "tasks/language/rewards/python_functions.py: which files are deps, by name"),
     "files": ("a67fdac9f623289d", "tasks/language/rewards/python_worker.py: which files were imported, by name"),

@@ -1,14 +1,10 @@
 """The section `expert_episodes` of params.yaml."""
 
-from typing import Annotated
-
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.agents.environments.games import KINDS, SECONDS, is_own, make
-from tasks.agents.environments.protocol import SettingError
+from tasks.agents.environments.protocol import Setting, SettingError
 from tasks.common.config import Branch, Config, Name
-
-Number = Annotated[StrictBool | StrictInt | StrictFloat, Field()]
 
 
 class EnvironmentConfig(Config):
@@ -16,7 +12,7 @@ class EnvironmentConfig(Config):
 
     # rooms (a text game) | calculator (arithmetic with a tool) | facts (questions with a search tool) | key-to-door | a class of your own, such as environments/mine.py:Maze
     kind: str
-    settings: dict[Name, Number]  # what the environment takes; what is not named has its default
+    settings: dict[Name, Setting]  # what the environment takes; what is not named has its default
     seconds: float = Field(gt=0, le=10**6)  # longest time that an environment of your own may take for one answer
     # recorded games of the split `train`, to be cloned; 0 where the environment does not know its best play
     episodes: int = Field(ge=0, le=10**7)
@@ -31,12 +27,12 @@ class EnvironmentConfig(Config):
 
     @field_validator("settings")
     @classmethod
-    def _are_taken(cls, settings: dict[str, bool | int | float], info: ValidationInfo) -> dict[str, bool | int | float]:
+    def _are_taken(cls, settings: dict[str, Setting], info: ValidationInfo) -> dict[str, Setting]:
         if (kind := info.data.get("kind")) and not is_own(kind):
             try:
                 make(kind, settings, SECONDS)
             except SettingError as error:
-                raise ValueError(str(error).partition(", got")[0]) from None  # what was got is told of the whole
+                raise ValueError(str(error).partition(", got")[0]) from None  # the caller adds the value
         return settings
 
 

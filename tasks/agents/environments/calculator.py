@@ -1,6 +1,6 @@
 """Arithmetic with a calculator: `calculate 37 * 48` is answered with the result, `answer 1776` ends the episode.
 
-The reward is 1 for a right answer. A call can cost something, and the tool can be taken away, to see what it is worth.
+The reward is 1 for a right answer. A call can cost something, and the calculator can be left out, to see what it is worth.
 """
 
 import random
@@ -37,14 +37,14 @@ class Calculator:
         digits = generator.randint(self.easiest, self.hardest)
         first, second = (generator.randint(10 ** (digits - 1), 10**digits - 1) for _ in range(2))
         sign = generator.choice(SIGNS)
-        self.task, self.result, self.taken = f"{first} {sign} {second}", _result(first, sign, second), 0
+        self.task, self.result, self.turns_played = f"{first} {sign} {second}", _result(first, sign, second), 0
         self.known = False
         return [{"role": "user", "content": f"What is {self.task}?"}]
 
     def step(self, action: str) -> Turn:
         """Calculate or answer."""
-        self.taken += 1
-        last = self.taken >= self.turns
+        self.turns_played += 1
+        last = self.turns_played >= self.turns
         if answer := ANSWER.fullmatch(action.strip()):
             right = float(int(answer[1]) == self.result)
             return Turn("", right, True, {"right": right})

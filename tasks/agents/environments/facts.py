@@ -48,14 +48,14 @@ class Facts:
             asked.append(generator.choice(RELATIONS))
             self.chain.append(self.facts[self.chain[-1]][asked[-1]])
         what = generator.choice(sorted(KNOWN))
-        self.result, self.taken, self.found = self.facts[self.chain[-1]][what], 0, 0
+        self.result, self.turns_played, self.found = self.facts[self.chain[-1]][what], 0, 0
         of = "".join(f"the {relation} of " for relation in reversed(asked))
         return [{"role": "user", "content": f"What is the {what} of {of}{self.chain[0]}?"}]
 
     def step(self, action: str) -> Turn:
         """Search or answer."""
-        self.taken += 1
-        last, said = self.taken >= self.turns, action.strip()
+        self.turns_played += 1
+        last, said = self.turns_played >= self.turns, action.strip()
         if answer := ANSWER.fullmatch(said):
             right = float(answer[1] == self.result)
             return Turn("", right, True, {"right": right})

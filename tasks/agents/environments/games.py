@@ -29,7 +29,7 @@ KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {
     "facts": Facts,
     "key-to-door": KeyToDoor,
 }
-FAULTS = 20  # games in a row that cannot be opened
+UNOPENED = 20  # games in a row that cannot be opened
 SECONDS = 10.0
 BUCKETS: Mapping[Split, range] = {"test": range(0, 2), "validation": range(2, 3), "train": range(3, 10)}  # tenths
 
@@ -67,7 +67,7 @@ def games(
 ) -> Iterator[Game]:
     """Games of a split without end, each in an environment of its own: those of the seeds from `seed` on.
 
-    A game that cannot be opened is passed over; SettingError where FAULTS in a row cannot.
+    A game that cannot be opened is passed over; SettingError where UNOPENED in a row cannot.
     """
     faults = 0
     for number in count(seed):
@@ -76,8 +76,10 @@ def games(
             opening = [*environment.reset(number)]
         except GameFault as fault:
             faults += 1
-            if faults == FAULTS:
-                raise SettingError(f"{kind}: {FAULTS} games in a row cannot be opened; the last one: {fault}") from None
+            if faults == UNOPENED:
+                raise SettingError(
+                    f"{kind}: {UNOPENED} games in a row cannot be opened; the last one: {fault}"
+                ) from None
             continue
         faults = 0
         if split_of(opening) == split:

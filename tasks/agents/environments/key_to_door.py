@@ -30,15 +30,15 @@ class KeyToDoor:
         """Draw a game."""
         generator = random.Random(seed)
         places = generator.sample(PLACES, self.boxes)
-        self.place, self.has_key, self.taken = generator.choice(places), False, 0
+        self.place, self.has_key, self.turns_played = generator.choice(places), False, 0
         self.worth = [generator.uniform(-self.apples, self.apples) for _ in range(self.orchard)]
         seen = f"Boxes: {', '.join(places)}. The key is in the {self.place} box."
         return [{"role": "user", "content": f"{RULES} Game {seed % 1000}. {seen}"}]
 
     def step(self, action: str) -> Turn:
         """Act; anything that is not said of the place where one is does nothing, and time goes on."""
-        turn, said, reward = self.taken, " ".join(action.lower().split()), 0.0
-        self.taken += 1
+        turn, said, reward = self.turns_played, " ".join(action.lower().split()), 0.0
+        self.turns_played += 1
         if turn == 0:
             self.has_key = said == f"take {self.place}"
             told = "You have the key." if self.has_key else "You have nothing."
@@ -50,18 +50,18 @@ class KeyToDoor:
             opens = float(said == "open" and self.has_key)
             return Turn("", opens, True, {"opened": opens})
         return Turn(
-            f"{told} {'Apples hang here.' if self.taken <= self.orchard else 'Here is the door.'}", reward, False
+            f"{told} {'Apples hang here.' if self.turns_played <= self.orchard else 'Here is the door.'}", reward, False
         )
 
     def best_action(self) -> str:
         """The key, the good apples, the door."""
-        if self.taken == 0:
+        if self.turns_played == 0:
             return f"take {self.place}"
-        if self.taken <= self.orchard:
-            return "pick" if self.worth[self.taken - 1] > 0 else "walk"
+        if self.turns_played <= self.orchard:
+            return "pick" if self.worth[self.turns_played - 1] > 0 else "walk"
         return "open"
 
     def optimum(self) -> float:
         """The door, if it can still be opened, and every apple that is good."""
-        left = sum(max(0.0, worth) for worth in self.worth[max(0, self.taken - 1) :])
-        return left + float(self.has_key or self.taken == 0)
+        left = sum(max(0.0, worth) for worth in self.worth[max(0, self.turns_played - 1) :])
+        return left + float(self.has_key or self.turns_played == 0)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict, runtime_checkable
 
-Setting = bool | int | float | str
+Setting = bool | int | float
 
 
 class SettingError(ValueError):

@@ -82,7 +82,7 @@ class Rooms:
         generator = random.Random(seed)
         while True:
             self.layout = _draw(generator, self.rooms, self.doors, self.traps)
-            self.state, self.taken = State(0, frozenset(), frozenset()), 0
+            self.state, self.turns_played = State(0, frozenset(), frozenset()), 0
             self.distances = _distances(self.layout, self.state)
             if self.distances[self.state] <= self.turns:
                 return [{"role": "user", "content": f"{RULES}\n{self._look()}"}]
@@ -90,13 +90,13 @@ class Rooms:
     def step(self, action: str) -> Turn:
         """Obey a command."""
         before = self.distances[self.state]
-        self.taken += 1
+        self.turns_played += 1
         after, said, cursed = _obey(self.layout, self.state, action)
         self.state = after
         won = TREASURE in after.held
         reward = float(won) - self.turn_cost - self.trap_penalty * cursed
         reward += self.shaping * (before - self.distances[after])
-        if won or self.taken >= self.turns:
+        if won or self.turns_played >= self.turns:
             return Turn(said, reward, True, {"won": float(won), "cursed": float(cursed)})
         return Turn(f"{said}\n{self._look()}", reward, False, {"cursed": float(cursed)})
 

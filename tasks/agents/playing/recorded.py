@@ -31,9 +31,9 @@ class World:
     seed: int
     seconds: float  # for one answer of an environment of the user's
 
-    def games(self, split: Split, count: int, skip: int = 0) -> list[Game]:
-        """The first games of a split, after so many."""
-        return [*islice(self.stream(split, self.seed), skip, skip + count)]
+    def games(self, split: Split, count: int) -> list[Game]:
+        """The first games of a split."""
+        return [*islice(self.stream(split, self.seed), count)]
 
     def stream(self, split: Split, seed: int) -> Iterator[Game]:
         """Games of a split without end, from another seed on."""

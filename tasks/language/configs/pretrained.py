@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, field_validator
 
 from tasks.common.config import Config, Idle, Seed
-from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig
+from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, heads_turn_pairs
 
 # Model types that transformers marks as stateful (`_is_stateful`); the command line does not import transformers.
 RECURRENT = (
@@ -43,11 +43,4 @@ class PretrainedConfig(Config):
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory
 
-    @field_validator("heads")
-    @classmethod
-    def _turn_pairs(cls, value: int, info: ValidationInfo) -> int:
-        """Attention splits the width among its heads; their rotary embeddings turn pairs."""
-        width = info.data.get("width", 2 * value)
-        if info.data.get("init") == "scratch" and width % (2 * value):
-            raise ValueError(f"expected twice its number to divide width = {width}")
-        return value
+    _turn_pairs = field_validator("heads")(heads_turn_pairs)

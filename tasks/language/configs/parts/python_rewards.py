@@ -56,19 +56,13 @@ def fault(root: Path, name: str) -> str:
     its parameters are known only when it is called.
     """
     file, _, function = name.partition(":")
-    if not (root / file).is_file():
-        return f"{file} does not exist"
-    if not (root / file).resolve().is_relative_to(root.resolve()):
-        return f"{file} is a link to a file outside this folder, where no change of it is noticed"
-    try:
-        body = ast.parse((root / file).read_bytes(), file).body
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        return f"{file}{f':{line}' if line else ''}: not valid Python: {getattr(error, 'msg', error)}"
+    body, wrong = parsed(root, file)
+    if wrong:
+        return wrong
     defined = {one.name: one for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
     found = defined.get(function)
     if found is None:
-        if function in _assigned(body):
+        if function in assigned(body):
             return ""
         return f"{file} has no function {function}{suggestion(function, [*defined])}"
     if isinstance(found, ast.AsyncFunctionDef):
@@ -76,7 +70,20 @@ def fault(root: Path, name: str) -> str:
     return _wrong_parameters(f"{file}:{found.lineno}", found)
 
 
-def _assigned(body: list[ast.stmt]) -> Iterator[str]:
+def parsed(root: Path, file: str) -> tuple[list[ast.stmt], str]:
+    """The statements of a file of the user's, or none and what is wrong with it, in one line. It is not run."""
+    if not (root / file).is_file():
+        return [], f"{file} does not exist"
+    if not (root / file).resolve().is_relative_to(root.resolve()):
+        return [], f"{file} is a link to a file outside this folder, where no change of it is noticed"
+    try:
+        return ast.parse((root / file).read_bytes(), file).body, ""
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        return [], f"{file}{f':{line}' if line else ''}: not valid Python: {getattr(error, 'msg', error)}"
+
+
+def assigned(body: list[ast.stmt]) -> Iterator[str]:
     """The names that statements at the top of a file bind, besides functions."""
     for statement in body:
         for node in ast.walk(statement):

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, ValidationError, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
 from tasks.common.config import Config, Idle
 
@@ -19,6 +19,14 @@ def _told_once(value: object, validated: ValidatorFunctionWrapHandler) -> object
 
 Targets = Annotated[Literal["all-linear"] | Names, WrapValidator(_told_once)]
 UNUSED = (Idle(("training.final_rate",), {"training.schedule": ("constant",)}),)  # of every section with this part
+
+
+def heads_turn_pairs(value: int, info: ValidationInfo) -> int:
+    """Of a new model: attention splits the width among its heads, whose rotary embeddings turn pairs."""
+    width = info.data.get("width", 2 * value)
+    if info.data.get("init") == "scratch" and width % (2 * value):
+        raise ValueError(f"expected twice its number to divide width = {width}")
+    return value
 
 
 class TrainingConfig(Config):
