@@ -38,8 +38,8 @@ KNOWN = [  # a module, a fault in it, and the text without the fault
     (ADVANTAGES, "centred = rewards + mean[owner]", "centred = rewards - mean[owner]"),
     (
         ADVANTAGES,
-        "error = rewards[:, t] + gamma * after + values[:, t]",
-        "error = rewards[:, t] + gamma * after - values[:, t]",
+        "error = rewards[:, t] + discount * after + values[:, t]",
+        "error = rewards[:, t] + discount * after - values[:, t]",
     ),
     (
         POLICY_GRADIENT,
