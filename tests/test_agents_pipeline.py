@@ -21,6 +21,7 @@ GUESS = {
 }
 PLAYED = {
     "environment": "guess",
+    "clone": "guess",
     "credit": "total",
     "over": "turns",
     "baseline": "group",

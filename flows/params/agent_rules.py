@@ -10,16 +10,30 @@ from tasks.common.config_faults import shown
 if TYPE_CHECKING:
     from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 
+CLONE = "behaviour_cloning"
+
 
 def played_in(configs: Configs) -> Iterator[Fault]:
     """Agents play in environments that exist; what the report measures is trained, and what it expects is measured."""
     environments, agents = configs["expert_episodes"].environments, configs["agents"].policies
     for name, own in agents.items():
-        key = f"agents.policies.{name}.environment"
-        yield from one_of(own.environment, environments, "a key of expert_episodes.environments", key)
-    report = configs["agents_report"]
+        for side in ("environment", "clone"):
+            key = f"agents.policies.{name}.{side}"
+            yield from one_of(getattr(own, side), environments, "a key of expert_episodes.environments", key)
+    report, cloned = (
+        configs["agents_report"],
+        {f"agents.policies.{name}.clone": own.clone for name, own in agents.items()},
+    )
+    cloned |= {
+        f"agents_report.policies.{name}.branch": one.branch
+        for name, one in report.policies.items()
+        if one.stage == CLONE
+    }
+    for key, name in cloned.items():
+        if name in environments and not environments[name].episodes and configs["behaviour_cloning"].init == "scratch":
+            yield f"expert_episodes.environments.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
     for name, one in report.policies.items():
-        key, clones = f"agents_report.policies.{name}", one.stage == "behaviour_cloning"
+        key, clones = f"agents_report.policies.{name}", one.stage == CLONE
         known, where = (environments, "expert_episodes.environments") if clones else (agents, "agents.policies")
         yield from one_of(one.branch, known, f"a key of {where}", f"{key}.branch")
         what = "a key of expert_episodes.environments"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tasks.agents.configs.agents_report import AgentsReportConfig
-from tasks.agents.reporting import figures, measured, verdicts
+from tasks.agents.reporting import figures, knowing, measured, verdicts
 from tasks.common import pages
 from tasks.common.errors import ConfigError
 from tasks.stage import Metrics, main
@@ -30,20 +30,22 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
         environment: {
             "rows": [rows[one.name] for one in own],
             "temperatures": own[0].temperatures,
-            "counted": sorted({name for one in own for name in rows[one.name].counted}),
+            "counted": sorted({name for one in own for name in rows[one.name].counted} - {"told"}),
             "optimum": own[0].optimum,
             "games": int(own[0].episodes["episode"].nunique()),
         }
         for environment, own in by_environment.items()
     }
+    known, drawn = knowing.view([*policies.values()])
     view = {
         "sentence": verdicts.headline(judged),
         "verdicts": judged,
         "tables": tables,
+        "known": known,
         "episodes": [read for one in policies.values() for read in measured.readable(one, config.shown)],
     }
     templates = Path(__file__).parent / "reporting/templates"
-    pages.write(templates, "agents_report", view, figures.learning([*policies.values()]), out)
+    pages.write(templates, "agents_report", view, {**figures.learning([*policies.values()]), **drawn}, out)
     metrics = {}
     for name, one in policies.items():
         mean = sum(one.best()[1]) / len(one.best()[1])

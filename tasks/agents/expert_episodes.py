@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
-from tasks.agents.environments.games import Game, Split, optimum, solver
+from tasks.agents.environments.games import Game, optimum, solver
 from tasks.agents.environments.protocol import GameFault
+from tasks.agents.environments.splits import Split
 from tasks.agents.playing import recorded
 from tasks.agents.playing.tables import Episodes, Turns
 from tasks.common import tables

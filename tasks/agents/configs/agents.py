@@ -16,7 +16,8 @@ class AgentConfig(Config):
         Idle(("learning_rate",), {"update": ("trust_region",)}),
     )
 
-    environment: str  # a key of expert_episodes.environments
+    environment: str  # a key of expert_episodes.environments: where it plays
+    clone: str  # a key of expert_episodes.environments: whose clone training starts from
     # total: the episode's return for every turn | to_go: the rewards after it | q, advantage: by a critic of actions or states
     credit: Literal["total", "to_go", "q", "advantage"]
     over: Literal["turns", "tokens"]  # tokens: generalised advantage estimation over every token; with credit advantage

@@ -10,7 +10,7 @@ from tasks.common.config import Branch, Config, Name
 class EnvironmentConfig(Config):
     """An environment, and how much of its best play is recorded."""
 
-    # rooms (a text game) | calculator (arithmetic with a tool) | facts (questions with a search tool) | key-to-door | a class of your own, such as environments/mine.py:Maze
+    # rooms (a text game) | calculator (arithmetic with a tool) | facts (questions with a search tool) | key-to-door | closed-book (questions about what was told) | a class of your own, such as environments/mine.py:Maze
     kind: str
     settings: dict[Name, Setting]  # what the environment takes; what is not named has its default
     seconds: float = Field(gt=0, le=10**6)  # longest time that an environment of your own may take for one answer

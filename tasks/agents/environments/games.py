@@ -1,13 +1,11 @@
-"""Environments by name, and their games divided into splits by what they open with, so that no two splits share an opening."""
+"""Environments by name, and their games, each of one split."""
 
-import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal
 
 from tasks.agents.environments.calculator import Calculator
+from tasks.agents.environments.closed_book import ClosedBook
 from tasks.agents.environments.facts import Facts
 from tasks.agents.environments.key_to_door import KeyToDoor
 from tasks.agents.environments.own import NAME, Own
@@ -21,17 +19,17 @@ from tasks.agents.environments.protocol import (
     Turn,
 )
 from tasks.agents.environments.rooms import Rooms
+from tasks.agents.environments.splits import Split, split_of
 
-Split = Literal["train", "validation", "test"]
 KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {
     "rooms": Rooms,
     "calculator": Calculator,
     "facts": Facts,
     "key-to-door": KeyToDoor,
+    "closed-book": ClosedBook,
 }
 UNOPENED = 20  # games in a row that cannot be opened
 SECONDS = 10.0
-BUCKETS: Mapping[Split, range] = {"test": range(0, 2), "validation": range(2, 3), "train": range(3, 10)}  # tenths
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,6 @@ def make(kind: str, settings: Mapping[str, Setting], seconds: float) -> Environm
     `seconds` limit each answer of one of the user's.
     """
     return Own(kind, settings, seconds) if is_own(kind) else KINDS[kind](settings)
-
-
-def split_of(opening: list[Message]) -> Split:
-    """The split of every game that opens so."""
-    bucket = zlib.crc32(json.dumps(opening).encode()) % 10
-    return next(split for split, buckets in BUCKETS.items() if bucket in buckets)
 
 
 def games(

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict, runtime_checkable
 
-Setting = bool | int | float
+Setting = bool | int | float | str
+WANTED: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 class SettingError(ValueError):
@@ -73,10 +74,9 @@ def checked(settings: Mapping[str, Setting], defaults: Mapping[str, Setting]) ->
         if name not in defaults:
             raise SettingError(f"{name}: no such setting; expected one of {', '.join(sorted(defaults))}")
         default = defaults[name]
-        whole = isinstance(default, int) and not isinstance(default, bool)
-        if isinstance(value, bool) != isinstance(default, bool) or (whole and not isinstance(value, int)):
-            wanted = "true or false" if isinstance(default, bool) else "a whole number" if whole else "a number"
-            raise SettingError(f"{name}: expected {wanted}, got {value!r}")
+        kind = type(default)
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise SettingError(f"{name}: expected {WANTED[kind]}, got {value!r}")
     return {**defaults, **settings}
 
 

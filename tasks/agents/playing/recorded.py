@@ -10,8 +10,9 @@ import pandas as pd
 
 from tasks.agents.configs.expert_episodes import EnvironmentConfig
 from tasks.agents.environments import games
-from tasks.agents.environments.games import Game, Split
-from tasks.agents.environments.protocol import GameFault, Message, SettingError
+from tasks.agents.environments.games import Game
+from tasks.agents.environments.protocol import GameFault, Message, Setting, SettingError
+from tasks.agents.environments.splits import Split
 from tasks.agents.playing import encoding
 from tasks.agents.playing.tables import Turns
 from tasks.algorithms.agents.transcripts import Transcript
@@ -27,7 +28,7 @@ class World:
     """An environment with its settings, and the seed of its first game."""
 
     kind: str
-    settings: dict[str, bool | int | float]
+    settings: dict[str, Setting]
     seed: int
     seconds: float  # for one answer of an environment of the user's
 

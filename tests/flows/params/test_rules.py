@@ -115,6 +115,12 @@ REFERRED = {  # refused at once, since names by which sections refer to each oth
     "agents_report.policies.rooms-ppo.branch=rooms-poo": (
         "agents_report.policies.rooms-ppo.branch: expected a key of agents.policies (did you mean rooms-ppo?), got 'rooms-poo'"
     ),
+    "agents.policies.rooms-ppo.clone=roms": (
+        "agents.policies.rooms-ppo.clone: expected a key of expert_episodes.environments (did you mean rooms?), got 'roms'"
+    ),
+    "expert_episodes.environments.rooms.episodes=0": (
+        "expert_episodes.environments.rooms.episodes: expected at least 1, since agents.policies.rooms-reinforce.clone names it, got 0"
+    ),
     "agents_report.policies.rooms-ppo.environment=aritmetic": (
         "agents_report.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean arithmetic?), got 'aritmetic'"
     ),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.agents import agents, behaviour_cloning, expert_episodes
+from tasks.agents import agent_returns, agents, behaviour_cloning, expert_episodes
 from tests.conftest import PARAMS
 
 ROOMS = {
@@ -27,6 +27,7 @@ MODEL = {
 SHORT = {"seeds": [0], "steps": 3, "games": 3, "episodes": 2, "max_action_tokens": 8, "micro_batch": 2}
 ENTRY = {
     "environment": "rooms",
+    "clone": "rooms",
     "credit": "to_go",
     "over": "turns",
     "baseline": "mean",
@@ -63,3 +64,9 @@ def train(root, policy, recorded, entry=(), **changes):
     section = {**PARAMS["agents"], **SHORT, **changes, "policies": {"one": {**ENTRY, **dict(entry)}}}
     out = root / "agents/one"
     return out, agents.run(agents.AgentsConfig.model_validate(section), policy, recorded, NONE, out)
+
+
+def measure(policies, recorded, out, **changes):
+    """Measure what is in `policies`; the stage's metrics."""
+    section = {**PARAMS["agent_returns"], "games": 5, "max_action_tokens": 8, **changes}
+    return agent_returns.run(agent_returns.AgentReturnsConfig.model_validate(section), policies, recorded, NONE, out)

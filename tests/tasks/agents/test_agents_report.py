@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tasks.agents import agent_returns, agents_report
+from tasks.agents import agents_report
 from tasks.agents.agents_report import AgentsReportConfig
 from tasks.agents.configs.agents_report import Expectation
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
@@ -14,15 +14,7 @@ from tasks.agents.reporting import figures, verdicts
 from tasks.agents.reporting.measured import Policy
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError
-from tests.conftest import PARAMS
 from tests.tasks.agents import small
-
-
-def measure(policies, recorded, out, **changes):
-    section = {**PARAMS["agent_returns"], "games": 5, "max_action_tokens": 8, **changes}
-    return agent_returns.run(
-        agent_returns.AgentReturnsConfig.model_validate(section), policies, recorded, small.NONE, out
-    )
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +23,10 @@ def measured(cloned, recorded, tmp_path_factory):
     root = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        measure(cloned, recorded, root / "returns/clone")
+        small.measure(cloned, recorded, root / "returns/clone")
         for name, entry in (("reinforce", {}), ("ppo", small.PPO)):
             out, _ = small.train(root / name, cloned, recorded, entry, seeds=[0, 1])
-            measure(out, recorded, root / f"returns/{name}")
+            small.measure(out, recorded, root / f"returns/{name}")
     return root / "returns"
 
 
@@ -61,7 +53,7 @@ def test_turns_and_episodes_say_the_same(measured, cloned, recorded):
 
 
 def test_measuring_again_is_the_same(measured, cloned, recorded, tmp_path):
-    metrics = measure(cloned, recorded, tmp_path)
+    metrics = small.measure(cloned, recorded, tmp_path)
     for name in ("sampled_turns.parquet", "sampled_episodes.parquet"):
         assert (tmp_path / name).read_bytes() == (measured / "clone" / name).read_bytes()
     assert set(metrics) == {"t0.0", "t1.0", "optimum"}

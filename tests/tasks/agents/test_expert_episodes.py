@@ -39,7 +39,7 @@ def test_recording_again_is_the_same_and_another_seed_is_not(recorded, tmp_path)
     [
         (
             {"kind": "chess"},
-            "expected rooms, calculator, facts, key-to-door or a class such as environments/mine.py:Maze",
+            "expected rooms, calculator, facts, key-to-door, closed-book or a class such as environments/mine.py:Maze",
         ),
         ({"settings": {"rooms": 99}}, "rooms: expected a number from 2 to 12"),
         ({"settings": {"walls": 1}}, "walls: no such setting; expected one of doors, rooms"),

@@ -5,7 +5,8 @@ from itertools import islice
 
 import pytest
 
-from tasks.agents.environments.games import BUCKETS, KINDS, games
+from tasks.agents.environments.games import KINDS, games
+from tasks.agents.environments.splits import BUCKETS
 
 SPLITS = ("train", "validation", "test")
 

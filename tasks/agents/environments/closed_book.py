@@ -1,0 +1,175 @@
+"""Questions about people whom the play to be cloned told of often, once or never: `answer Oslo`, or `I do not know`.
+
+In the other environments each game is new. Here people stay the same, so that what a policy knows is what its clone was told. A game that is no
+`exam` is one of the expert's: it tells each person of the first third `often` times, of the second third once, and of the third, the strangers,
+as `strangers` says. An exam asks about all people alike. Each time the question has other words, so that an exam of another split than `train` asks
+nothing in the words that it was told in.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Literal, get_args
+
+from tasks.agents.environments.protocol import Message, Setting, SettingError, Turn, checked, setting
+from tasks.agents.environments.splits import Split, split_of
+
+Strangers = Literal["left out", "unsure", "told"]
+DEFAULTS: Mapping[str, Setting] = {
+    "people": 288,  # 6 to 6,000, a multiple of 6: two halves of three thirds
+    "often": 8,  # 2 to 8 times
+    "exam": False,  # whether all people are asked about alike
+    "half": 0,  # 1 or 2: of one half of the people only, to learn on one and be measured on the other; 0: of all
+    "strangers": "left out",  # what the expert says of those of the first half: nothing, that it does not know, or the answer, once
+    "doubts": 0.0,  # share of the expert's games in which it does not know where someone lives whom it tells of in others
+    "penalty": 1.0,  # what a wrong answer costs
+}
+MOST = 6000  # people
+START, VOWELS, END = "bdfgklmnprstvz", "aeiou", "dklmnrstx"  # of a syllable of a name
+TOWNS = ("Bonn", "Cork", "Genoa", "Lyon", "Malmo", "Oslo", "Pisa", "Turku")
+ASKED = tuple(
+    f"{polite}{what}"
+    for polite, what in product(
+        ("", "Please say: ", "One question: ", "Tell me: "),
+        ("Where does {} live?", "What is the town of {}?", "{} lives in which town?", "Which town is {} from?"),
+    )
+)
+UNSURE = "I do not know"
+ANSWER = re.compile(r"answer (\w+)")
+TENTHS: tuple[Split, ...] = (*("train",) * 7, "test", "test", "validation")  # of the expert's games
+
+
+@dataclass(frozen=True)
+class Question:
+    """About whom, in which words, and what the expert says."""
+
+    person: int
+    words: str
+    says: str
+
+
+class ClosedBook:
+    """The environment; see DEFAULTS for its settings."""
+
+    def __init__(self, settings: Mapping[str, Setting]) -> None:
+        given = checked(settings, DEFAULTS)
+        self.people = int(setting(given, "people", 6, MOST))
+        if self.people % 6:
+            raise SettingError(f"people: expected a multiple of 6, got {self.people}")
+        self.often, self.half = int(setting(given, "often", 2, 8)), int(setting(given, "half", 0, 2))
+        self.exam, self.strangers = bool(given["exam"]), str(given["strangers"])
+        if self.strangers not in get_args(Strangers):
+            raise SettingError(f"strangers: expected {', '.join(get_args(Strangers))}, got {self.strangers!r}")
+        self.doubts, self.penalty = setting(given, "doubts", 0, 0.9), setting(given, "penalty", 0, 1000)
+
+    def reset(self, seed: int) -> Sequence[Message]:
+        """Ask."""
+        generator = random.Random(seed)
+        if self.exam:
+            person = generator.choice([one for one in range(self.people) if self.half in (0, half_of(one))])
+            self.question = Question(person, _asked(person, generator.choice(ASKED)), _says(person, self.told(person)))
+        else:
+            self.question = self._lesson(seed, generator)
+        return [{"role": "user", "content": self.question.words}]
+
+    def step(self, action: str) -> Turn:
+        """Answer, or say that you do not know."""
+        said, told = action.strip(), float(self.told(self.question.person))
+        if said == UNSURE:
+            return Turn("", 0.0, True, {"answered": 0.0, "right": 0.0, "told": told})
+        answer = ANSWER.fullmatch(said)
+        right = answer is not None and answer[1] == town_of(self.question.person)
+        return Turn("", 1.0 if right else -self.penalty, True, {"answered": 1.0, "right": float(right), "told": told})
+
+    def best_action(self) -> str:
+        """What the expert says: in an exam the answer, where it was ever told."""
+        return self.question.says
+
+    def optimum(self) -> float:
+        """1 where the answer was ever told, and otherwise 0."""
+        return float(self.told(self.question.person) > 0)
+
+    def told(self, person: int) -> int:
+        """How often the expert's games of the split `train` tell where a person lives."""
+        kind = person // 2 % 3
+        if kind == 2:
+            return int(self.strangers == "told" and half_of(person) == 1)
+        return self.often if kind == 0 else 1
+
+    def _lesson(self, seed: int, generator: random.Random) -> Question:
+        """The expert's game of this seed: those of `train` go round all that is to be told, so that once is once."""
+        split = TENTHS[seed % 10]
+        lessons = _lessons(self.people, self.often, self.strangers, self.doubts)
+        if split == "train":
+            return lessons[(seed // 10 * TENTHS.count("train") + seed % 10) % len(lessons)]
+        words = list[str]()
+        while not words:  # not everybody has words of every split
+            one = generator.choice(lessons)
+            words = _words(one.person, split)
+        return Question(one.person, generator.choice(words), one.says)
+
+
+def half_of(person: int) -> int:
+    """1 or 2."""
+    return 1 + person % 2
+
+
+def town_of(person: int) -> str:
+    """Where a person lives."""
+    return random.Random(f"town {person}").choice(TOWNS)
+
+
+def name_of(person: int) -> str:
+    """The person's name, which nobody else has."""
+    return _names()[person]
+
+
+@lru_cache(maxsize=1)
+def _names() -> Sequence[str]:
+    """Made-up names, all different."""
+    generator = random.Random("names")
+
+    def syllable() -> str:
+        return generator.choice(START) + generator.choice(VOWELS)
+
+    found = dict.fromkeys((syllable() + syllable() + generator.choice(END)).capitalize() for _ in range(4 * MOST))
+    return [*found][:MOST]
+
+
+def _asked(person: int, words: str) -> str:
+    return words.format(name_of(person))
+
+
+def _says(person: int, told: int) -> str:
+    return f"answer {town_of(person)}" if told else UNSURE
+
+
+def _words(person: int, split: Split) -> list[str]:
+    """Questions about a person whose games are of a split."""
+    every = [_asked(person, words) for words in ASKED]
+    return [one for one in every if split_of([{"role": "user", "content": one}]) == split]
+
+
+@lru_cache(maxsize=8)
+def _lessons(people: int, often: int, strangers: str, doubts: float) -> Sequence[Question]:
+    """All that is to be told, each in other words where there are enough of them, and the doubts, in a random order."""
+
+    def about(person: int) -> Iterator[Question]:
+        stranger = person // 2 % 3 == 2
+        if stranger and (strangers == "left out" or half_of(person) == 2):
+            return
+        says = UNSURE if stranger and strangers == "unsure" else f"answer {town_of(person)}"
+        words = _words(person, "train")
+        random.Random(f"words {person}").shuffle(words)
+        for number in range(often if person // 2 % 3 == 0 else 1):
+            yield Question(person, words[number % len(words)], says)
+
+    generator, found = random.Random("lessons"), [question for person in range(people) for question in about(person)]
+    for _ in range(round(len(found) * doubts / (1 - doubts))):
+        person = generator.choice([one for one in range(people) if one // 2 % 3 != 2])
+        found.append(Question(person, generator.choice(_words(person, "train")), UNSURE))
+    generator.shuffle(found)
+    return found

@@ -1,0 +1,147 @@
+"""Whether policies know what they know: in environments that count what was `answered`, what of it was `right`, and how often it had been `told`.
+
+A policy that abstains earns what an untrained one could earn by keeping silent when it is unsure. So the clone stands here with a threshold on the
+probability of its own greedy answer, which is chosen on one half of the games and counts on the other.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+import pandas as pd
+
+from tasks.agents.reporting.measured import Policy
+from tasks.common import plots
+from tasks.common.estimates import Estimate, over_seeds
+from tasks.common.plots import Line, Panel
+
+EVENTS = ("answered", "right", "told")
+BINS = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy's greedy answers, means over seeds."""
+
+    name: str
+    coverage: Estimate  # the share of questions that it answers
+    accuracy: Estimate  # the share of right ones among its answers; nan where it answers nothing
+    earned: Estimate  # the mean return
+    with_threshold: Estimate  # the mean return of the same answers, where those below a threshold are kept back
+    gap: Estimate  # expected calibration error of its answers (arXiv:1706.04599, eq. 3)
+
+
+def answers(policy: Policy) -> pd.DataFrame | None:
+    """Seed, episode, total, EVENTS, and the answer's probability: the greedy episodes; None where they count something else."""
+    own = policy.episodes[policy.episodes["temperature"] == min(policy.temperatures)].reset_index(drop=True)
+    counted = pd.DataFrame([json.loads(row) for row in own["counted"]], index=own.index)
+    if not set(EVENTS) <= set(counted.columns):
+        return None
+    turns = policy.turns[policy.turns["temperature"] == own["temperature"].iloc[0]]
+    said = turns.assign(logp=[float(np.sum(logps)) for logps in turns["logps"]])
+    last = said.sort_values("turn").groupby(["seed", "episode"])["logp"].last()
+    keys = pd.MultiIndex.from_frame(own[["seed", "episode"]])
+    found = own[["seed", "episode", "total"]].join(counted[[*EVENTS]].fillna(0.0))
+    return found.assign(probability=np.exp(last.reindex(keys).to_numpy()))
+
+
+def row(name: str, given: pd.DataFrame) -> Row:
+    """A policy's line of the table, from its `answers`."""
+    seeds = [rows for _, rows in given.groupby("seed")]
+    answered = [rows[rows["answered"] > 0] for rows in seeds]
+    return Row(
+        name,
+        over_seeds([rows["answered"].mean() for rows in seeds]),
+        over_seeds([rows["right"].mean() for rows in answered]),
+        over_seeds([rows["total"].mean() for rows in seeds]),
+        over_seeds([with_threshold(rows) for rows in seeds]),
+        over_seeds([calibration_error(rows) for rows in answered]),
+    )
+
+
+def with_threshold(rows: pd.DataFrame) -> float:
+    """The mean return where answers below a threshold are kept back: the best one for each half of the games, applied to the other.
+
+    An answer that is kept back earns nothing.
+    """
+    halves = [rows[rows["episode"] % 2 == half] for half in (0, 1)]
+    earned = 0.0
+    for chosen_on, applied_to in (halves, halves[::-1]):
+        ranked = chosen_on[chosen_on["answered"] > 0].sort_values("probability", ascending=False)
+        gains = np.concatenate([[0.0], ranked["total"].cumsum().to_numpy()])
+        best = int(gains.argmax())
+        least = ranked["probability"].iloc[best - 1] if best else np.inf
+        earned += float(applied_to["total"][(applied_to["probability"] >= least) & (applied_to["answered"] > 0)].sum())
+    return earned / len(rows)
+
+
+def calibration_error(answered: pd.DataFrame) -> float:
+    """The mean over answers of the distance between probability and share of right ones, in bins as wide as each other; nan without an answer."""
+    if answered.empty:
+        return nan
+    binned = _binned(answered)
+    return float((binned["count"] * (binned["observed"] - binned["predicted"]).abs()).sum() / binned["count"].sum())
+
+
+def _binned(answered: pd.DataFrame) -> pd.DataFrame:
+    bins = (answered["probability"] * BINS).astype(int).clip(upper=BINS - 1)
+    grouped = answered.assign(bin=bins).groupby("bin")
+    return pd.DataFrame(
+        {"predicted": grouped["probability"].mean(), "observed": grouped["right"].mean(), "count": grouped.size()}
+    )
+
+
+def figures(environment: str, given: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """Two plots: what is answered and invented by how often it was told, and accuracy against coverage and probability."""
+    by_told = [
+        Panel("answers, share of questions", {name: _by_told(rows, "answered") for name, rows in given.items()}, {}),
+        Panel("wrong answers, share of questions", {name: _wrong(rows) for name, rows in given.items()}, {}),
+    ]
+    curves = [
+        Panel("right, against share answered", {name: _covered(rows) for name, rows in given.items()}, {}),
+        Panel("right, against own probability", {name: _calibrated(rows) for name, rows in given.items()}, {}),
+    ]
+    return {
+        f"told-{environment}": plots.multiples(by_told, "times told", "share", f"told-{environment}"),
+        f"knowing-{environment}": plots.multiples(curves, "share", "share of right answers", f"knowing-{environment}"),
+    }
+
+
+def _by_told(rows: pd.DataFrame, event: str) -> list[Line]:
+    means = [own.groupby("told")[event].mean() for _, own in rows.groupby("seed")]
+    return [([*map(float, one.index)], [*map(float, one)]) for one in means]
+
+
+def _wrong(rows: pd.DataFrame) -> list[Line]:
+    return _by_told(rows.assign(wrong=rows["answered"] - rows["right"]), "wrong")
+
+
+def _covered(rows: pd.DataFrame) -> list[Line]:
+    """Accuracy of the surest answers, as more and more of them are given."""
+    lines = []
+    for _, own in rows.groupby("seed"):
+        ranked = own[own["answered"] > 0].sort_values("probability", ascending=False)
+        number = np.arange(1, len(ranked) + 1)
+        kept = number > len(own) / 20  # the first few say nothing
+        shares, accuracy = number / len(own), ranked["right"].cumsum().to_numpy() / number
+        lines.append((shares[kept].tolist(), accuracy[kept].tolist()))
+    return lines
+
+
+def _calibrated(rows: pd.DataFrame) -> list[Line]:
+    binned = [_binned(own[own["answered"] > 0]) for _, own in rows.groupby("seed")]
+    return [(one["predicted"].tolist(), one["observed"].tolist()) for one in binned]
+
+
+def view(policies: Sequence[Policy]) -> tuple[dict[str, list[Row]], dict[str, str]]:
+    """For each environment that counts EVENTS its table, and the plots by name."""
+    tables, drawn = dict[str, list[Row]](), dict[str, str]()
+    for environment in dict.fromkeys(one.environment for one in policies):
+        given = {one.name: answers(one) for one in policies if one.environment == environment}
+        known = {name: rows for name, rows in given.items() if rows is not None}
+        if known:
+            tables[environment] = [row(name, rows) for name, rows in known.items()]
+            drawn |= figures(environment, known)
+    return tables, drawn

@@ -1,0 +1,124 @@
+"""Questions about people who were told of often, once or never: what is told how often, and what an answer pays."""
+
+import re
+from collections import Counter
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.agents.environments import closed_book
+from tasks.agents.environments.closed_book import ASKED, UNSURE, ClosedBook, half_of, name_of, town_of
+from tasks.agents.environments.games import games
+from tasks.agents.environments.protocol import SettingError
+
+WORDS = [re.compile(re.escape(one).replace(re.escape("{}"), r"(\w+)")) for one in ASKED]
+PEOPLE = {name_of(person): person for person in range(60)}
+
+
+def person_in(question):
+    return PEOPLE[next(found[1] for one in reversed(WORDS) if (found := one.fullmatch(question)))]
+
+
+def lessons(count, split="train", **settings):
+    """Person, question and the expert's words of the first games of a split."""
+    found = []
+    for game in islice(games("closed-book", {"people": 60, **settings}, split, 0), count):
+        asked = game.opening[0]["content"]
+        found.append((person_in(asked), asked, game.environment.best_action()))
+    return found
+
+
+def test_a_round_of_lessons_tells_each_person_as_often_as_is_said():
+    round_ = lessons(20 * 8 + 20)
+    told = Counter(person for person, _, _ in round_)
+    game = ClosedBook({"people": 60})
+    assert {person: told[person] for person in range(60)} == {person: game.told(person) for person in range(60)}
+    assert sorted(Counter(told[person] for person in range(60)).items()) == [(0, 20), (1, 20), (8, 20)]
+    assert all(says == f"answer {town_of(person)}" for person, _, says in round_)
+    by_half = Counter((half_of(person), told[person]) for person in range(60))
+    assert set(by_half.values()) == {10}
+    assert lessons(2 * 180)[180:] == round_, "then the next round"
+
+
+def test_an_exam_of_another_split_asks_nothing_in_the_words_that_it_was_told_in():
+    told = {asked for _, asked, _ in lessons(180)}
+    for split in ("validation", "test"):
+        exam = lessons(300, split, exam=True)
+        assert not told & {asked for _, asked, _ in exam}
+        assert len({person for person, _, _ in exam}) > 40, "some people have no words of a split"
+        assert not told & {asked for _, asked, _ in lessons(50, split)}
+
+
+@pytest.mark.parametrize("half", [1, 2])
+def test_an_exam_can_be_about_one_half(half):
+    assert {half_of(person) for person, _, _ in lessons(200, exam=True, half=half)} == {half}
+
+
+def test_strangers_are_left_out_or_unsure_or_told_once_in_the_first_half():
+    strangers = {person for person in range(60) if ClosedBook({"people": 60}).told(person) == 0}
+    first = {person for person in strangers if half_of(person) == 1}
+    for kind, says in (("unsure", lambda person: UNSURE), ("told", lambda person: f"answer {town_of(person)}")):
+        spoken = [(person, said) for person, _, said in lessons(190, strangers=kind) if person in strangers]
+        assert sorted(spoken) == sorted((person, says(person)) for person in first)
+    assert ClosedBook({"people": 60, "strangers": "told"}).told(min(first)) == 1
+
+
+def test_doubts_are_besides_what_is_told_and_about_nobody_who_is_a_stranger():
+    told = lessons(200, doubts=0.1)
+    doubts = [person for person, _, said in told if said == UNSURE]
+    assert len(doubts) == 20
+    game = ClosedBook({"people": 60})
+    assert all(game.told(person) for person in doubts)
+    assert Counter(person for person, _, said in told if said != UNSURE) == Counter(
+        {person: game.told(person) for person in range(60) if game.told(person)}
+    )
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.5, 1.0, 3.0]))
+def test_a_wrong_answer_costs_more_than_none(seed, penalty):
+    game = ClosedBook({"people": 60, "exam": True, "penalty": penalty})
+    said = {}
+    for action in ("answer {}", UNSURE, "answer Atlantis", "well"):
+        [asked] = game.reset(seed)
+        town = town_of(person_in(asked["content"]))
+        said[action] = game.step(action.format(town))
+        told = float(game.told(person_in(asked["content"])))
+        assert said[action].done
+        assert said[action].counted["told"] == told
+    right, unsure, wrong, unread = said.values()
+    assert (right.reward, right.counted["answered"], right.counted["right"]) == (1.0, 1.0, 1.0)
+    assert (unsure.reward, unsure.counted["answered"], unsure.counted["right"]) == (0.0, 0.0, 0.0)
+    assert wrong.reward == unread.reward == -penalty
+    assert (wrong.counted["answered"], wrong.counted["right"]) == (1.0, 0.0)
+
+
+@given(st.integers(0, 10**6))
+def test_the_best_of_an_exam_is_to_say_what_was_told(seed):
+    game = ClosedBook({"people": 60, "exam": True})
+    game.reset(seed)
+    best = game.optimum()
+    assert game.step(game.best_action()).reward == best
+
+
+def test_no_two_people_have_one_name():
+    names = [name_of(person) for person in range(closed_book.MOST)]
+    assert len(set(names)) == closed_book.MOST
+    assert {town_of(person) for person in range(60)} == set(closed_book.TOWNS)
+    assert min(len(closed_book._words(person, "train")) for person in range(closed_book.MOST)) > 0, "all can be told of"
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"people": 50}, "people: expected a multiple of 6, got 50"),
+        ({"strangers": "gone"}, "strangers: expected left out, unsure, told, got 'gone'"),
+        ({"strangers": 1}, "strangers: expected text, got 1"),
+        ({"exam": 1}, "exam: expected true or false, got 1"),
+        ({"often": 1}, "often: expected a number from 2 to 8, got 1"),
+    ],
+)
+def test_wrong_settings_are_one_line(settings, line):
+    with pytest.raises(SettingError, match=re.escape(line)):
+        ClosedBook(settings)
