@@ -61,8 +61,10 @@ TINY: dict[str, dict[str, Any]] = {
 
 # Stages without a branch by default, with one.
 CELL = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0}
+BOUGHT = {"environment": "rooms", "clone": "calculator", "source": "successes", "dollars": 9.0, "learning_rate": 0.001}
 BRANCHED = {
     **PARAMS,
+    "budgets": {**PARAMS["budgets"], "policies": {"successes": BOUGHT}},
     "benchmarks": {**PARAMS["benchmarks"], "cells": {"sft-gsm8k": CELL}},
     "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k"], "baseline": "sft"}}},
     "search": {**PARAMS["search"], "policies": ["sft"]},
@@ -72,9 +74,13 @@ BRANCHED = {
 
 def one_branch(stage: str) -> str:
     """The setting that gives a stage without branches one: of a method a data set."""
-    key = {"benchmarks": "cells", "benchmark_pages": "comparisons", "search": "policies", "steering": "pages"}.get(
-        stage
-    )
+    key = {
+        "benchmarks": "cells",
+        "benchmark_pages": "comparisons",
+        "search": "policies",
+        "steering": "pages",
+        "budgets": "policies",
+    }.get(stage)
     return f"{stage}.{key}={json.dumps(BRANCHED[stage][key])}" if key else f"{stage}.datasets=[Hopper-v5-medium-replay]"
 
 

@@ -120,12 +120,19 @@ BASE: dict[str, dict[str, Any]] = {
         },
         "expectations": [{"dataset": DISCRETE, "higher": "DQN", "lower": "BC"}],
     },
-    "expert_episodes": {"environments": {"rooms": small.ROOMS}},
-    "behaviour_cloning": small.MODEL,
+    "expert_episodes": {"environments": {"rooms": small.ROOMS, "large": small.ROOMS}},
+    "behaviour_cloning": {**small.MODEL, "sizes": {"large": {"width": 64, "layers": 1, "heads": 2}}},
     "agents": {**small.SHORT, "policies": {"ppo": small.PPO, "reinforce": small.ENTRY}},
+    "budgets": {
+        **small.BUDGETS,
+        "policies": {
+            "one": small.BOUGHT,
+            **{source: {**small.BOUGHT, "source": source} for source in ("demonstrations", "comparisons", "rewards")},
+        },
+    },
     "agent_returns": {"games": 4, "max_action_tokens": 8},
     "agents_report": {
         "policies": small.MEASURED,
-        "expectations": [{"higher": "reinforce", "lower": "clone"}],
+        "expectations": [{"higher": "reinforce", "lower": "clone", "by": "return"}],
     },
 }

@@ -24,6 +24,7 @@ ONE_BRANCH = {
     "returns": f"bc-{DISCRETE}",
     "agents": "ppo",
     "agent_returns": "ppo",
+    "budgets": "one",
 }
 ADAPTER = {"rank": 2, "alpha": 4.0, "targets": "all-linear", "merge": True}
 EXPECTED = "offline_report.expectations.0"
@@ -76,6 +77,8 @@ VALUES: dict[str, Any] = {
     "behaviour_cloning.vocabulary": 340,
     "agents.seeds": [1],
     "agents.max_action_tokens": 2,
+    "budgets.seeds": [1],
+    "budgets.max_action_tokens": 2,
     "agent_returns.max_action_tokens": 2,
     "agents_report.expectations.0.higher": "ppo",
     "agents_report.expectations.0.lower": "ppo",
@@ -84,6 +87,10 @@ VALUES: dict[str, Any] = {
 }
 # Keys that have an effect only with another setting, by pattern.
 IN_A_REGION = {"agents.policies.ppo.update": "trust_region"}
+FROM = {
+    source: {"budgets.policies.one.source": source}
+    for source in ("demonstrations", "teacher", "comparisons", "rewards")
+}
 ONLINE = {"dqn.variants.DQN.online": True}
 TWO_SETS = [{**PARAMS["mixture"]["datasets"][0], "name": name} for name in ("one", "two")]
 ON_SOLUTIONS = {"reward_model.kind": "head", "reward_model.likelihood": 0.0, "reward_model.data": "data/solved"}
@@ -125,6 +132,11 @@ UNDER: dict[str, dict[str, Any]] = {
     "agents.policies.ppo.baseline": {"agents.policies.ppo.credit": "to_go"},
     "agents.critic_updates": {"agents.policies.ppo.update": "plain"},
     **dict.fromkeys(("agents.radius", "agents.iterations", "agents.damping"), IN_A_REGION),
+    "budgets.prices.demonstration": FROM["demonstrations"],
+    "budgets.batch_size": {**FROM["demonstrations"], "budgets.policies.one.dollars": 900.0},
+    "budgets.prices.teacher": FROM["teacher"],
+    **dict.fromkeys(("budgets.prices.comparison", "budgets.beta"), FROM["comparisons"]),
+    "budgets.clip_ratio": FROM["rewards"],
     "dqn.exploration.*": ONLINE,
     "iql.fine_tuning.*": {"iql.variants": {"IQL": {"online": True}}},
     "cql.fine_tuning.*": {"cql.variants.CQL.online": True},

@@ -10,38 +10,42 @@ from tasks.common.config_faults import shown
 if TYPE_CHECKING:
     from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 
-CLONE = "behaviour_cloning"
+CLONE, ENVIRONMENT = "behaviour_cloning", "a key of expert_episodes.environments"
 
 
 def played_in(configs: Configs) -> Iterator[Fault]:
     """Agents play in environments that exist; what the report measures is trained, and what it expects is measured."""
-    environments, agents = configs["expert_episodes"].environments, configs["agents"].policies
-    for name, own in agents.items():
-        for side in ("environment", "clone"):
-            key = f"agents.policies.{name}.{side}"
-            yield from one_of(getattr(own, side), environments, "a key of expert_episodes.environments", key)
-    report, cloned = (
-        configs["agents_report"],
-        {f"agents.policies.{name}.clone": own.clone for name, own in agents.items()},
-    )
-    cloned |= {
-        f"agents_report.policies.{name}.branch": one.branch
-        for name, one in report.policies.items()
-        if one.stage == CLONE
-    }
-    for key, name in cloned.items():
-        if name in environments and not environments[name].episodes and configs["behaviour_cloning"].init == "scratch":
-            yield f"expert_episodes.environments.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
+    environments, cloned = configs["expert_episodes"].environments, dict[str, str]()
+    learners = {stage: configs[stage].policies for stage in ("agents", "budgets")}
+    for stage, policies in learners.items():
+        for name, own in policies.items():
+            cloned[f"{stage}.policies.{name}.clone"] = own.clone
+            yield from one_of(own.environment, environments, ENVIRONMENT, f"{stage}.policies.{name}.environment")
+    report, teacher = configs["agents_report"], configs["budgets"].teacher
+    if learners["budgets"]:
+        cloned["budgets.teacher"] = teacher
     for name, one in report.policies.items():
-        key, clones = f"agents_report.policies.{name}", one.stage == CLONE
-        known, where = (environments, "expert_episodes.environments") if clones else (agents, "agents.policies")
-        yield from one_of(one.branch, known, f"a key of {where}", f"{key}.branch")
-        what = "a key of expert_episodes.environments"
-        yield from one_of(one.environment, environments, what, f"{key}.environment")
+        key = f"agents_report.policies.{name}"
+        if one.stage == CLONE:
+            cloned[f"{key}.branch"] = one.branch
+        else:
+            yield from one_of(one.branch, learners[one.stage], f"a key of {one.stage}.policies", f"{key}.branch")
+        yield from one_of(one.environment, environments, ENVIRONMENT, f"{key}.environment")
+    for key, name in cloned.items():
+        yield from one_of(name, environments, ENVIRONMENT, key)
+        if not environments[name].episodes and configs[CLONE].init == "scratch":
+            yield f"expert_episodes.environments.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
+        if name == teacher and key.startswith("budgets.policies"):
+            yield key, f"expected another clone than the teacher's, {teacher}"
+    for name in configs[CLONE].sizes:
+        yield from one_of(name, environments, ENVIRONMENT, f"{CLONE}.sizes.{name}")
     for number, expected in enumerate(report.expectations):
         for side in ("higher", "lower"):
             key = f"agents_report.expectations.{number}.{side}"
-            yield from one_of(getattr(expected, side), report.policies, "a key of agents_report.policies", key)
+            name = getattr(expected, side)
+            yield from one_of(name, report.policies, "a key of agents_report.policies", key)
+            if expected.by == "learning" and report.policies[name].stage != "agents":
+                yield key, f"expected a policy of the stage agents, whose training is known, got {name}"
 
 
 def own_environments(root: Path, own: "ExpertEpisodesConfig") -> Iterator[Fault]:

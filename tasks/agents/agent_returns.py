@@ -22,7 +22,8 @@ METRICS = {
     "T/turns": "The mean number of turns of these episodes.",
     "optimum": "The mean over games of the largest return, by a search that knows the whole game: no policy that must look around reaches it.",
 }
-EPISODES, TURNS, CURVES_FILE = "sampled_episodes.parquet", "sampled_turns.parquet", "curves.csv"
+EPISODES, TURNS = "sampled_episodes.parquet", "sampled_turns.parquet"
+OF_TRAINING = ("curves.csv", "bought.json")  # handed on to the report
 
 
 def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_files: Path, out: Path) -> Metrics:
@@ -50,8 +51,9 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     found = pd.concat(frames, ignore_index=True)
     tables.write(SampledEpisodes, found, out / EPISODES)
     tables.write(SampledTurns, pd.concat(turns, ignore_index=True), out / TURNS)
-    if (policies / CURVES_FILE).is_file():
-        copyfile(policies / CURVES_FILE, out / CURVES_FILE)
+    for name in OF_TRAINING:
+        if (policies / name).is_file():
+            copyfile(policies / name, out / name)
     means = {
         f"t{float(str(temperature))}": {"return": float(rows["total"].mean()), "turns": float(rows["turns"].mean())}
         for temperature, rows in found.groupby("temperature", sort=False)

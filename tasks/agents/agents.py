@@ -9,9 +9,9 @@ import torch
 
 from tasks.agents.configs.agents import AgentConfig, AgentsConfig
 from tasks.agents.playing import playing, recorded
+from tasks.agents.playing.collecting import Collector
 from tasks.agents.playing.recorded import World
 from tasks.algorithms.agents import actor_critic
-from tasks.algorithms.agents.actor_critic import Experience
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.trust_region import TrustRegion
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
@@ -25,8 +25,6 @@ from tasks.language.training import trained_model
 from tasks.stage import Metrics, main
 
 CURVES = METRICS = {**actor_critic.METRICS, **OPTIMIZER_METRICS, **playing.METRICS}
-SEEDS = 10**6  # between the first training games of two seeds
-DRAWS = 1_000_003
 
 
 def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: Path, out: Path) -> Metrics:
@@ -72,15 +70,7 @@ def _train(
         state |= {"critic": TrainedWeights(critic), "critic_optimizer": critic_optimizer}
     how = playing.sampling(trained.model, tokenizer, config.max_action_tokens, config.temperature)
 
-    def collect(step: int) -> Experience:
-        """Episodes of the step's games, which follow from seed and step alone."""
-        first = world.seed + SEEDS * (seed + 1) + 10 * config.games * (step - 1)
-        games = [game for game, _ in zip(world.stream("train", first), range(config.games), strict=False)]
-        several = [world.again(game) for game in games for _ in range(config.episodes)]
-        generator = torch.Generator(models.device()).manual_seed(seed * DRAWS + step)
-        played = playing.play(trained.model, tokenizer, several, how, generator)
-        groups = [row // config.episodes for row in range(len(several))]
-        return playing.experience(played, groups, tokenizer.pad_token_id)
+    collect = Collector(trained.model, tokenizer, world, seed, config.games, config.episodes, how)
 
     def fit(start: int) -> Iterator[Row]:
         return actor_critic.fit(

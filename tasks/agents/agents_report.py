@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tasks.agents.configs.agents_report import AgentsReportConfig
-from tasks.agents.reporting import figures, knowing, measured, verdicts
+from tasks.agents.reporting import costs, figures, knowing, measured, verdicts
 from tasks.common import pages
 from tasks.common.errors import ConfigError
 from tasks.stage import Metrics, main
@@ -42,10 +42,17 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
         "verdicts": judged,
         "tables": tables,
         "known": known,
+        "bought": costs.table([*policies.values()]),
         "episodes": [read for one in policies.values() for read in measured.readable(one, config.shown)],
     }
     templates = Path(__file__).parent / "reporting/templates"
-    pages.write(templates, "agents_report", view, {**figures.learning([*policies.values()]), **drawn}, out)
+    pages.write(
+        templates,
+        "agents_report",
+        view,
+        {**figures.learning([*policies.values()]), **drawn, **costs.figures([*policies.values()])},
+        out,
+    )
     metrics = {}
     for name, one in policies.items():
         mean = sum(one.best()[1]) / len(one.best()[1])

@@ -34,6 +34,8 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
     """Clone the play in `episodes`; the model and the training curve go to `out`. `raw` is the folder of an existing model."""
     torch.manual_seed(config.seed)
     turns = recorded.read_turns(episodes, "train")
+    if own := config.sizes.get(out.name):
+        config = config.model_copy(update=dict(own))
     model, tokenizer = _model(config, recorded.texts(turns), raw)
     trained = TrainedModel(lambda _: model, config.training)
     learned, held_out = (

@@ -1,16 +1,15 @@
 """The best play of an environment, found by its own search: episodes to be cloned, and to learn from offline."""
 
-import json
 from pathlib import Path
 
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
-from tasks.agents.environments.games import Game, optimum, solver
+from tasks.agents.environments.games import optimum
 from tasks.agents.environments.protocol import GameFault
 from tasks.agents.environments.splits import Split
 from tasks.agents.playing import recorded
 from tasks.agents.playing.tables import Episodes, Turns
 from tasks.common import tables
-from tasks.common.errors import ConfigError, DataError
+from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.stage import Metrics, main
 
@@ -34,7 +33,7 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
         for number, game in enumerate(world.games(split, count)):
             best = optimum(game.environment)
             try:
-                played = _played(game, number)
+                played = recorded.expert_play(game, number)
             except GameFault as fault:
                 raise DataError(f"{own.kind}: game {game.seed}: {fault}") from None
             turns += played
@@ -48,24 +47,6 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
         if count:
             metrics[split] = {"return": float(found["total"].mean()), "turns": float(found["turns"].mean())}
     return metrics
-
-
-def _played(game: Game, number: int) -> list[Record]:
-    """The expert's turns in a game."""
-    expert = solver(game.environment)
-    if expert is None:
-        raise ConfigError(
-            "params.yaml: expert_episodes.environments: this environment has no best_action(); expected 0 as episodes and validation"
-        )
-    observation, rows, done = json.dumps(game.opening), list[Record](), False
-    while not done:
-        action = expert.best_action()
-        turn = game.environment.step(action)
-        rows.append(
-            {"episode": number, "turn": len(rows), "observation": observation, "action": action, "reward": turn.reward}
-        )
-        observation, done = turn.observation, turn.done
-    return rows
 
 
 if __name__ == "__main__":

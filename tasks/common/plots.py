@@ -165,15 +165,25 @@ def _shared(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 
 
 def levels(
-    lines: Mapping[str, Sequence[tuple[float, Estimate]]], heights: Mapping[str, float], x: str, y: str, name: str
+    lines: Mapping[str, Sequence[tuple[float, Estimate]]],
+    heights: Mapping[str, float],
+    x: str,
+    y: str,
+    name: str,
+    *,
+    logarithmic: bool = False,
 ) -> str:
-    """One line with intervals for each label, shifted a little so that intervals stand apart; `heights` are dashed lines."""
+    """One line with intervals for each label, shifted a little so that intervals stand apart; `heights` are dashed lines.
+
+    `logarithmic` is the x axis.
+    """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, WIDTH * 0.42), layout="constrained")
         axis = figure.subplots()
         reach = max((place for line in lines.values() for place, _ in line), default=1.0)
         for number, (label, line) in enumerate(lines.items()):
-            places = [place + reach * 0.008 * (number - (len(lines) - 1) / 2) for place, _ in line]
+            shift = number - (len(lines) - 1) / 2
+            places = [place * 1.02**shift if logarithmic else place + reach * 0.008 * shift for place, _ in line]
             bars = np.hstack([error_bars(estimate) for _, estimate in line])
             means = [estimate.mean for _, estimate in line]
             axis.errorbar(
@@ -200,6 +210,8 @@ def levels(
                 fontsize=6.5,
             )
         axis.set(xlabel=x, ylabel=y)
+        if logarithmic:
+            axis.set_xscale("log")
         axis.legend(loc="best")
         return svg(figure, name)
 

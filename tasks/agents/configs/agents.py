@@ -50,7 +50,7 @@ class AgentsConfig(Config):
 
     idle = UNUSED
 
-    policies: dict[Branch, AgentConfig] = Field(min_length=1)  # policies by a name of your own
+    policies: dict[Branch, AgentConfig]  # policies by a name of your own
     seeds: Annotated[list[Seed], Field(min_length=1), Distinct]  # each trains a policy of its own
     steps: int = Field(ge=1, le=10**9)  # batches of episodes that are played and learned from
     games: int = Field(ge=1, le=10**6)  # games of a step

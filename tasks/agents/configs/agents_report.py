@@ -10,17 +10,20 @@ from tasks.common.config import Branch, Config
 class Measured(Config):
     """Whose play is measured."""
 
-    stage: Literal["behaviour_cloning", "agents"]  # the stage that trains it
-    branch: str  # the stage's branch: an environment, or a key of agents.policies
+    stage: Literal["behaviour_cloning", "agents", "budgets"]  # the stage that trains it
+    branch: str  # the stage's branch: an environment, or a key of the stage's policies
     # a key of expert_episodes.environments: where it is measured, which may be another one than where it was trained
     environment: str
 
 
 class Expectation(Config):
-    """That one policy earns more than another."""
+    """That one policy earns more than another, or learns faster."""
 
     higher: str  # a key of agents_report.policies
     lower: str  # another one
+    by: Literal[
+        "return", "learning"
+    ]  # return: in the games of the test split | learning: the mean return of all training episodes
 
 
 class AgentsReportConfig(Config):

@@ -4,8 +4,18 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Branch, Config, Idle, Seed
 from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, heads_turn_pairs
+
+
+class SizesConfig(Config):
+    """The sizes of a new model."""
+
+    width: int = Field(ge=8, le=10**5)  # width of the hidden states
+    layers: int = Field(ge=1, le=1000)  # transformer blocks
+    heads: int = Field(ge=1, le=1000)  # attention heads, which split the width
+
+    _turn_pairs = field_validator("heads")(heads_turn_pairs)
 
 
 class BehaviourCloningConfig(Config):
@@ -14,7 +24,10 @@ class BehaviourCloningConfig(Config):
     idle = (
         *UNUSED,
         Idle(("path",), {"init": ("scratch",)}),
-        Idle(("vocabulary", "width", "layers", "heads", "context", "initializer_range"), {"init": ("directory",)}),
+        Idle(
+            ("vocabulary", "width", "layers", "heads", "sizes", "context", "initializer_range"),
+            {"init": ("directory",)},
+        ),
     )
 
     seed: Seed  # all random draws of the stage follow from it
@@ -24,6 +37,7 @@ class BehaviourCloningConfig(Config):
     width: int = Field(ge=8, le=10**5)  # width of the hidden states
     layers: int = Field(ge=1, le=1000)  # transformer blocks
     heads: int = Field(ge=1, le=1000)  # attention heads, which split the width
+    sizes: dict[Branch, SizesConfig]  # other sizes than these, by the environment whose clone has them
     context: int = Field(ge=32, le=10**6)  # the longest episode, in tokens
     initializer_range: float = Field(gt=0)  # standard deviation of a new model's weights
     epochs: int = Field(ge=1, le=10**6)  # passes over the expert's episodes

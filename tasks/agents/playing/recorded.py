@@ -17,7 +17,8 @@ from tasks.agents.playing import encoding
 from tasks.agents.playing.tables import Turns
 from tasks.algorithms.agents.transcripts import Transcript
 from tasks.common import tables
-from tasks.common.errors import DataError
+from tasks.common.errors import ConfigError, DataError
+from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 
 ENVIRONMENT = "environment.json"
@@ -68,6 +69,24 @@ def read_world(folder: Path) -> World:
 def read_turns(folder: Path, split: Split) -> pd.DataFrame:
     """The recorded turns of a split."""
     return tables.read(Turns, folder / f"{split}_turns.parquet")
+
+
+def expert_play(game: Game, number: int) -> list[Record]:
+    """The expert's turns in a game, as the episode of this number; ConfigError where the environment knows no best action."""
+    expert = games.solver(game.environment)
+    if expert is None:
+        raise ConfigError(
+            "params.yaml: expert_episodes.environments: this environment has no best_action(); expected 0 as episodes and validation"
+        )
+    observation, rows, done = json.dumps(game.opening), list[Record](), False
+    while not done:
+        action = expert.best_action()
+        turn = game.environment.step(action)
+        rows.append(
+            {"episode": number, "turn": len(rows), "observation": observation, "action": action, "reward": turn.reward}
+        )
+        observation, done = turn.observation, turn.done
+    return rows
 
 
 def transcripts(tokenizer: Tokenizer, turns: pd.DataFrame) -> list[Transcript]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ class Policy:
     episodes: pd.DataFrame  # SampledEpisodes
     turns: pd.DataFrame  # SampledTurns
     curve: pd.DataFrame | None
+    bought: Mapping[str, Any] | None = None  # source, dollars and what was spent, of a policy with a budget
 
     @property
     def temperatures(self) -> list[float]:
@@ -42,6 +44,12 @@ class Policy:
         found = {temperature: self.by_seed(temperature) for temperature in self.temperatures}
         top = max(found, key=lambda temperature: np.mean(found[temperature]))
         return top, found[top]
+
+    def while_learning(self) -> list[float]:
+        """Each seed's mean return over all training episodes: the higher, the faster it learned; nothing without a curve."""
+        if self.curve is None:
+            return []
+        return [float(mean) for mean in self.curve.groupby("seed", sort=False)["return"].mean()]
 
     @property
     def optimum(self) -> float:
@@ -68,7 +76,7 @@ class Row:
 
 def read(folder: Path, name: str, asked: Measured) -> Policy:
     """One policy, as agent_returns measured it."""
-    curve = folder / "curves.csv"
+    curve, bought = folder / "curves.csv", folder / "bought.json"
     return Policy(
         name,
         asked.environment,
@@ -76,6 +84,7 @@ def read(folder: Path, name: str, asked: Measured) -> Policy:
         tables.read(SampledEpisodes, folder / "sampled_episodes.parquet"),
         tables.read(SampledTurns, folder / "sampled_turns.parquet"),
         pd.read_csv(curve) if curve.is_file() else None,
+        json.loads(bought.read_text()) if bought.is_file() else None,
     )
 
 

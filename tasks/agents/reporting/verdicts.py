@@ -1,7 +1,8 @@
 """Whether what was expected of two policies came out: by the interval of the difference of their means over seeds.
 
 Each policy stands with the temperature at which it earns most, so that a gain counts against the best that there was without training.
-A clone is one policy without seeds: its games are the same as the other's, and its mean is taken as a fact.
+A clone is one policy without seeds: its games are the same as the other's, and its mean is taken as a fact. Which of two learns faster is
+seen by the mean return of their training episodes, where both start from one clone.
 """
 
 from collections import Counter
@@ -28,11 +29,15 @@ class Verdict:
 def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
     """One expectation."""
     one, other = policies[expected.higher], policies[expected.lower]
-    (at_one, ones), (at_other, others) = one.best(), other.best()
+    if expected.by == "learning":
+        ones, others, earned, where = one.while_learning(), other.while_learning(), "earns while it learns", "all steps"
+    else:
+        (at_one, ones), (at_other, others) = one.best(), other.best()
+        earned, where = "earns", f"temperatures {at_one:g} and {at_other:g}"
     apart = difference(ones, others)
     if any(policy.trained and len(seeds) == 1 for policy, seeds in ((one, ones), (other, others))):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
-    numbers = f"{one.name} earns {apart.mean:+.3f} against {other.name} (temperatures {at_one:g} and {at_other:g}"
+    numbers = f"{one.name} {earned} {apart.mean:+.3f} against {other.name} ({where}"
     bounds = "; one seed)" if apart.low == -inf else f"; {apart.low:+.3f} to {apart.high:+.3f})"
     came: Came = "holds" if apart.low > 0 else "fails" if apart.high < 0 else "undecided"
     return Verdict(came, f"{numbers}{bounds}.")

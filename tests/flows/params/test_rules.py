@@ -124,7 +124,10 @@ REFERRED = {  # refused at once, since names by which sections refer to each oth
     "agents_report.policies.rooms-ppo.environment=aritmetic": (
         "agents_report.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean arithmetic?), got 'aritmetic'"
     ),
-    "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clon}]": (
+    "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clone, by: learning}]": (
+        "agents_report.expectations.0.lower: expected a policy of the stage agents, whose training is known, got rooms-clone"
+    ),
+    "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clon, by: return}]": (
         "agents_report.expectations.0.lower: expected a key of agents_report.policies (did you mean rooms-clone?), got 'rooms-clon'"
     ),
 }

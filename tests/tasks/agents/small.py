@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.agents import agent_returns, agents, behaviour_cloning, expert_episodes
+from tasks.agents import agent_returns, agents, behaviour_cloning, budgets, expert_episodes
 from tests.conftest import PARAMS
 
 ROOMS = {
@@ -37,6 +37,17 @@ ENTRY = {
     "learning_rate": 0.001,
 }
 PPO = {**ENTRY, "credit": "advantage", "baseline": "none", "update": "clip"}
+BOUGHT = {"environment": "rooms", "clone": "rooms", "source": "successes", "dollars": 120.0, "learning_rate": 0.001}
+BUDGETS = {
+    "teacher": "large",
+    "prices": {"demonstration": 10.0, "teacher": 10.0, "comparison": 5.0, "reward": 5.0},
+    "seeds": [0],
+    "games": 3,
+    "episodes": 2,
+    "max_action_tokens": 8,
+    "epochs": 3,
+    "batch_size": 2,
+}
 MEASURED = {
     "clone": {"stage": "behaviour_cloning", "branch": "rooms", "environment": "rooms"},
     **{name: {"stage": "agents", "branch": name, "environment": "rooms"} for name in ("reinforce", "ppo")},
@@ -70,3 +81,10 @@ def measure(policies, recorded, out, **changes):
     """Measure what is in `policies`; the stage's metrics."""
     section = {**PARAMS["agent_returns"], "games": 5, "max_action_tokens": 8, **changes}
     return agent_returns.run(agent_returns.AgentReturnsConfig.model_validate(section), policies, recorded, NONE, out)
+
+
+def buy(root, policy, teacher, recorded, entry=(), **changes):
+    """Train on what a budget buys; the folder and the stage's metrics."""
+    section = {**PARAMS["budgets"], **BUDGETS, **changes, "policies": {"one": {**BOUGHT, **dict(entry)}}}
+    out = root / "budgets/one"
+    return out, budgets.run(budgets.BudgetsConfig.model_validate(section), policy, teacher, recorded, NONE, out)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from tasks.agents import agents_report
+from tasks.agents import agent_returns, agents_report
 from tasks.agents.agents_report import AgentsReportConfig
 from tasks.agents.configs.agents_report import Expectation
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
@@ -31,7 +31,12 @@ def measured(cloned, recorded, tmp_path_factory):
 
 
 def report(measured, out, **changes):
-    section = {"policies": small.MEASURED, "expectations": [{"higher": "ppo", "lower": "clone"}], "shown": 2, **changes}
+    section = {
+        "policies": small.MEASURED,
+        "expectations": [{"higher": "ppo", "lower": "clone", "by": "return"}],
+        "shown": 2,
+        **changes,
+    }
     return agents_report.run(AgentsReportConfig.model_validate(section), measured, out)
 
 
@@ -54,7 +59,7 @@ def test_turns_and_episodes_say_the_same(measured, cloned, recorded):
 
 def test_measuring_again_is_the_same(measured, cloned, recorded, tmp_path):
     metrics = small.measure(cloned, recorded, tmp_path)
-    for name in ("sampled_turns.parquet", "sampled_episodes.parquet"):
+    for name in (agent_returns.TURNS, agent_returns.EPISODES):
         assert (tmp_path / name).read_bytes() == (measured / "clone" / name).read_bytes()
     assert set(metrics) == {"t0.0", "t1.0", "optimum"}
 
@@ -115,9 +120,25 @@ def test_a_gain_counts_against_the_best_temperature_of_the_clone(greedy, came):
         "agent": policy("agent", greedy, [0.0] * len(greedy)),
         "clone": policy("clone", [0.1], [0.3], trained=False),
     }
-    found = verdicts.judge(Expectation(higher="agent", lower="clone"), known)
+    found = verdicts.judge(Expectation(higher="agent", lower="clone", by="return"), known)
     assert found.came == came
     assert "temperatures 0 and 1" in found.sentence
+
+
+@pytest.mark.parametrize(("faster", "came"), [(0.3, "holds"), (0.0, "undecided"), (-0.3, "fails")])
+def test_which_of_two_learns_faster_is_seen_by_the_returns_of_their_training(faster, came):
+    """Both end with the same return; seeds differ by 0.02."""
+    known = {}
+    for name, more in (("one", faster), ("other", 0.0)):
+        rows = [
+            {"seed": seed, "step": step, "return": early + seed * 0.02}
+            for seed in range(3)
+            for step, early in enumerate((0.0, 0.5 + more, 1.0))
+        ]
+        known[name] = replace(policy(name, [1.0] * 3, [0.0] * 3), curve=pd.DataFrame(rows))
+    found = verdicts.judge(Expectation(higher="one", lower="other", by="learning"), known)
+    assert found.came == came
+    assert f"one earns while it learns {faster / 3:+.3f} against other" in found.sentence
 
 
 def test_the_headline_counts():

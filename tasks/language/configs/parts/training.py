@@ -24,7 +24,7 @@ UNUSED = (Idle(("training.final_rate",), {"training.schedule": ("constant",)}),)
 def heads_turn_pairs(value: int, info: ValidationInfo) -> int:
     """Of a new model: attention splits the width among its heads, whose rotary embeddings turn pairs."""
     width = info.data.get("width", 2 * value)
-    if info.data.get("init") == "scratch" and width % (2 * value):
+    if info.data.get("init", "scratch") == "scratch" and width % (2 * value):
         raise ValueError(f"expected twice its number to divide width = {width}")
     return value
 

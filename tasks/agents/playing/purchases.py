@@ -1,0 +1,106 @@
+"""What a budget buys: demonstrations, a larger model's play, own episodes that were rated, or comparisons of own episodes.
+
+Each is bought until the next one would cost more than is left. What is bought follows from the budget and the collector's seed alone, and
+a larger budget buys what a smaller one bought, and more.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import pandas as pd
+
+from tasks.agents.playing import recorded
+from tasks.agents.playing.collecting import SEEDS, Collector
+from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.recorded import World
+from tasks.algorithms.agents.preference import Pair
+from tasks.algorithms.agents.transcripts import Transcript
+from tasks.common.tables import Record
+from tasks.common.tokenizers import Tokenizer
+
+
+@dataclass
+class Bought:
+    """What is learned from, and what was paid for it."""
+
+    episodes: list[Transcript] = field(default_factory=list)  # to be imitated
+    pairs: list[Pair] = field(default_factory=list)  # to be told apart
+    number: int = 0  # of demonstrations, rated episodes or comparisons
+    spent: float = 0.0  # dollars
+
+    def pay(self, price: float, dollars: float) -> bool:
+        """Buy one more if it can be paid for."""
+        if self.spent + price > dollars:
+            return False
+        self.spent, self.number = self.spent + price, self.number + 1
+        return True
+
+
+def demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: float, price: float) -> Bought:
+    """The expert's episodes, at a price for each turn."""
+    bought, rows = Bought(), list[Record]()
+    for number, game in enumerate(world.stream("train", world.seed + SEEDS * (seed + 1))):
+        played = recorded.expert_play(game, number)
+        if not bought.pay(price * len(played), dollars):
+            break
+        rows += played
+    return _imitated(bought, tokenizer, rows)
+
+
+def anothers(teacher: Collector, tokenizer: Tokenizer, dollars: float, price: float) -> Bought:
+    """Episodes of another model, at a price for each turn; in the words of `tokenizer`, which is the learner's."""
+    bought, rows = Bought(), list[Record]()
+    for number, (episode,) in enumerate(_played(teacher)):
+        if not bought.pay(price * len(episode.rewards), dollars):
+            break
+        rows += _rows(episode, number)
+    return _imitated(bought, tokenizer, rows)
+
+
+def successes(own: Collector, dollars: float, price: float) -> Bought:
+    """Of own episodes of one game the best, if it earned anything, at a price for each one that is rated (rejection sampling)."""
+    bought = Bought()
+    for group in _played(own):
+        if not all(bought.pay(price, dollars) for _ in group):
+            break
+        best = max(group, key=lambda one: one.total)
+        if best.total > 0:
+            bought.episodes.append(best.transcript)
+    return bought
+
+
+def comparisons(own: Collector, dollars: float, price: float) -> Bought:
+    """Pairs of the first two own episodes of a game, at a price for each turn of the longer one. A tie costs as much, and teaches nothing."""
+    bought = Bought()
+    for one, other, *_ in _played(own):
+        if not bought.pay(price * max(len(one.rewards), len(other.rewards)), dollars):
+            break
+        if one.total != other.total:
+            better, worse = (one, other) if one.total > other.total else (other, one)
+            bought.pairs.append(Pair(better.transcript, worse.transcript))
+    return bought
+
+
+def _played(collector: Collector) -> Iterator[Sequence[Episode]]:
+    """Games without end, with their episodes; those that had no room for a turn are left out."""
+    for step in count(1):
+        for group in collector.groups(step):
+            if all(one.rewards for one in group):
+                yield group
+
+
+def _rows(episode: Episode, number: int) -> list[Record]:
+    """An episode's turns, as a table has them."""
+    said = [json.dumps(episode.game.opening), *episode.observations]
+    return [
+        {"episode": number, "turn": turn, "observation": observation, "action": action, "reward": reward}
+        for turn, (observation, action, reward) in enumerate(zip(said, episode.actions, episode.rewards, strict=False))
+    ]
+
+
+def _imitated(bought: Bought, tokenizer: Tokenizer, rows: list[Record]) -> Bought:
+    if rows:
+        bought.episodes = recorded.transcripts(tokenizer, pd.DataFrame(rows))
+    return bought

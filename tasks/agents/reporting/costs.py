@@ -1,0 +1,45 @@
+"""What money buys: returns of policies with a budget, by what was spent and on what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from tasks.agents.reporting.measured import Policy
+from tasks.common import plots
+from tasks.common.estimates import Estimate, over_seeds
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy with a budget, at the temperature at which it earns most."""
+
+    name: str
+    source: str
+    spent: float  # dollars
+    number: float  # of what was bought
+    earned: Estimate
+
+
+def table(policies: Sequence[Policy]) -> dict[str, list[Row]]:
+    """The rows of each environment in which a policy has a budget, in the order of the report."""
+    found = dict[str, list[Row]]()
+    for one in policies:
+        if one.bought is not None:
+            own = one.bought
+            row = Row(one.name, own["source"], own["spent"], own["number"], over_seeds(one.best()[1]))
+            found.setdefault(one.environment, []).append(row)
+    return found
+
+
+def figures(policies: Sequence[Policy]) -> dict[str, str]:
+    """A plot for each of these environments: a line for each source, and the level of each policy that was not trained further."""
+    drawn = {}
+    for environment, rows in table(policies).items():
+        lines = dict[str, list[tuple[float, Estimate]]]()
+        for row in sorted(rows, key=lambda row: row.spent):
+            alone = Estimate(row.earned.mean, row.earned.mean, row.earned.mean)  # one seed has no bounds to draw
+            lines.setdefault(row.source, []).append((row.spent, row.earned if row.earned.high < inf else alone))
+        free = {one.name: max(one.best()[1]) for one in policies if one.environment == environment and not one.trained}
+        name = f"costs-{environment}"
+        drawn[name] = plots.levels(lines, free, "dollars", "return", name, logarithmic=True)
+    return drawn
