@@ -147,7 +147,7 @@ def of_all(found: Sequence[Compared]) -> Iterator[str]:
 
 def asked(pair: Compared) -> str:
     """How many problems, or seeds and episodes, the comparison rests on."""
-    if pair.flow == "offline":
+    if pair.flow != "language":
         row: Mapping[str, Any] = next(iter(pair.metrics.values()), {})
         if not row:
             return "no seed and episode in common"

@@ -64,7 +64,7 @@ def shown(metrics: Mapping[str, Row], few: bool = False) -> list[str]:
 
 def headline(pair: Compared) -> list[str]:
     """The metrics that the conclusion is drawn from: one of right answers, or every return."""
-    if pair.flow == "offline":
+    if pair.flow != "language":
         return list(pair.metrics)
     return [name for name in HEADLINE if name in pair.metrics][:1] or list(pair.metrics)[:1]
 
@@ -95,7 +95,7 @@ def _of_many(told: Sequence[tuple[Compared, str]]) -> str:
     for pair, metric in told:
         row = pair.metrics[metric]
         way = SAME if pair.same else WAYS[side(row)]
-        name = "/".join(filter(None, (pair.policy, metric if pair.flow == "offline" else "")))
+        name = "/".join(filter(None, (pair.policy, metric if pair.flow != "language" else "")))
         groups.setdefault(way, []).append(name if pair.same else f"{name} ({_change(metric, row)})")
     metrics = {metric for pair, metric in told if pair.flow == "language"}
     parts = [f"{way} {', '.join(groups[way])}" for way in (*WAYS.values(), SAME) if way in groups]

@@ -28,6 +28,7 @@ REPORTS = {
     "offline": "offline_report",
     "agents": "agents_report",
 }  # the section that names the metric
+ONE_MEASURE = {"agents": "return"}  # what the alias goes by where the section names nothing
 HEADLINE = ("strict_greedy", "strict_mean_at_", "lenient_greedy", "rubric_greedy", "reference_loss", "pair_accuracy")
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # what MLflow takes in no name, as in 10%BC
 UNITS = ("/return", "/score")
@@ -61,7 +62,7 @@ def register(
     A version that is there already only gets the measures that it lacks.
     """
     found = dict[str, str]()
-    wanted = str(_section(params, REPORTS.get(flow, "")).get("best_by", ""))
+    wanted = str(_section(params, REPORTS.get(flow, "")).get("best_by", ONE_MEASURE.get(flow, "")))
     for result in results:
         if result.state in ("ran", "restored", "up-to-date") and result.mlflow_run_id:
             for path, md5 in result.outs.items():
@@ -179,10 +180,13 @@ def _evaluations(
     params: Mapping[str, Any], stage: str, path: str, md5: str, entries: Mapping[str, Entry]
 ) -> Iterator[str]:
     """The evaluations that read this very model."""
-    method, _, dataset = stage.partition("@")
-    policies = _section(params, "offline_report").get("policies", {}) if dataset else {}
-    of = [f"returns@{name}" for name, entry in policies.items() if entry == {"method": method, "dataset": dataset}]
-    for name in of if dataset else [f"evaluate@{stage}"]:
+    method, _, branch = stage.partition("@")
+    offline, agents = (_section(_section(params, name), "policies") for name in ("offline_report", "agents_report"))
+    of = [f"returns@{name}" for name, entry in offline.items() if entry == {"method": method, "dataset": branch}]
+    for name, entry in agents.items():
+        if (entry["stage"], entry["branch"]) == (method, branch):
+            of.append(f"agent_returns@{name}")
+    for name in of if branch else [f"evaluate@{stage}"]:
         if dvc_lock.hashes(entries.get(name, {}), "deps").get(path) == md5:
             yield name
 

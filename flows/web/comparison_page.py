@@ -52,7 +52,7 @@ def _overview(found: Sequence[Compared]) -> Iterator[str]:
     if lines := [
         _line(f"{pair.policy}: {metric}", metric, pair.metrics[metric])
         for pair, metric in rows
-        if pair.flow == "offline"
+        if pair.flow != "language"
     ]:
         yield f'<p class="note">Mean returns, B minus A, with 95 % intervals over seeds</p>\n{plot(lines)}\n'
 
@@ -98,7 +98,7 @@ def _plots(pair: Compared) -> Iterator[str]:
     """The metrics of the short table: the shares on one scale, every other one on its own."""
     names = [name for name in conclusion.shown(pair.metrics) if "incomparable" not in pair.metrics[name]]
     shares = [name for name in names if name.startswith(conclusion.SHARES)]
-    groups = [names] if pair.flow == "offline" else [shares, *([name] for name in names if name not in shares)]
+    groups = [names] if pair.flow != "language" else [shares, *([name] for name in names if name not in shares)]
     for group in filter(None, groups):
         yield plot([_line(name, name, pair.metrics[name]) for name in group]) + "\n"
 

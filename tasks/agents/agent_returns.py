@@ -51,6 +51,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     found = pd.concat(frames, ignore_index=True)
     tables.write(SampledEpisodes, found, out / EPISODES)
     tables.write(SampledTurns, pd.concat(turns, ignore_index=True), out / TURNS)
+    copyfile(episodes / recorded.ENVIRONMENT, out / recorded.ENVIRONMENT)
     for name in OF_TRAINING:
         if (policies / name).is_file():
             copyfile(policies / name, out / name)

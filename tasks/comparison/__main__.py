@@ -21,6 +21,8 @@ def compared(pair: Mapping[str, Any], most: int) -> dict[str, Any]:
     try:
         if pair["flow"] == "offline":
             return returns.compared(a, b, same)
+        if pair["flow"] == "agents":
+            return returns.compared_in_games(a, b, same)
         return evaluations.compared(evaluations.read(a), evaluations.read(b), same, most)
     except (StageError, OSError, ValueError, KeyError) as error:
         return {"fault": in_one_line(str(error)) or type(error).__name__}

@@ -1,4 +1,4 @@
-"""Two measurements of offline policies: the returns of the same seeds in the same episodes, with intervals over seeds."""
+"""Two measurements of offline policies, or of agents: the returns of the same seeds in the same episodes, with intervals over seeds."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,14 @@ from typing import Any, cast
 
 import pandas as pd
 
+from tasks.agents.playing.tables import SampledEpisodes
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.estimates import over_seeds
 from tasks.offline.reporting.measurements import Episodes
 
 SEEDS, SAME = "seeds", "same"
+WITHOUT_SEEDS = -1  # the seed of a policy that is one
 
 
 def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
@@ -35,6 +37,32 @@ def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool)
         "only_a": sorted(set(a) - set(b)) if shared else [],
         "only_b": sorted(set(b) - set(a)) if shared else [],
     }
+
+
+def compared_in_games(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
+    """The JSON of one pair of agents: at each temperature that both have, in the games that both played.
+
+    A clone has no seeds: each seed of the other side is held against it. DataError if the games are of two environments.
+    """
+    worlds = [json.loads(Path(files["environment.json"]).read_text()) for files in (files_a, files_b)]
+    if worlds[0] != worlds[1]:
+        raise DataError("returns in two environments cannot be compared: their games differ")
+    a, b = (tables.read(SampledEpisodes, Path(files["sampled_episodes.parquet"])) for files in (files_a, files_b))
+    metrics = dict[str, Any]()
+    for temperature in a["temperature"].unique():
+        old, new = (rows[rows["temperature"] == temperature].set_index(["seed", "game"])["total"] for rows in (a, b))
+        found = _difference(_for_seeds(old, new), _for_seeds(new, old), same)
+        metrics |= {f"t{temperature:g}/return": found} if found else {}
+    return {"metrics": metrics, "only_a": [], "only_b": []}
+
+
+def _for_seeds(own: pd.Series, other: pd.Series) -> pd.Series:
+    """A clone's returns for each seed of the other side; those of a policy with seeds as they are."""
+    seeds = {one: own.index.get_level_values("seed").unique() for one, own in (("own", own), ("other", other))}
+    if [*seeds["own"]] != [WITHOUT_SEEDS]:
+        return own
+    repeated: pd.Series = pd.concat({seed: own.droplevel("seed") for seed in seeds["other"]}, names=["seed"])
+    return repeated
 
 
 def _lines(episodes: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:

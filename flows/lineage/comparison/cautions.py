@@ -20,6 +20,10 @@ MEANING = {
     "evaluate.strip_thinking": "answers were judged with their thinking on one side, so any difference may come from that",
     "evaluate.batch_size": "batches round differently, so a few answers may differ by that alone",
     "returns.seed": "the episodes begin elsewhere, so a difference may come from their starts",
+    "agent_returns.seed": "sampled actions were drawn anew; greedy ones are not touched by that",
+    "agent_returns.games": "they are compared in the games that both played",
+    "agent_returns.temperatures": "temperatures that only one side has are left out",
+    "agent_returns.max_action_tokens": "actions are cut off elsewhere, so any difference may come from that",
     "returns.episodes": "they are compared in the episodes that both played",
 }
 SILENT = ("evaluate.bootstrap", "returns.gamma", "returns.fitted_q")  # they change no number that is compared

@@ -23,6 +23,7 @@ from flows.lineage.record import Record
 FILES = {
     "language": ("asked.parquet", "generations.parquet", "measures.parquet", "evaluation.json"),
     "offline": ("episodes.parquet", "description.json"),
+    "agents": ("sampled_episodes.parquet", "environment.json"),
 }
 MOST = 50  # flipped answers that are told each way
 
@@ -48,7 +49,7 @@ class Compared:
 
     @property
     def problems(self) -> Mapping[str, int]:
-        """How many problems `a` and `b` were asked and have in `common`; empty offline."""
+        """How many problems `a` and `b` were asked and have in `common`; empty where returns are compared."""
         found: Mapping[str, int] = self.numbers.get("problems", {})
         return found
 
@@ -73,7 +74,7 @@ def _pairs(a: Side, b: Side) -> Iterator[tuple[str, Record, Record]]:
         stages = theirs[a.policy], ours[b.policy]
         kinds = [stage.partition("@")[0] for stage in stages]
         if kinds[0] != kinds[1]:
-            raise PlanError(f"{stages[0]} and {stages[1]}: right answers and returns cannot be compared")
+            raise PlanError(f"{stages[0]} and {stages[1]}: what they measure cannot be compared")
         yield "", a.records[stages[0]], b.records[stages[1]]
         return
     for policy in theirs:

@@ -17,6 +17,7 @@ RUN = re.compile(rf"[0-9a-f]{{{history.SHORTEST},32}}")
 EVALUATIONS = {
     "evaluate": "language",
     "returns": "offline",
+    "agent_returns": "agents",
 }  # the stages that measure, one branch a policy -> their flow
 
 
@@ -32,7 +33,7 @@ class Side:
 
     @property
     def evaluated(self) -> dict[str, str]:
-        """Policy -> the stage that measured it: `evaluate@dpo`, or offline `returns@bc-graph-60`."""
+        """Policy -> the stage that measured it: `evaluate@dpo`, offline `returns@bc-graph-60`, of agents `agent_returns@rooms-ppo`."""
         found = {}
         for stage in self.records:
             kind, _, policy = stage.partition("@")

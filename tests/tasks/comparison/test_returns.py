@@ -7,7 +7,7 @@ import pytest
 
 from tasks.common.estimates import over_seeds
 from tasks.comparison.__main__ import compared as child
-from tasks.comparison.returns import compared
+from tasks.comparison.returns import compared, compared_in_games
 
 
 @pytest.fixture
@@ -64,3 +64,51 @@ def test_itself_differs_by_nothing_and_another_environment_is_a_fault(written):
     assert told == {"fault": "returns in graph and in CartPole-v1 cannot be compared: their units differ"}
     gone = {**own, "episodes.parquet": "nowhere.parquet"}
     assert "nowhere.parquet" in child({"flow": "offline", "same": False, "a": gone, "b": own}, 5)["fault"]
+
+
+@pytest.fixture
+def played(tmp_path):
+    def write(name, totals, temperature=0.0, world="rooms"):
+        """`totals` has the returns by seed and game; the seed of a clone is -1."""
+        rows = [
+            {"seed": seed, "temperature": temperature, "episode": number, "game": 10 * number, "total": total}
+            for seed, of in totals.items()
+            for number, total in enumerate(of)
+        ]
+        folder = tmp_path / name
+        folder.mkdir()
+        frame = pd.DataFrame(rows).assign(optimum=1.0, turns=2, counted="{}")
+        frame.to_parquet(folder / "sampled_episodes.parquet")
+        (folder / "environment.json").write_text(json.dumps({"kind": world}))
+        return {file.name: str(file) for file in folder.iterdir()}
+
+    return write
+
+
+def test_agents_are_paired_by_seed_and_game(played):
+    new = {0: [2.0, 4.0, 50.0], 1: [4.0, 4.0, 50.0], 2: [3.0, 7.0, 50.0]}
+    found = compared_in_games(played("a", OLD), played("b", new), same=False)
+    row = found["metrics"]["t0/return"]
+    expected = over_seeds([1.0, 2.0, 3.0])
+    assert (row["a"], row["b"], row["difference"]) == pytest.approx((2.0, 4.0, 2.0))
+    assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
+    assert (row["seeds"], row["episodes"]) == (3, 2), "the third game was played on one side alone"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_clone_is_held_against_every_seed(played, turned):
+    sides = played("clone", {-1: [1.0, 2.0]}), played("agent", {0: [2.0, 3.0], 1: [4.0, 5.0]})
+    row = compared_in_games(*(sides[::-1] if turned else sides), same=False)["metrics"]["t0/return"]
+    assert row["difference"] == pytest.approx(-2.0 if turned else 2.0)
+    assert (row["seeds"], row["episodes"]) == (2, 2)
+
+
+def test_two_clones_are_one_seed_each(played):
+    row = compared_in_games(played("a", {-1: [1.0]}), played("b", {-1: [2.0]}), same=False)["metrics"]["t0/return"]
+    assert (row["difference"], row["low"], row["seeds"]) == (1.0, None, 1)
+
+
+def test_agents_of_two_environments_or_temperatures_have_nothing_to_compare(played):
+    pair = {"flow": "agents", "same": False, "a": played("a", OLD), "b": played("b", OLD, world="facts")}
+    assert child(pair, 9) == {"fault": "returns in two environments cannot be compared: their games differ"}
+    assert child(pair | {"b": played("c", OLD, temperature=1.0)}, 9)["metrics"] == {}
