@@ -11,33 +11,33 @@ if TYPE_CHECKING:
     from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 
 CLONE = "behaviour_cloning"
+KEY = "a key of expert_episodes.environments"
 
 
 def played_in(configs: Configs) -> Iterator[Fault]:
-    """Agents play in environments that exist; what the report measures is trained, and what it expects is measured."""
+    """Agents play in environments that exist; what is recorded or measured is trained, and what the report expects is measured."""
     environments, agents = configs["expert_episodes"].environments, configs["agents"].policies
     for name, own in agents.items():
         for side in ("environment", "clone"):
             key = f"agents.policies.{name}.{side}"
-            yield from one_of(getattr(own, side), environments, "a key of expert_episodes.environments", key)
-    report, cloned = (
-        configs["agents_report"],
-        {f"agents.policies.{name}.clone": own.clone for name, own in agents.items()},
-    )
-    cloned |= {
-        f"agents_report.policies.{name}.branch": one.branch
-        for name, one in report.policies.items()
-        if one.stage == CLONE
-    }
+            yield from one_of(getattr(own, side), environments, KEY, key)
+    sets, report = configs["agent_episodes"].sets, configs["agents_report"]
+    policies = {f"agents_report.policies.{name}": one for name, one in report.policies.items()}
+    policies |= {f"agent_episodes.sets.{name}": one for name, one in sets.items()}
+    cloned = {f"agents.policies.{name}.clone": own.clone for name, own in agents.items()}
+    cloned |= {f"{key}.branch": one.branch for key, one in policies.items() if one.stage == CLONE}
     for key, name in cloned.items():
         if name in environments and not environments[name].episodes and configs["behaviour_cloning"].init == "scratch":
             yield f"expert_episodes.environments.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
-    for name, one in report.policies.items():
-        key, clones = f"agents_report.policies.{name}", one.stage == CLONE
-        known, where = (environments, "expert_episodes.environments") if clones else (agents, "agents.policies")
-        yield from one_of(one.branch, known, f"a key of {where}", f"{key}.branch")
-        what = "a key of expert_episodes.environments"
-        yield from one_of(one.environment, environments, what, f"{key}.environment")
+    for key, one in policies.items():
+        known, where = (environments, KEY) if one.stage == CLONE else (agents, "a key of agents.policies")
+        yield from one_of(one.branch, known, where, f"{key}.branch")
+        yield from one_of(one.environment, environments, KEY, f"{key}.environment")
+    for name, one in sets.items():
+        most = environments[one.environment].episodes if one.environment in environments else one.expert
+        if one.expert > most:
+            where = f"expert_episodes.environments.{one.environment}.episodes"
+            yield f"agent_episodes.sets.{name}.expert", f"expected at most {where} = {most}, got {one.expert}"
     for number, expected in enumerate(report.expectations):
         for side in ("higher", "lower"):
             key = f"agents_report.expectations.{number}.{side}"
