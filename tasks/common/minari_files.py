@@ -11,6 +11,7 @@ from gymnasium import spaces
 from minari.serialization import serialize_space
 
 DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
+UNREADABLE = "\N{REPLACEMENT CHARACTER}".encode()  # in the place of what HDF5 keeps in no text
 VERSION = "0.5.0"  # the format's, as Minari names it
 
 
@@ -51,7 +52,8 @@ def _write_fields(group: h5py.Group, fields: Mapping[str, Any]) -> None:
         if isinstance(values, Mapping):
             _write_fields(group.create_group(name, track_order=True), values)
         elif isinstance(values, list):
-            group.create_dataset(name, data=values, dtype=h5py.string_dtype(), track_times=False)
+            readable = [str(text).encode(errors="replace").replace(b"\0", UNREADABLE) for text in values]
+            group.create_dataset(name, data=readable, dtype=h5py.string_dtype(), track_times=False)
         else:
             kept = values.astype(np.float32) if values.dtype.kind == "f" else values
             group.create_dataset(name, data=kept, track_times=False)
