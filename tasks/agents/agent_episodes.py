@@ -4,7 +4,8 @@ Every game is of the split `train`. What was read and said stands beside the num
 policy which learned from them can play (tasks/agents/environments/as_gymnasium.py), in games of the split `test`.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from tasks.stage import Metrics, main
 AT_ONCE = 100  # games played side by side
 FIRST, SEEDS = 5 * 10**8, 10**6  # where the games begin: far from the expert's, and from those of another seed
 METRICS = {
-    "episodes": "The number of episodes.",
+    "episodes": "The number of episodes, without those that have a rare action (agent_episodes.least).",
     "turns": "The number of turns, which are the data set's transitions.",
     "actions": "The number of different texts among the actions: what a policy that learns from the data set can say.",
     "observation": "The length of an observation's vector.",
@@ -44,11 +45,11 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     `environment_files` are those of the user's environments.
     """
     own, world = config.sets[out.name], recorded.read_world(episodes)
-    pairs = [*_expert(own, world, episodes, out.name), *_played(config, own, world, policies)]
+    pairs = _common([*_expert(own, world, episodes, out.name), *_played(config, own, world, policies)], config.least)
     found, known = [one for one, _ in pairs], [best for _, best in pairs if best is not None]
     returns = [sum(one.rewards) for one in found]
     if not found:
-        raise DataError(f"agent_episodes.sets.{out.name}: no episode has a single turn")
+        raise DataError(f"agent_episodes.sets.{out.name}: no episode is left; expected a smaller agent_episodes.least")
     described = Described(
         world.kind,
         world.settings,
@@ -94,6 +95,15 @@ def _expert(own: EpisodeSet, world: World, folder: Path, name: str) -> Iterator[
             terminated=heard[-1].done and FAULTS not in heard[-1].counted,
         )
         yield one, None if pd.isna(row["optimum"]) else float(row["optimum"])
+
+
+def _common(pairs: Sequence[tuple[Transcribed, float | None]], least: int) -> list[tuple[Transcribed, float | None]]:
+    """The episodes whose every action is said in `least` turns or more of all.
+
+    What is said is the policy's choice, so what is left is the play of one that makes no rare slips, in the same game.
+    """
+    said = Counter(action for one, _ in pairs for action in one.actions)
+    return [(one, best) for one, best in pairs if all(said[action] >= least for action in one.actions)]
 
 
 def _played(

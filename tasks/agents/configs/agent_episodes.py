@@ -33,6 +33,8 @@ class AgentEpisodesConfig(Config):
     sets: dict[Branch, EpisodeSet]  # data sets by a name of your own
     seed: Seed  # all random draws of the stage follow from it
     max_action_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an action; a longer one is cut off
+    # turns that an action must be said in, of all; an episode with a rarer one is left out; 1 keeps all
+    least: int = Field(ge=1, le=10**6)
     features: int = Field(
         ge=1, le=10**5
     )  # buckets that words are hashed into; an observation has three times as many, and one number
