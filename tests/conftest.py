@@ -61,10 +61,15 @@ TINY: dict[str, dict[str, Any]] = {
 
 # Stages without a branch by default, with one.
 CELL = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0}
+SET = {
+    **{"stage": "behaviour_cloning", "branch": "rooms", "environment": "rooms"},
+    **{"temperature": 1.0, "episodes": 9, "expert": 1},
+}
 BRANCHED = {
     **PARAMS,
     "benchmarks": {**PARAMS["benchmarks"], "cells": {"sft-gsm8k": CELL}},
     "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k"], "baseline": "sft"}}},
+    "agent_episodes": {**PARAMS["agent_episodes"], "sets": {"rooms-mixed": SET}},
     "search": {**PARAMS["search"], "policies": ["sft"]},
     "steering": {**PARAMS["steering"], "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}}},
 }
@@ -72,9 +77,8 @@ BRANCHED = {
 
 def one_branch(stage: str) -> str:
     """The setting that gives a stage without branches one: of a method a data set."""
-    key = {"benchmarks": "cells", "benchmark_pages": "comparisons", "search": "policies", "steering": "pages"}.get(
-        stage
-    )
+    keys = {"benchmarks": "cells", "benchmark_pages": "comparisons", "search": "policies", "steering": "pages"}
+    key = {**keys, "agent_episodes": "sets"}.get(stage)
     return f"{stage}.{key}={json.dumps(BRANCHED[stage][key])}" if key else f"{stage}.datasets=[Hopper-v5-medium-replay]"
 
 

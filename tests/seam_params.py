@@ -123,6 +123,7 @@ BASE: dict[str, dict[str, Any]] = {
     "expert_episodes": {"environments": {"rooms": small.ROOMS}},
     "behaviour_cloning": small.MODEL,
     "agents": {**small.SHORT, "policies": {"ppo": small.PPO, "reinforce": small.ENTRY}},
+    "agent_episodes": {"sets": {"mixed": small.MIXED}, "max_action_tokens": 8, "least": 2, "features": 16},
     "agent_returns": {"games": 4, "max_action_tokens": 8},
     "agents_report": {
         "policies": small.MEASURED,

@@ -77,6 +77,7 @@ VALUES: dict[str, Any] = {
     "agents.seeds": [1],
     "agents.max_action_tokens": 2,
     "agent_returns.max_action_tokens": 2,
+    "agent_episodes.max_action_tokens": 2,
     "agents_report.expectations.0.higher": "ppo",
     "agents_report.expectations.0.lower": "ppo",
     f"{EXPECTED}.dataset": "graph-12",

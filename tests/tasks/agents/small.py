@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.agents import agent_returns, agents, behaviour_cloning, expert_episodes
+from tasks.agents import agent_episodes, agent_returns, agents, behaviour_cloning, expert_episodes
 from tests.conftest import PARAMS
 
 ROOMS = {
@@ -70,3 +70,21 @@ def measure(policies, recorded, out, **changes):
     """Measure what is in `policies`; the stage's metrics."""
     section = {**PARAMS["agent_returns"], "games": 5, "max_action_tokens": 8, **changes}
     return agent_returns.run(agent_returns.AgentReturnsConfig.model_validate(section), policies, recorded, NONE, out)
+
+
+MIXED = {
+    "stage": "behaviour_cloning",
+    "branch": "rooms",
+    "environment": "rooms",
+    "temperature": 1.0,
+    "episodes": 12,
+    "expert": 8,
+}
+
+
+def as_data(policy, recorded, out, entry=(), **changes):
+    """Write a data set for the offline flow into `out`; the stage's metrics."""
+    sets = {out.name: {**MIXED, **dict(entry)}}
+    section = {**PARAMS["agent_episodes"], "max_action_tokens": 8, "features": 16, "least": 1, **changes, "sets": sets}
+    config = agent_episodes.AgentEpisodesConfig.model_validate(section)
+    return agent_episodes.run(config, policy, recorded, NONE, out)
