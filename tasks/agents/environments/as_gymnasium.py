@@ -41,6 +41,11 @@ class Described:
         (folder / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     @property
+    def numbers(self) -> dict[str, int]:
+        """Each action's number."""
+        return {action: number for number, action in enumerate(self.actions)}
+
+    @property
     def observation_space(self) -> spaces.Box:
         """Vectors."""
         return spaces.Box(-np.inf, np.inf, (size(self.features),), np.float32)

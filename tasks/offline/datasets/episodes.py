@@ -17,8 +17,6 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5s, h5t
 from numpy.typing import NDArray
 
-from tasks.common import minari_files
-
 ENDS = ("terminations", "truncations")
 FIELDS = ("observations", "actions", "rewards", *ENDS)
 MOST_PACKED = 1100  # bytes of values for a byte in the file, at most; gzip reaches 1,032
@@ -67,14 +65,16 @@ class BadEpisode(ValueError):
 
 def write(episodes: Sequence[Episode], file: Path) -> None:
     """The episodes as one HDF5 file; the same episodes give the same bytes."""
-    parts = (
-        (
-            {"total_steps": len(episode), "return": float(episode.rewards.sum(dtype=np.float64))},
-            {field: getattr(episode, field) for field in FIELDS},
-        )
-        for episode in episodes
-    )
-    minari_files.write_episodes(parts, file)
+    with h5py.File(file, "w", track_order=True) as target:
+        for number, episode in enumerate(episodes):
+            group = target.create_group(f"episode_{number}", track_order=True)
+            group.attrs["id"] = number
+            group.attrs["total_steps"] = len(episode)
+            group.attrs["return"] = float(episode.rewards.sum(dtype=np.float64))
+            for field in FIELDS:
+                values = getattr(episode, field)
+                kept = values.astype(np.float32) if values.dtype.kind == "f" else values
+                group.create_dataset(field, data=kept, track_times=False)
 
 
 def read(file: Path) -> Iterator[Episode]:

@@ -14,18 +14,19 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from minari.serialization import serialize_space
 from numpy.typing import NDArray
 
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
-from tasks.common import minari_files
 from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes as storage
 from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.environments import kept, simulators
 
-DATA, METADATA = minari_files.DATA, minari_files.METADATA
+DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
+MINARI = "0.5.0"  # the format's version, as Minari names it
 
 # The returns that D4RL's scores are measured between (its infos.py); its environments are of version 2, not 5.
 D4RL = {
@@ -65,9 +66,14 @@ def write(
     kept.keep(environment, path)
     env = simulators.make(environment)
     described = {
-        **minari_files.metadata(
-            path.name, len(episodes), sum(map(len, episodes)), env.observation_space, env.action_space
-        ),
+        "dataset_id": f"{path.name}-v0",
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "minari_version": MINARI,
+        "total_episodes": len(episodes),
+        "total_steps": sum(map(len, episodes)),
+        "observation_space": serialize_space(env.observation_space),
+        "action_space": serialize_space(env.action_space),
         "ref_min_score": reference.minimum,
         "ref_max_score": reference.maximum,
         "posttrain": {"environment": environment, "reference": asdict(reference), **metadata},
@@ -76,7 +82,7 @@ def write(
         with suppress(TypeError, ValueError):  # one registered as a function is no JSON
             described["env_spec"] = gymnasium.spec(name).to_json()
     env.close()
-    minari_files.write_metadata(described, path)
+    (path / METADATA).write_text(json.dumps(described, indent=2) + "\n")
 
 
 def read(path: Path) -> StoredDataset:
