@@ -14,9 +14,8 @@ class EpisodeSet(Config):
     branch: str  # the stage's branch: an environment, or a key of agents.policies
     environment: str  # a key of expert_episodes.environments: where it plays
     temperature: float = Field(ge=0, le=100)  # at which the policy plays; 0 is greedy
-    episodes: int = Field(
-        ge=0, le=10**6
-    )  # games of the split `train` that the policy plays; each seed's policy plays them
+    # games of the split `train` that the policy plays; of an agent each seed's policy plays them
+    episodes: int = Field(ge=0, le=10**6)
     expert: int = Field(ge=0, le=10**6)  # the first of the expert's recorded episodes, beside them
 
     @field_validator("expert")
@@ -35,7 +34,6 @@ class AgentEpisodesConfig(Config):
     max_action_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an action; a longer one is cut off
     # turns that an action must be said in, of all; an episode with a rarer one is left out; 1 keeps all
     least: int = Field(ge=1, le=10**6)
-    features: int = Field(
-        ge=1, le=10**5
-    )  # buckets that words are hashed into; an observation has three times as many, and one number
+    # buckets that words are hashed into; an observation has three times as many numbers, and one more
+    features: int = Field(ge=1, le=10**5)
     decay: float = Field(ge=0, le=1)  # what the memory of earlier turns is worth a turn later; 1 forgets nothing
