@@ -12,7 +12,7 @@ from tasks.offline.environments import kept, simulators
 from tests.tasks.offline.worlds import record
 
 MODULE = "tasks.agents.environments.as_gymnasium"
-GAME = Described("rooms", {"rooms": 2, "turns": 3}, 10.0, 4, 0.9, ["go east", "take lamp"], 0.75, "")
+GAME = Described("rooms", {"rooms": 2, "doors": 0, "turns": 3}, 10.0, 4, 0.9, ["go east", "take lamp"], 0.75, "")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_it_is_made_and_says_its_optimum(game):
     assert simulators.optimum(game) == 0.75
     assert simulators.optimum("key-to-door") == 1.0
     assert simulators.optimum("CartPole-v1") is None
-    assert simulators.make(f"{game} | TimeAwareObservation").observation_space.shape == (14,)
+    assert simulators.make(f"{game} | FrameStackObservation {{stack_size: 2}}").observation_space.shape == (26,)
 
 
 def test_a_data_set_takes_it_along(game, tmp_path):
