@@ -62,11 +62,16 @@ TINY: dict[str, dict[str, Any]] = {
 # Stages without a branch by default, with one.
 CELL = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0}
 BOUGHT = {"environment": "rooms", "clone": "calculator", "source": "successes", "dollars": 9.0, "learning_rate": 0.001}
+SET = {
+    **{"stage": "behaviour_cloning", "branch": "rooms", "environment": "rooms"},
+    **{"temperature": 1.0, "episodes": 9, "expert": 1},
+}
 BRANCHED = {
     **PARAMS,
     "budgets": {**PARAMS["budgets"], "policies": {"successes": BOUGHT}},
     "benchmarks": {**PARAMS["benchmarks"], "cells": {"sft-gsm8k": CELL}},
     "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k"], "baseline": "sft"}}},
+    "agent_episodes": {**PARAMS["agent_episodes"], "sets": {"rooms-mixed": SET}},
     "search": {**PARAMS["search"], "policies": ["sft"]},
     "steering": {**PARAMS["steering"], "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}}},
 }
@@ -79,6 +84,7 @@ def one_branch(stage: str) -> str:
         "benchmark_pages": "comparisons",
         "search": "policies",
         "steering": "pages",
+        "agent_episodes": "sets",
         "budgets": "policies",
     }.get(stage)
     return f"{stage}.{key}={json.dumps(BRANCHED[stage][key])}" if key else f"{stage}.datasets=[Hopper-v5-medium-replay]"

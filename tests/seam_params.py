@@ -130,6 +130,7 @@ BASE: dict[str, dict[str, Any]] = {
             **{source: {**small.BOUGHT, "source": source} for source in ("demonstrations", "comparisons", "rewards")},
         },
     },
+    "agent_episodes": {"sets": {"mixed": small.MIXED}, "max_action_tokens": 8, "least": 2, "features": 16},
     "agent_returns": {"games": 4, "max_action_tokens": 8},
     "agents_report": {
         "policies": small.MEASURED,

@@ -102,3 +102,39 @@ def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
         else:
             assert asked == {"targets": targets[environment], "scale": 1000, "context": 20, "steps": None}
     assert len(section["datasets"]) == 4 * 3
+
+
+def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path):
+    """Where no stage of the run makes it, or its changes would not be noticed, that is told before anything runs."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "text-game"))
+    stages = {"behaviour@rooms", "transitions@rooms-mixed"}
+    made = {*stages, "agent_episodes@rooms-mixed"}
+    editing.check_together(tmp_path, SECTIONS, made, made)
+    for stage, told in (
+        ("behaviour@rooms", "behaviour.environments.rooms: data/agent_episodes/rooms-mixed holds no environment.json,"),
+        ("transitions@rooms-mixed", "transitions.datasets.rooms-mixed.location: data/agent_episodes/rooms-mixed does"),
+    ):
+        with pytest.raises(ParameterError, match=f"^params.yaml: {told} "):
+            editing.check_together(tmp_path, SECTIONS, {stage}, {stage})
+    editing.edit(tmp_path, SECTIONS, [editing.setting("behaviour.environment_files=environments/none")])
+    told = r"expected a folder that holds data/agent_episodes/rooms-mixed, since environments.rooms is kept there, got "
+    with pytest.raises(ParameterError, match=f"^params.yaml: behaviour.environment_files: {told}'environments/none'$"):
+        editing.check_together(tmp_path, SECTIONS, made, made)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("expert=151", r"expert: expected at most expert_episodes.environments.rooms.episodes = 150, got 151"),
+        ("branch=chess", r"branch: expected a key of expert_episodes.environments"),
+        ("environment=room", r"environment: expected a key of expert_episodes.environments \(did you mean rooms\?\)"),
+    ],
+)
+def test_a_data_set_of_agents_that_there_cannot_be_is_told(tmp_path, setting, told):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    shutil.copytree(ROOT / "presets", tmp_path / "presets")
+    editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "text-game"))
+    with pytest.raises(ParameterError, match=rf"agent_episodes.sets.rooms-mixed.{told}"):
+        editing.edit(tmp_path, SECTIONS, [editing.setting(f"agent_episodes.sets.rooms-mixed.{setting}")])

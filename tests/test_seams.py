@@ -80,6 +80,7 @@ VALUES: dict[str, Any] = {
     "budgets.seeds": [1],
     "budgets.max_action_tokens": 2,
     "agent_returns.max_action_tokens": 2,
+    "agent_episodes.max_action_tokens": 2,
     "agents_report.expectations.0.higher": "ppo",
     "agents_report.expectations.0.lower": "ppo",
     f"{EXPECTED}.dataset": "graph-12",

@@ -24,8 +24,10 @@ def played_in(configs: Configs) -> Iterator[Fault]:
     report, teacher = configs["agents_report"], configs["budgets"].teacher
     if learners["budgets"]:
         cloned["budgets.teacher"] = teacher
-    for name, one in report.policies.items():
-        key = f"agents_report.policies.{name}"
+    sets = configs["agent_episodes"].sets
+    played = {f"agents_report.policies.{name}": one for name, one in report.policies.items()}
+    played |= {f"agent_episodes.sets.{name}": one for name, one in sets.items()}
+    for key, one in played.items():
         if one.stage == CLONE:
             cloned[f"{key}.branch"] = one.branch
         else:
@@ -37,6 +39,11 @@ def played_in(configs: Configs) -> Iterator[Fault]:
             yield f"expert_episodes.environments.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
         if name == teacher and key.startswith("budgets.policies"):
             yield key, f"expected another clone than the teacher's, {teacher}"
+    for name, one in sets.items():
+        most = environments[one.environment].episodes
+        if one.expert > most:
+            where = f"expert_episodes.environments.{one.environment}.episodes"
+            yield f"agent_episodes.sets.{name}.expert", f"expected at most {where} = {most}, got {one.expert}"
     for name in configs[CLONE].sizes:
         yield from one_of(name, environments, ENVIRONMENT, f"{CLONE}.sizes.{name}")
     for number, expected in enumerate(report.expectations):

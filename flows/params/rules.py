@@ -233,18 +233,29 @@ def environments(given: Given, own: "BehaviourConfig") -> Iterator[Fault]:
     from tasks.offline.configs.behaviour import OWN
     from tasks.offline.configs.wrappers import parsed
 
+    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
     for name, one in own.environments.items():
         if f"behaviour@{name}" in given.out_of_date:
             inner, wrappers = parsed(one.id or name)
             faults = [] if inner in OWN else [_unknown(inner)]
             faults += [_unknown(wrapper.name) for wrapper in wrappers if ":" in wrapper.name]
             yield from ((f"environments.{name}", fault) for fault in faults if fault)
+            module, _, folder = inner.partition(":")
+            if module.partition(".")[0] != "tasks":
+                continue
+            if not Path(folder).is_relative_to(own.environment_files):
+                expected = f"expected a folder that holds {folder}, since environments.{name} is kept there"
+                yield "environment_files", f"{expected}, got {shown(own.environment_files)}"
+            elif folder not in made and not (given.root / folder / "environment.json").is_file():
+                yield f"environments.{name}", f"{folder} holds no environment.json, and no stage of this run makes it"
 
 
 def imported_files(given: Given, own: "TransitionsConfig") -> Iterator[Fault]:
-    """Data sets that are imported from the disk exist."""
+    """Data sets that are imported from the disk exist, or a stage makes them."""
+    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
     for name, one in own.datasets.items():
-        if one.source in ("minari", "d4rl") and f"transitions@{name}" in given.out_of_date:
+        needed = one.source in ("minari", "d4rl") and f"transitions@{name}" in given.out_of_date
+        if needed and f"{own.path}/{one.location}" not in made:
             yield from _there(given.root, own.path, str(one.location), f"datasets.{name}.location")
 
 

@@ -186,17 +186,8 @@ def levels(
             places = [place * 1.02**shift if logarithmic else place + reach * 0.008 * shift for place, _ in line]
             bars = np.hstack([error_bars(estimate) for _, estimate in line])
             means = [estimate.mean for _, estimate in line]
-            axis.errorbar(
-                places,
-                means,
-                yerr=bars,
-                fmt="o-",
-                ms=3,
-                lw=1.2,
-                elinewidth=0.7,
-                color=COLOURS[number % len(COLOURS)],
-                label=label,
-            )
+            look: Any = {"fmt": "o-", "ms": 3, "lw": 1.2, "elinewidth": 0.7, "color": COLOURS[number % len(COLOURS)]}
+            axis.errorbar(places, means, yerr=bars, label=label, **look)
         for (label, height), dash in zip(heights.items(), itertools.cycle(DASHES), strict=False):
             axis.axhline(height, color="#777777", lw=0.8, ls=dash, zorder=0)
             axis.annotate(

@@ -33,7 +33,7 @@ from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.datasets.tables import Measured
-from tasks.offline.environments import simulators
+from tasks.offline.environments import kept, simulators
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import files
 from tasks.offline.policies.behaviour_folder import EXPERT, MEDIUM, RANDOM, REFERENCE, REPLAY
@@ -65,13 +65,17 @@ class Checkpoint:
     policy: Behaviour
 
 
-def run(config: BehaviourConfig, out: Path) -> Metrics:
-    """Train in the environment that `out` is named like, and keep what its data sets need."""
+def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
+    """Train in the environment that `out` is named like, and keep what its data sets need.
+
+    `environment_files` hold environments that are named by a folder.
+    """
     training = config.environments[out.name]
     environment = training.id or out.name
     torch.manual_seed(config.seed)
     policy = Behaviour(simulators.spaces_of(environment), config.hidden)
     out.mkdir(parents=True, exist_ok=True)
+    kept.keep(environment, out)
     checkpoints, replay = [_look(environment, policy, 0, config)], list[Episode]()
 
     @cache
@@ -175,7 +179,7 @@ def choose(
 
 def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> Reference:
     """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum."""
-    known, d4rl = simulators.OPTIMA.get(environment), stored.d4rl_reference(environment)
+    known, d4rl = simulators.optimum(environment), stored.d4rl_reference(environment)
     maximum = known if known is not None else returns.get(EXPERT, d4rl.maximum if d4rl else None)
     if maximum is None:
         raise DataError(

@@ -21,9 +21,8 @@ class Expectation(Config):
 
     higher: str  # a key of agents_report.policies
     lower: str  # another one
-    by: Literal[
-        "return", "learning"
-    ]  # return: in the games of the test split | learning: the mean return of all training episodes
+    # return: in the games of the test split | learning: the mean return of all training episodes
+    by: Literal["return", "learning"]
 
 
 class AgentsReportConfig(Config):

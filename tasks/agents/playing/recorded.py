@@ -46,11 +46,15 @@ class World:
 
     def again(self, game: Game) -> Game:
         """The same game in an environment of its own."""
+        return self.open(game.seed)
+
+    def open(self, number: int) -> Game:
+        """The game of that seed, which was opened before."""
         environment = games.make(self.kind, self.settings, self.seconds)
         try:
-            return Game(game.seed, environment, [*environment.reset(game.seed)])
+            return Game(number, environment, [*environment.reset(number)])
         except GameFault as fault:
-            raise DataError(f"{self.kind}: game {game.seed} was opened, and cannot be opened again: {fault}") from None
+            raise DataError(f"{self.kind}: game {number} was opened, and cannot be opened again: {fault}") from None
 
 
 def write_world(config: EnvironmentConfig, seed: int, folder: Path) -> World:

@@ -22,7 +22,7 @@ from minari.serialization import deserialize_space
 from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.episodes import Array, BadEpisode, Episode
-from tasks.offline.environments import simulators
+from tasks.offline.environments import kept, simulators
 
 ENDS = ("terminals", "timeouts")
 FLAT = ("observations", "actions", "rewards", *ENDS)
@@ -42,6 +42,8 @@ def minari(folder: Path, environment: str) -> list[Episode]:
             raise DataError(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
         if simulators.unversioned(recorded) != simulators.unversioned(environment):
             raise DataError(f"{folder}: recorded in {recorded}, but environment is {environment}")
+        if kept.is_another(folder, environment):
+            raise DataError(f"{folder}: recorded in another environment than {environment}")
         if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
             raise DataError(f"{folder}: images in JPEG are not read here; save the data set with jpeg_encoding=False")
         found = list(episodes.read(folder / stored.DATA))

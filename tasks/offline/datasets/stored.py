@@ -23,7 +23,7 @@ from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes as storage
 from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.datasets.normalized_score import Reference
-from tasks.offline.environments import simulators
+from tasks.offline.environments import kept, simulators
 
 DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
 MINARI = "0.5.0"  # the format's version, as Minari names it
@@ -63,6 +63,7 @@ def write(
     _check(path.name, environment, episodes)
     (path / DATA).parent.mkdir(parents=True, exist_ok=True)
     storage.write(episodes, path / DATA)
+    kept.keep(environment, path)
     env = simulators.make(environment)
     described = {
         "dataset_id": f"{path.name}-v0",
@@ -88,7 +89,7 @@ def read(path: Path) -> StoredDataset:
     """The data set in the folder `path`; DataError with one line naming it, the episode and the field if it is bad."""
     try:
         own = dict(json.loads((path / METADATA).read_text())["posttrain"])
-        environment, reference = own.pop("environment"), Reference(**own.pop("reference"))
+        environment, reference = kept.moved(own.pop("environment"), path), Reference(**own.pop("reference"))
         episodes = list(storage.read(path / DATA))
     except BadEpisode as error:
         raise DataError(f"data set {path.name}: {error}") from None

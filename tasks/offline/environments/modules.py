@@ -10,7 +10,8 @@ from tasks.common.errors import DataError
 def load(environment: str, module: str) -> ModuleType:
     """Import an installed module that `environment` names; DataError with one line if there is none, or if it breaks.
 
-    None is taken from the working directory, which is on Python's path: what came with somebody's data set must not run.
+    None is taken from the working directory, which is on Python's path: what came with somebody's data set must not run. This
+    repository's own modules are taken.
     """
     top = module.partition(".")[0]
     try:
@@ -20,7 +21,8 @@ def load(environment: str, module: str) -> ModuleType:
     if found is None:
         raise DataError(f"environment {environment}: no module {top} is installed")
     places = [*(found.submodule_search_locations or []), found.origin or ""]
-    if any(Path(place).parent.resolve() == Path.cwd().resolve() for place in places if place):
+    ours = top == __name__.partition(".")[0]
+    if not ours and any(Path(place).parent.resolve() == Path.cwd().resolve() for place in places if place):
         raise DataError(
             f"environment {environment}: module {top} stands in the working directory; install it to use it"
         )

@@ -1,8 +1,8 @@
 """Environments by name, all with one interface: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
 
 Besides Gymnasium's there are small ones of our own, whose optimum is known: `graph`, `key-to-door`, and those of goals.py. Those of other
-packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module. Any of them may
-have wrappers (tasks/offline/configs/wrappers.py).
+packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module; `module:folder`
+is one that a folder holds (kept.py). Any of them may have wrappers (tasks/offline/configs/wrappers.py).
 """
 
 import difflib
@@ -23,7 +23,7 @@ from tasks.algorithms.offline.hindsight import Goals
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.common.errors import DataError
 from tasks.offline.configs.wrappers import BETWEEN
-from tasks.offline.environments import goals, graph, key_to_door, modules, wrapping
+from tasks.offline.environments import goals, graph, kept, key_to_door, modules, wrapping
 
 Seen = NDArray[np.float32]
 Info = dict[str, Any]  # what Gymnasium passes beside observations
@@ -189,6 +189,14 @@ OPTIMA = {  # mean return of the best policy
 }
 
 
+def optimum(environment: str) -> float | None:
+    """The mean return of the best policy, where it is known; an environment that a folder holds may say it itself, as `optimum`."""
+    if kept.folder_of(environment) is None:
+        return OPTIMA.get(environment)
+    found: float | None = getattr(make(environment).unwrapped, "optimum", None)
+    return found
+
+
 PLUGINS = "gymnasium.envs"  # the group of entry points by which packages register environments
 
 
@@ -217,7 +225,9 @@ def make(environment: str, limit: int | None = None) -> Plain:
 
 
 def _made(environment: str, limit: int | None) -> gymnasium.Env[Any, Any]:
-    """One of another package."""
+    """One of another package, or one that a folder holds."""
+    if folder := kept.folder_of(environment):
+        return kept.make(environment, folder)
     _register(environment)
     spec = gymnasium.spec(bare(environment))
     if "mujoco" in str(spec.entry_point):

@@ -8,6 +8,7 @@ from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.environments import kept
 from tasks.offline.policies import files
 
 RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
@@ -38,4 +39,4 @@ def reference(folder: Path) -> Reference:
 def environment(folder: Path) -> str:
     """The environment's id, which the folder need not be named like."""
     name: str = json.loads((folder / REFERENCE).read_text())["environment"]
-    return name
+    return kept.moved(name, folder)

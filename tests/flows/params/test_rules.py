@@ -108,30 +108,6 @@ TOGETHER = {
     ),
 }
 
-REFERRED = {  # refused at once, since names by which sections refer to each other must always be right
-    "agents.policies.rooms-ppo.environment=roms": (
-        "agents.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean rooms?), got 'roms'"
-    ),
-    "agents_report.policies.rooms-ppo.branch=rooms-poo": (
-        "agents_report.policies.rooms-ppo.branch: expected a key of agents.policies (did you mean rooms-ppo?), got 'rooms-poo'"
-    ),
-    "agents.policies.rooms-ppo.clone=roms": (
-        "agents.policies.rooms-ppo.clone: expected a key of expert_episodes.environments (did you mean rooms?), got 'roms'"
-    ),
-    "expert_episodes.environments.rooms.episodes=0": (
-        "expert_episodes.environments.rooms.episodes: expected at least 1, since agents.policies.rooms-reinforce.clone names it, got 0"
-    ),
-    "agents_report.policies.rooms-ppo.environment=aritmetic": (
-        "agents_report.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean arithmetic?), got 'aritmetic'"
-    ),
-    "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clone, by: learning}]": (
-        "agents_report.expectations.0.lower: expected a policy of the stage agents, whose training is known, got rooms-clone"
-    ),
-    "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clon, by: return}]": (
-        "agents_report.expectations.0.lower: expected a key of agents_report.policies (did you mean rooms-clone?), got 'rooms-clon'"
-    ),
-}
-
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -156,13 +132,6 @@ def test_values_that_do_not_fit_together(root: Path, setting: str) -> None:
         editing.check_together(root, SECTIONS, STAGES, STAGES)
     assert str(caught.value).startswith(f"params.yaml: {TOGETHER[setting]}")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("setting", REFERRED)
-def test_agents_play_where_there_is_an_environment(root: Path, setting: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        editing.edit(root, SECTIONS, [editing.setting(setting)])
-    assert str(caught.value) == f"--set {REFERRED[setting]}"
 
 
 @pytest.mark.parametrize(("method", "hint"), [("cqk", "did you mean cql?"), ("returns", "there are ")])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.agents import agent_returns, agents, behaviour_cloning, budgets, expert_episodes
+from tasks.agents import agent_episodes, agent_returns, agents, behaviour_cloning, budgets, expert_episodes
 from tests.conftest import PARAMS
 
 ROOMS = {
@@ -48,6 +48,14 @@ BUDGETS = {
     "epochs": 3,
     "batch_size": 2,
 }
+MIXED = {
+    "stage": "behaviour_cloning",
+    "branch": "rooms",
+    "environment": "rooms",
+    "temperature": 1.0,
+    "episodes": 12,
+    "expert": 8,
+}
 MEASURED = {
     "clone": {"stage": "behaviour_cloning", "branch": "rooms", "environment": "rooms"},
     **{name: {"stage": "agents", "branch": name, "environment": "rooms"} for name in ("reinforce", "ppo")},
@@ -88,3 +96,11 @@ def buy(root, policy, teacher, recorded, entry=(), **changes):
     section = {**PARAMS["budgets"], **BUDGETS, **changes, "policies": {"one": {**BOUGHT, **dict(entry)}}}
     out = root / "budgets/one"
     return out, budgets.run(budgets.BudgetsConfig.model_validate(section), policy, teacher, recorded, NONE, out)
+
+
+def as_data(policy, recorded, out, entry=(), **changes):
+    """Write a data set for the offline flow into `out`; the stage's metrics."""
+    sets = {out.name: {**MIXED, **dict(entry)}}
+    section = {**PARAMS["agent_episodes"], "max_action_tokens": 8, "features": 16, "least": 1, **changes, "sets": sets}
+    config = agent_episodes.AgentEpisodesConfig.model_validate(section)
+    return agent_episodes.run(config, policy, recorded, NONE, out)

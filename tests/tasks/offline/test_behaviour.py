@@ -1,5 +1,6 @@
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,11 @@ from tasks.offline.transitions import FIRST_SEED
 from tests.conftest import PARAMS
 
 CART = Training(id=None, steps=8192, medium=0.4, evaluate_every=2, learning_rate=0.002, gamma=0.98, entropy=0.0)
+NO_FILES = Path("environments/none")
 NONE = CART.model_copy(update={"steps": 0})
 CONFIG = BehaviourConfig(
     environments={"CartPole-v1": CART, "graph": NONE, "key-to-door": NONE, "Hopper-v5": NONE, "Reacher-v5": NONE},
+    environment_files="environments/none",
     seed=0,
     copies=8,
     horizon=32,
@@ -39,7 +42,7 @@ CONFIG = BehaviourConfig(
 @pytest.fixture(scope="module")
 def cart(tmp_path_factory):
     out = tmp_path_factory.mktemp("behaviour") / "CartPole-v1"
-    return out, run(CONFIG, out)
+    return out, run(CONFIG, NO_FILES, out)
 
 
 def test_ppo_learns_and_its_way_is_kept(cart):
@@ -89,7 +92,7 @@ def test_same_seed_same_bytes(tmp_path):
     config = CONFIG.model_copy(update={"environments": {"CartPole-v1": CART.model_copy(update={"steps": 3072})}})
     outs = [tmp_path / name / "CartPole-v1" for name in ("one", "same", "other")]
     for out, seed in zip(outs, (0, 0, 1), strict=True):
-        run(config.model_copy(update={"seed": seed}), out)
+        run(config.model_copy(update={"seed": seed}), NO_FILES, out)
     one, same, other = (
         {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*.*") if file.is_file()} for out in outs
     )
@@ -103,7 +106,7 @@ def test_same_seed_same_bytes(tmp_path):
     [("graph", simulators.OPTIMA["graph"]), ("key-to-door", 1.0), ("Hopper-v5", 3234.3)],
 )
 def test_without_steps_there_is_a_random_policy_and_a_known_maximum(environment, maximum, tmp_path):
-    metrics = run(CONFIG, tmp_path / environment)
+    metrics = run(CONFIG, NO_FILES, tmp_path / environment)
     assert list(metrics) == ["random"]
     assert json.loads((tmp_path / environment / "reference.json").read_text())["maximum"] == maximum
     assert metrics["random"]["mean"] < maximum
@@ -118,17 +121,17 @@ def test_without_steps_there_is_a_random_policy_and_a_known_maximum(environment,
 def test_a_folder_may_be_named_otherwise_than_its_environment(tmp_path):
     """Not every id can be the name of a branch in DVC, or of a folder."""
     config = CONFIG.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "Hopper-v5"})}})
-    run(config, tmp_path / "hop")
+    run(config, NO_FILES, tmp_path / "hop")
     assert behaviour_folder.environment(tmp_path / "hop") == "Hopper-v5"
     assert behaviour_folder.reference(tmp_path / "hop").maximum == 3234.3
     wrong = config.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "no_such:Hopper-v5"})}})
     with pytest.raises(StageError, match=r"^environment no_such:Hopper-v5: no module no_such is installed$"):
-        run(wrong, tmp_path / "hop")
+        run(wrong, NO_FILES, tmp_path / "hop")
 
 
 def test_what_is_good_must_be_known(tmp_path):
     with pytest.raises(StageError, match=r"behaviour.environments.Reacher-v5: steps is 0, but what a good return is"):
-        run(CONFIG, tmp_path / "Reacher-v5")
+        run(CONFIG, NO_FILES, tmp_path / "Reacher-v5")
     with pytest.raises(
         StageError, match=r"behaviour.environments.x: the best policy's return 9.0 is not above .* 10.0"
     ):

@@ -12,6 +12,7 @@ from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder, files
 from tasks.offline.transitions import FIRST_SEED, limited, run
 from tests.tasks.offline.test_behaviour import CONFIG as BEHAVIOUR
+from tests.tasks.offline.test_behaviour import NO_FILES
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def home(tmp_path_factory):
     """The outs of `behaviour`: the graph's random policy, and CartPole's from random to expert."""
     home = tmp_path_factory.mktemp("home") / "behaviour"
     for environment in ("graph", "CartPole-v1", "Hopper-v5"):
-        behaviour.run(BEHAVIOUR, home / environment)
+        behaviour.run(BEHAVIOUR, NO_FILES, home / environment)
     return home
 
 

@@ -1,0 +1,135 @@
+"""Episodes of agents as a data set for the offline flow: Minari's files, with vectors for observations and numbers for actions.
+
+Every game is of the split `train`. What was read and said stands beside the numbers, in `infos`. environment.json says how the numbers came about, so that a
+policy which learned from them can play (tasks/agents/environments/as_gymnasium.py), in games of the split `test`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from tasks.agents.configs.agent_episodes import AgentEpisodesConfig, EpisodeSet
+from tasks.agents.environments.as_gymnasium import Described, code_of
+from tasks.agents.environments.games import optimum
+from tasks.agents.environments.own import FAULTS
+from tasks.agents.playing import playing, recorded, transcribed
+from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.recorded import World
+from tasks.agents.playing.tables import Episodes
+from tasks.agents.playing.transcribed import Transcribed
+from tasks.common import models, tables
+from tasks.common.errors import ConfigError, DataError
+from tasks.common.tracking import progress
+from tasks.stage import Metrics, main
+
+AT_ONCE = 100  # games played side by side
+FIRST, SEEDS = 5 * 10**8, 10**6  # where the games begin: far from the expert's, and from those of another seed
+METRICS = {
+    "episodes": "The number of episodes, without those that have a rare action (agent_episodes.least).",
+    "turns": "The number of turns, which are the data set's transitions.",
+    "actions": "The number of different texts among the actions: what a policy that learns from the data set can say.",
+    "observation": "The length of an observation's vector.",
+    "terminated": "The share of the episodes that the game itself ended, from 0 to 1.",
+    "return": "The mean return of an episode.",
+    "optimum": "What a score of 100 is in the offline flow: the mean over these games of the largest return, by a search that knows the whole game; where none is known, the highest return of an episode.",
+}
+
+
+def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment_files: Path, out: Path) -> Metrics:
+    """Play with what is in `policies`, in the environment of `episodes`, where the expert's are; the data set that `out` is named like goes there.
+
+    `environment_files` are those of the user's environments.
+    """
+    own, world = config.sets[out.name], recorded.read_world(episodes)
+    pairs = _common([*_expert(own, world, episodes, out.name), *_played(config, own, world, policies)], config.least)
+    found, known = [one for one, _ in pairs], [best for _, best in pairs if best is not None]
+    returns = [sum(one.rewards) for one in found]
+    if not found:
+        raise DataError(f"agent_episodes.sets.{out.name}: no episode is left; expected a smaller agent_episodes.least")
+    described = Described(
+        world.kind,
+        world.settings,
+        world.seconds,
+        config.features,
+        config.decay,
+        actions=sorted({action for one in found for action in one.actions}),
+        optimum=sum(known) / len(known) if known else max(returns),
+        code=code_of(world.kind, environment_files),
+    )
+    transcribed.write(found, described, out)
+    return {
+        "episodes": len(found),
+        "turns": sum(len(one.actions) for one in found),
+        "actions": len(described.actions),
+        "observation": described.observation_space.shape[0],
+        "terminated": sum(one.terminated for one in found) / len(found),
+        "return": sum(returns) / len(found),
+        "optimum": described.optimum,
+    }
+
+
+def _expert(own: EpisodeSet, world: World, folder: Path, name: str) -> Iterator[tuple[Transcribed, float | None]]:
+    """The expert's first recorded episodes, each with its game's optimum. Its actions are said again, since what is read behind the last one is not recorded."""
+    turns = recorded.read_turns(folder, "train")
+    games = tables.records(tables.read(Episodes, folder / "train_episodes.parquet").sort_values("episode"))
+    if own.expert > len(games):
+        raise ConfigError(
+            f"params.yaml: agent_episodes.sets.{name}.expert: expected at most the {len(games)} that are recorded, got {own.expert}"
+        )
+    said = {number: rows.sort_values("turn") for number, rows in turns.groupby("episode")}
+    for row in games[: own.expert]:
+        rows, game = said[row["episode"]], world.open(row["game"])
+        heard = [game.environment.step(action) for action in rows["action"]]
+        if [turn.reward for turn in heard] != [*rows["reward"]]:
+            raise DataError(f"{folder}: game {game.seed} pays something else than when it was recorded")
+        one = Transcribed(
+            game.seed,
+            game.opening,
+            [*rows["action"]],
+            [turn.observation for turn in heard],
+            [turn.reward for turn in heard],
+            terminated=heard[-1].done and FAULTS not in heard[-1].counted,
+        )
+        yield one, None if pd.isna(row["optimum"]) else float(row["optimum"])
+
+
+def _common(pairs: Sequence[tuple[Transcribed, float | None]], least: int) -> list[tuple[Transcribed, float | None]]:
+    """The episodes whose every action is said in `least` turns or more of all.
+
+    What is said is the policy's choice, so what is left is the play of one that makes no rare slips, in the same game.
+    """
+    said = Counter(action for one, _ in pairs for action in one.actions)
+    return [(one, best) for one, best in pairs if all(said[action] >= least for action in one.actions)]
+
+
+def _played(
+    config: AgentEpisodesConfig, own: EpisodeSet, world: World, policies: Path
+) -> Iterator[tuple[Transcribed, float | None]]:
+    """The policy's episodes, seed by seed, each with its game's optimum."""
+    if not own.episodes:
+        return
+    first = world.seed + FIRST + SEEDS * config.seed
+    folders = sorted(policies.glob("seed-*"), key=lambda folder: int(folder.name[5:])) or [policies]
+    for folder in progress(folders, len(folders)):
+        model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
+        generator = torch.Generator(models.device()).manual_seed(config.seed)
+        how = playing.sampling(model, tokenizer, config.max_action_tokens, own.temperature)
+        stream = islice(world.stream("train", first), own.episodes)
+        while games := [*islice(stream, AT_ONCE)]:
+            best = [optimum(game.environment) for game in games]
+            played = playing.play(model, tokenizer, games, how, generator)
+            yield from ((_transcribed(one), value) for one, value in zip(played, best, strict=True) if one.actions)
+
+
+def _transcribed(one: Episode) -> Transcribed:
+    """An episode that the context cut short, or a fault of its environment, would have gone on."""
+    terminated = not one.context_cut and FAULTS not in one.counted
+    return Transcribed(one.game.seed, one.game.opening, one.actions, one.observations, one.rewards, terminated)
+
+
+if __name__ == "__main__":
+    main(run)

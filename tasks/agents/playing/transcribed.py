@@ -1,0 +1,73 @@
+"""Episodes in text as a data set that the offline flow reads: Minari's files with vectors, and the texts beside them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+from minari.serialization import serialize_space
+
+from tasks.agents.environments.as_gymnasium import Described, opening_text
+from tasks.agents.environments.protocol import Message
+from tasks.agents.environments.vectors import Reader
+
+DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
+VERSION = "0.5.0"  # the format's, as Minari names it
+UNREADABLE = "\N{REPLACEMENT CHARACTER}".encode()  # in the place of the letter 0, which HDF5 keeps in no text
+
+
+@dataclass(frozen=True)
+class Transcribed:
+    """One episode of T turns, in text."""
+
+    game: int  # the seed of its environment
+    opening: list[Message]
+    actions: Sequence[str]  # T
+    observations: Sequence[str]  # T, each behind its action
+    rewards: Sequence[float]  # T
+    terminated: bool  # the game ended; False: it would have gone on, or nobody knows
+
+
+def write(episodes: Sequence[Transcribed], described: Described, out: Path) -> None:
+    """The data set and its environment; `described` has every action of the episodes. The same episodes give the same bytes."""
+    (out / DATA).parent.mkdir(parents=True, exist_ok=True)
+    described.write(out)
+    with h5py.File(out / DATA, "w", track_order=True) as target:
+        for number, one in enumerate(episodes):
+            _write(one, number, described, target.create_group(f"episode_{number}", track_order=True))
+    metadata = {
+        "dataset_id": f"{out.name}-v0",
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "minari_version": VERSION,
+        "total_episodes": len(episodes),
+        "total_steps": sum(len(one.actions) for one in episodes),
+        "observation_space": serialize_space(described.observation_space),
+        "action_space": serialize_space(described.action_space),
+    }
+    (out / METADATA).write_text(json.dumps(metadata, indent=2) + "\n")
+
+
+def _write(one: Transcribed, number: int, described: Described, group: h5py.Group) -> None:
+    """One episode's numbers, and in `infos` its texts, as TextGame's info has them."""
+    reader, numbers = Reader(described.features, described.decay), described.numbers
+    texts, said = [opening_text(one.opening), *one.observations], ["", *one.actions]
+    last = np.arange(len(one.actions)) == len(one.actions) - 1
+    group.attrs.update(
+        {"id": number, "seed": one.game, "total_steps": len(one.actions), "return": float(sum(one.rewards))}
+    )
+    fields = {
+        "observations": np.stack([reader.read(*pair) for pair in zip(texts, said, strict=True)]),
+        "actions": np.array([numbers[action] for action in one.actions], np.int64),
+        "rewards": np.array(one.rewards, np.float32),
+        "terminations": last & one.terminated,
+        "truncations": last & (not one.terminated),
+    }
+    for name, values in fields.items():
+        group.create_dataset(name, data=values, track_times=False)
+    infos = group.create_group("infos", track_order=True)
+    for name, lines in {"text": texts, "said": said}.items():
+        readable = [line.encode(errors="replace").replace(b"\0", UNREADABLE) for line in lines]
+        infos.create_dataset(name, data=readable, dtype=h5py.string_dtype(), track_times=False)

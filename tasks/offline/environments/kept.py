@@ -1,0 +1,56 @@
+"""Environments that a folder holds, named `module:folder`: the module's `make(folder)` builds one of what environment.json there says.
+
+What is recorded in such an environment gets a copy of the file. So a data set's folder is all that is needed to play in it, and
+a change of the environment changes the data set.
+"""
+
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+import gymnasium
+
+from tasks.common.errors import DataError
+from tasks.offline.configs.wrappers import BETWEEN
+from tasks.offline.environments import modules
+
+FILE = "environment.json"
+
+
+def folder_of(environment: str) -> Path | None:
+    """The folder that holds the environment; None for one that is not named by a folder."""
+    _, _, name = environment.partition(BETWEEN)[0].partition(":")
+    return Path(name) if name and (Path(name) / FILE).is_file() else None
+
+
+def make(environment: str, folder: Path) -> gymnasium.Env[Any, Any]:
+    """The environment that `folder` holds, without wrappers; DataError with one line if it cannot be made."""
+    module = modules.load(environment, environment.partition(":")[0])
+    try:
+        env: gymnasium.Env[Any, Any] = module.make(folder)
+    except Exception as error:  # whatever runs in it
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise DataError(f"environment {environment}: cannot be made: {what}") from None
+    return env
+
+
+def keep(environment: str, folder: Path) -> None:
+    """Put what the environment is made of into another folder; nothing for one that is not named by a folder."""
+    if (own := folder_of(environment)) is not None and own.resolve() != folder.resolve():
+        folder.mkdir(parents=True, exist_ok=True)
+        copyfile(own / FILE, folder / FILE)
+
+
+def moved(environment: str, folder: Path) -> str:
+    """The environment's name with this folder in the place of its own, where this one holds it."""
+    if not (folder / FILE).is_file():
+        return environment
+    name, between, wrappers = environment.partition(BETWEEN)
+    return f"{name.partition(':')[0]}:{folder}{between}{wrappers}"
+
+
+def is_another(folder: Path, environment: str) -> bool:
+    """Whether what stands in the folder was recorded in an environment that this one is not."""
+    own = folder_of(environment)
+    recorded = folder / FILE
+    return recorded.is_file() and (own is None or (own / FILE).read_bytes() != recorded.read_bytes())

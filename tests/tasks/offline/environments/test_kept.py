@@ -1,0 +1,65 @@
+"""Environments that a folder holds."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tasks.agents.environments.as_gymnasium import Described
+from tasks.common.errors import DataError
+from tasks.offline.datasets import stored
+from tasks.offline.environments import kept, simulators
+from tests.tasks.offline.worlds import record
+
+MODULE = "tasks.agents.environments.as_gymnasium"
+GAME = Described("rooms", {"rooms": 2, "doors": 0, "turns": 3}, 10.0, 4, 0.9, ["go east", "take lamp"], 0.75, "")
+
+
+@pytest.fixture
+def game(tmp_path):
+    (tmp_path / "game").mkdir()
+    GAME.write(tmp_path / "game")
+    return f"{MODULE}:{tmp_path}/game"
+
+
+def test_it_is_made_and_says_its_optimum(game):
+    env = simulators.make(game)
+    assert (env.observation_space.shape, env.action_space.n) == ((13,), 2)
+    assert simulators.optimum(game) == 0.75
+    assert simulators.optimum("key-to-door") == 1.0
+    assert simulators.optimum("CartPole-v1") is None
+    assert simulators.make(f"{game} | FrameStackObservation {{stack_size: 2}}").observation_space.shape == (26,)
+
+
+def test_a_data_set_takes_it_along(game, tmp_path):
+    record(tmp_path / "data", game, 4)
+    (tmp_path / "game/environment.json").unlink()
+    found = stored.read(tmp_path / "data")
+    assert found.environment == f"{MODULE}:{tmp_path}/data"
+    assert found.spaces.action == 2
+    assert kept.moved("CartPole-v1", tmp_path) == "CartPole-v1"
+    wrapped = kept.moved(f"{MODULE}:elsewhere | TimeAwareObservation", tmp_path / "data")
+    assert wrapped == f"{MODULE}:{tmp_path}/data | TimeAwareObservation"
+
+
+def test_another_game_is_another_environment(game, tmp_path):
+    assert not kept.is_another(tmp_path / "game", game)
+    assert not kept.is_another(tmp_path, game), "nothing there says what it was recorded in"
+    (tmp_path / "other").mkdir()
+    described = json.loads((tmp_path / "game/environment.json").read_text())
+    (tmp_path / "other/environment.json").write_text(json.dumps({**described, "actions": ["go west", "take lamp"]}))
+    assert kept.is_another(tmp_path / "other", game)
+    assert kept.is_another(tmp_path / "game", "CartPole-v1")
+
+
+def test_other_names_are_no_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert kept.folder_of("CartPole-v1") is None
+    assert kept.folder_of("their_carts:TheirCart-v0") is None
+    Path("environment.json").write_text("{}")
+    assert kept.folder_of("CartPole-v1") is None
+
+
+def test_a_module_that_makes_none_is_one_line(game):
+    with pytest.raises(DataError, match=r"^environment tasks\.stage:[^\n]+: cannot be made: AttributeError: [^\n]+$"):
+        simulators.make(game.replace(MODULE, "tasks.stage"))
