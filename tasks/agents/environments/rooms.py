@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tasks.agents.environments.protocol import Message, Setting, SettingError, Turn, checked, setting
+from tasks.agents.environments.protocol import GameFault, Message, Setting, SettingError, Turn, checked, setting
 
+DRAWS = 100
 DEFAULTS: Mapping[str, Setting] = {
     "rooms": 5,  # 2 to 12
     "doors": 1,  # locked ones, each with its key; fewer than rooms, at most 4
@@ -78,14 +79,17 @@ class Rooms:
             raise SettingError(f"doors: expected fewer than rooms = {self.rooms}, got {self.doors}")
 
     def reset(self, seed: int) -> Sequence[Message]:
-        """Draw the game of this seed; one that cannot be won within `turns` is drawn anew."""
+        """Draw the game of this seed; one that cannot be won within `turns` is drawn anew, a GameFault after DRAWS of them."""
         generator = random.Random(seed)
-        while True:
+        for _ in range(DRAWS):
             self.layout = _draw(generator, self.rooms, self.doors, self.traps)
             self.state, self.turns_played = State(0, frozenset(), frozenset()), 0
             self.distances = _distances(self.layout, self.state)
             if self.distances[self.state] <= self.turns:
                 return [{"role": "user", "content": f"{RULES}\n{self._look()}"}]
+        raise GameFault(
+            f"none of {DRAWS} games can be won within {self.turns} turns; expected more turns, fewer rooms or fewer doors"
+        )
 
     def step(self, action: str) -> Turn:
         """Obey a command."""

@@ -14,6 +14,7 @@ from tasks.algorithms.agents.acting import Action, Sampling
 from tasks.algorithms.agents.actor_critic import Experience
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
+from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 
@@ -63,6 +64,10 @@ def play(
         ]
 
     played = acting.play(model, [encoding.opening(tokenizer, game.opening) for game in games], react, how, generator)
+    if episodes and not any(one.rewards for one in episodes):
+        raise DataError(
+            f"no game has room for an action in the model's {how.context} positions; expected a longer context or a smaller max_action_tokens"
+        )
     for episode, transcript, cut in zip(episodes, played.transcripts, played.cut, strict=True):
         episode.transcript, episode.context_cut = transcript, cut
     return episodes

@@ -13,8 +13,9 @@ from tasks.agents.playing import recorded as recordings
 from tasks.agents.playing.collecting import Collector
 from tasks.agents.playing.playing import Episode
 from tasks.algorithms.agents.transcripts import Transcript
-from tasks.common import models
-from tasks.common.errors import ConfigError
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.common import checkpoints, models
+from tasks.common.errors import ConfigError, DataError
 from tests.tasks.agents import small
 
 SOURCES = ("demonstrations", "teacher", "successes", "comparisons", "rewards")
@@ -140,3 +141,41 @@ def test_the_report_has_the_plot_and_the_table(cloned, teacher, recorded, tmp_pa
     assert "costs-rooms.svg" in text
     assert "| dear | successes | 120 | 24 |" in text
     assert ">clone<" in (tmp_path / "out/costs-rooms.svg").read_text()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_killed_training_goes_on_with_the_same_bits(source, cloned, teacher, recorded, tmp_path, monkeypatch):
+    """Cut after the second gradient step: what is bought again is the same, and so is the reference of the comparisons."""
+    entry = {"source": source, "dollars": 240.0}
+    (tmp_path / "whole").mkdir()
+    monkeypatch.chdir(tmp_path / "whole")
+    small.buy(tmp_path / "whole", cloned, teacher, recorded, entry)
+    (tmp_path / "cut").mkdir()
+    monkeypatch.chdir(tmp_path / "cut")
+    monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
+    step, steps = Optimizer.step, list[int]()
+
+    def cut(optimizer):
+        steps.append(1)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        return step(optimizer)
+
+    monkeypatch.setattr(Optimizer, "step", cut)
+    with pytest.raises(KeyboardInterrupt):
+        small.buy(tmp_path / "cut", cloned, teacher, recorded, entry)
+    again = len(steps)
+    out, metrics = small.buy(tmp_path / "cut", cloned, teacher, recorded, entry)
+    every = metrics["steps"] * (3 if source == "rewards" else 1)  # updates
+    assert len(steps) - again < every, "it goes on, and does not begin anew"
+    for file in ("curve.csv", "bought.json", "seed-0/model.safetensors"):
+        assert (out / file).read_bytes() == (tmp_path / "whole/budgets/one" / file).read_bytes(), file
+
+
+def test_a_model_without_room_for_a_turn_is_one_line(cloned, recorded):
+    model, words = models.load_model(cloned), models.load_tokenizer(cloned)
+    games = recordings.read_world(recorded).games("train", 2)
+    how = playing.sampling(model, words, 10_000, 0.0)
+    with pytest.raises(DataError, match="no game has room for an action in the model's 256 positions"):
+        playing.play(model, words, games, how, torch.Generator())
