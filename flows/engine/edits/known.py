@@ -27,6 +27,10 @@ HARMLESS: Mapping[str, tuple[str, str]] = {
     "files": ("a67fdac9f623289d", "tasks/language/rewards/python_worker.py: which files were imported, by name"),
     "_in_one_line": ("5626f58e8785934a", "tasks/language/rewards/python_worker.py: where a user's function failed"),
     "in_one_line": ("f5a3a5ab11745aaf", "tasks/agents/environments/host.py: where a user's environment failed"),
+    "code_of": (
+        "4934ad585f47077c",
+        "tasks/agents/environments/as_gymnasium.py: names the games' code, without comments, in a data set's description",
+    ),
     "answer": ("c8357c5a2caa9fc7", "tasks/language/rewards/python_worker.py: reads the names of parameters alone"),
 }
 

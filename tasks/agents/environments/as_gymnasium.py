@@ -4,7 +4,9 @@ A folder's environment.json says which game, how texts become vectors, and which
 The games are of the split `test`, so that whoever learned from recorded episodes is measured in games that none of them is from.
 """
 
+import ast
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +22,7 @@ from tasks.agents.environments.protocol import Message, Setting
 from tasks.agents.environments.vectors import Reader, Vector, size
 
 FILE = "environment.json"
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 APART = 1000  # between the first games that two seeds next to each other look at
 
 
@@ -57,14 +60,25 @@ class Described:
 
 
 def code_of(kind: str, environment_files: Path) -> str:
-    """The hash of the code of all games here, and of the user's files for a game of theirs."""
+    """The hash of the code of all games here, and of the user's files for a game of theirs; comments and docstrings do not count."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     if games.is_own(kind):
         files += sorted(environment_files.rglob("*.py")) if environment_files.is_dir() else [environment_files]
     digest = sha256()
     for file in files:
-        digest.update(sha256(file.read_bytes()).digest())
+        digest.update(sha256(_without_comments(file.read_bytes())).digest())
     return digest.hexdigest()
+
+
+def _without_comments(code: bytes) -> bytes:
+    """What a file does, as text; the file itself where it is no Python."""
+    with suppress(SyntaxError, ValueError):
+        tree = ast.parse(code)
+        for node in ast.walk(tree):
+            if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:]
+        return ast.dump(tree).encode()
+    return code
 
 
 def opening_text(opening: list[Message]) -> str:

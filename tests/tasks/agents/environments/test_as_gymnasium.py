@@ -78,6 +78,9 @@ def test_the_code_of_a_game_of_the_users_counts(tmp_path):
     (tmp_path / "mine.py").write_text("a = 1")
     before = code_of("environments/mine.py:Mine", tmp_path), code_of("rooms", tmp_path)
     assert before[0] == code_of("environments/mine.py:Mine", tmp_path / "mine.py") != before[1]
+    for same in ("a = 1  # one", '"""About a."""\n\na = 1'):
+        (tmp_path / "mine.py").write_text(same)
+        assert code_of("environments/mine.py:Mine", tmp_path) == before[0]
     (tmp_path / "mine.py").write_text("a = 2")
     assert code_of("environments/mine.py:Mine", tmp_path) != before[0]
     assert code_of("rooms", tmp_path) == code_of("rooms", NONE) == before[1]
