@@ -130,6 +130,7 @@ UNDER: dict[str, dict[str, Any]] = {
     "reward_model.kind": {"reward_model.likelihood": 0.0},
     "mixture.datasets.0.location": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
     "expert_episodes.environments.*.kind": {"expert_episodes.environments.rooms.settings": {}},
+    "agents_report.expectations.0.by": {"agents_report.expectations.0.lower": "ppo"},  # a clone has no curve
     "agents.policies.ppo.baseline": {"agents.policies.ppo.credit": "to_go"},
     "agents.critic_updates": {"agents.policies.ppo.update": "plain"},
     **dict.fromkeys(("agents.radius", "agents.iterations", "agents.damping"), IN_A_REGION),
