@@ -1,5 +1,7 @@
 """The agents flow over the real dvc.yaml, with preset tiny and an environment of the user's, in a copy of this repository; slow."""
 
+import json
+import sys
 from typing import Any
 
 import pytest
@@ -63,6 +65,17 @@ def test_what_the_report_asks_for_runs_and_nothing_else(clone: Clone, first: dic
     client = MlflowClient(f"sqlite:///{clone.root}/mlruns/mlflow.db")
     runs = client.search_runs([client.get_experiment_by_name("agents").experiment_id])
     assert sorted(run.info.run_name for run in runs) == sorted([*STAGES, f"first run: {len(STAGES)} ran"])
+
+
+def test_policies_are_compared_and_the_best_version_has_its_alias(clone: Clone, first: dict[str, Any]) -> None:
+    found = json.loads(clone.call(sys.executable, "-m", "flows.cli", "compare", "rooms-clone", "rooms-ppo", "--json"))
+    [pair] = found["evaluations"]
+    assert {"t0/return", "t1/return"} <= pair["metrics"].keys()
+    assert pair["metrics"]["t0/return"]["episodes"] > 0
+    client = MlflowClient(f"sqlite:///{clone.root}/mlruns/mlflow.db")
+    for name in ("agents.agents.rooms-ppo", "agents.behaviour_cloning.rooms"):
+        best = client.get_model_version_by_alias(name, "best")
+        assert any(key.endswith("/return") for key in best.tags), name
 
 
 def test_a_change_runs_what_it_touches_and_nothing_else(clone: Clone, first: dict[str, Any]) -> None:
