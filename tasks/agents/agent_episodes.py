@@ -113,7 +113,7 @@ def _played(
     if not own.episodes:
         return
     first = world.seed + FIRST + SEEDS * config.seed
-    folders = sorted(policies.glob("seed-*"), key=lambda folder: int(folder.name[5:])) or [policies]
+    folders = recorded.policies_in(policies)
     for folder in progress(folders, len(folders)):
         model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
         generator = torch.Generator(models.device()).manual_seed(config.seed)

@@ -32,7 +32,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     `environment_files` are those of the user's environments.
     """
     world = recorded.read_world(episodes)
-    folders = sorted(policies.glob("seed-*"), key=lambda folder: int(folder.name[5:])) or [policies]
+    folders = recorded.policies_in(policies)
     frames, turns = list[pd.DataFrame](), list[pd.DataFrame]()
     for folder, temperature in progress(
         [*product(folders, config.temperatures)], len(folders) * len(config.temperatures)
@@ -79,17 +79,12 @@ def _episodes(played: list[Episode], best: list[float | None]) -> pd.DataFrame:
 def _turns(played: list[Episode]) -> pd.DataFrame:
     rows = []
     for number, one in enumerate(played):
-        said = [json.dumps(one.game.opening), *one.observations]
-        for turn, (observation, action, reward) in enumerate(zip(said, one.actions, one.rewards, strict=False)):
-            places = [at for at, its in enumerate(one.transcript.turns) if its == turn]
+        for row in one.spoken(number):
+            places = [at for at, turn in enumerate(one.transcript.turns) if turn == row["turn"]]
             acts = [at for at in places if one.transcript.acts[at]]
             rows.append(
                 {
-                    "episode": number,
-                    "turn": turn,
-                    "observation": observation,
-                    "action": action,
-                    "reward": reward,
+                    **row,
                     "tokens": [one.transcript.tokens[at] for at in acts],
                     "logps": [one.transcript.logps[at] for at in acts],
                     "observed": [one.transcript.tokens[at] for at in places if not one.transcript.acts[at]],

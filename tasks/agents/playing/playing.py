@@ -1,5 +1,6 @@
 """A policy plays games: many episodes side by side, with everything that learning and reading need."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from tasks.algorithms.agents.actor_critic import Experience
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common.errors import DataError
+from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 
@@ -41,6 +43,14 @@ class Episode:
     def total(self) -> float:
         """The sum of rewards."""
         return sum(self.rewards)
+
+    def spoken(self, number: int) -> list[Record]:
+        """Its turns as a table has them (tables.Spoken), as the episode of this number."""
+        said = [json.dumps(self.game.opening), *self.observations]
+        return [
+            {"episode": number, "turn": turn, "observation": observation, "action": action, "reward": reward}
+            for turn, (observation, action, reward) in enumerate(zip(said, self.actions, self.rewards, strict=False))
+        ]
 
 
 def sampling(model: PretrainedCausalLM, tokenizer: Tokenizer, max_action_tokens: int, temperature: float) -> Sampling:

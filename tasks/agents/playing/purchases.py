@@ -4,7 +4,6 @@ Each is bought until the next one would cost more than is left. What is bought f
 a larger budget buys what a smaller one bought, and more.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -55,7 +54,7 @@ def anothers(teacher: Collector, tokenizer: Tokenizer, dollars: float, price: fl
     for number, (episode,) in enumerate(_played(teacher)):
         if not bought.pay(price * len(episode.rewards), dollars):
             break
-        rows += _rows(episode, number)
+        rows += episode.spoken(number)
     return _imitated(bought, tokenizer, rows)
 
 
@@ -89,15 +88,6 @@ def _played(collector: Collector) -> Iterator[Sequence[Episode]]:
         for group in collector.groups(step):
             if all(one.rewards for one in group):
                 yield group
-
-
-def _rows(episode: Episode, number: int) -> list[Record]:
-    """An episode's turns, as a table has them."""
-    said = [json.dumps(episode.game.opening), *episode.observations]
-    return [
-        {"episode": number, "turn": turn, "observation": observation, "action": action, "reward": reward}
-        for turn, (observation, action, reward) in enumerate(zip(said, episode.actions, episode.rewards, strict=False))
-    ]
 
 
 def _imitated(bought: Bought, tokenizer: Tokenizer, rows: list[Record]) -> Bought:

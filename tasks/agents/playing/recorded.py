@@ -70,6 +70,11 @@ def read_world(folder: Path) -> World:
     return World(**json.loads((folder / ENVIRONMENT).read_text()))
 
 
+def policies_in(folder: Path) -> list[Path]:
+    """The folders of its seeds' policies in their order; the folder itself where it is one policy."""
+    return sorted(folder.glob("seed-*"), key=lambda one: int(one.name.removeprefix("seed-"))) or [folder]
+
+
 def read_turns(folder: Path, split: Split) -> pd.DataFrame:
     """The recorded turns of a split."""
     return tables.read(Turns, folder / f"{split}_turns.parquet")
