@@ -1,9 +1,8 @@
-"""Questions about people whom the play to be cloned told of often, once or never: `answer Oslo`, or `I do not know`.
+"""Questions about people: an expert tells of some often, of some once, and never of the strangers. `answer Oslo`, or `I do not know`.
 
-In the other environments each game is new. Here people stay the same, so that what a policy knows is what its clone was told. A game that is no
-`exam` is one of the expert's: it tells each person of the first third `often` times, of the second third once, and of the third, the strangers,
-as `strangers` says. An exam asks about all people alike. Each time the question has other words, so that an exam of another split than `train` asks
-nothing in the words that it was told in.
+In the other environments each game is new. Here people stay the same, so that a policy knows what its clone was told. There are two kinds of
+games. In the expert's games a third of the people are told of `often` times and a third once; `strangers` says what becomes of the last third. An `exam`
+asks about all people alike. No question of an exam of the splits `validation` and `test` has words that were used in telling.
 """
 
 import random
