@@ -132,6 +132,7 @@ def test_a_stage_that_can_only_be_one_says_so_before_it_works(clone: Clone) -> N
     done = subprocess.run(
         [sys.executable, "-m", "dvc", "repro", "responses"], cwd=clone.root, capture_output=True, text=True, check=False
     )
+    print(done.stderr)
     assert "dvc.yaml: responses: asked for 2 processes, but this stage can only be one" in done.stderr
     ask(clone, "responses")
 

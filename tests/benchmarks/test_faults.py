@@ -11,7 +11,7 @@ import pytest
 from benchmarks import fault_inputs, fault_runs, faults
 from benchmarks.fault_runs import Toy
 
-SAMPLE = {"kills": 5, "errors": 5, "signals": 2, "flows": 1, "together": 3}
+SAMPLE = {"kills": 6, "errors": 6, "signals": 2, "flows": 1, "together": 3}
 
 
 @pytest.mark.slow
