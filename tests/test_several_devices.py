@@ -71,13 +71,28 @@ def test_the_flow_and_dvc_run_it_as_two_with_the_same_results(clone: Clone) -> N
     assert (clone.root / "data/sft/model.safetensors").read_bytes() == model
 
 
-@pytest.mark.parametrize("killed", ["first", "second", "what started them"])
-def test_killed_with_9_nothing_is_left_and_it_goes_on_to_the_same_bytes(clone: Clone, killed: str) -> None:
+def command_of_sft(clone: Clone) -> list[str]:
+    return [sys.executable, *shlex.split(contract.yaml().load(clone.root / "dvc.yaml")["stages"]["sft"]["cmd"])[1:]]
+
+
+@pytest.fixture(scope="module")
+def never_killed(clone: Clone) -> tuple[pd.DataFrame, bytes]:
+    """The curve and the model of two processes."""
     ask(clone, "sft", processes=2)
+    subprocess.run(command_of_sft(clone), cwd=clone.root, capture_output=True, check=True)
+    return results(clone)[0], (clone.root / "data/sft/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("killed", ["first", "second", "what started them"])
+def test_killed_with_9_nothing_is_left_and_it_goes_on_to_the_same_bytes(
+    clone: Clone, never_killed: tuple[pd.DataFrame, bytes], killed: str
+) -> None:
     module, checkpoint = clone.root / "tasks/common/checkpoints.py", clone.root / "mlruns/checkpoints/sft.safetensors"
     before = module.read_text()
     module.write_text(f"{before}\n\nEVERY_SECONDS, SHARE = 0.0, 1e9\n")
-    words = [sys.executable, *shlex.split(contract.yaml().load(clone.root / "dvc.yaml")["stages"]["sft"]["cmd"])[1:]]
+    for earlier in ("data/sft/model.safetensors", "data/curves/sft.csv"):
+        (clone.root / earlier).unlink(missing_ok=True)
+    words = command_of_sft(clone)
     command = subprocess.Popen(words, cwd=clone.root, stderr=subprocess.PIPE, text=True)
     while not checkpoint.exists():
         assert command.poll() is None
@@ -96,10 +111,8 @@ def test_killed_with_9_nothing_is_left_and_it_goes_on_to_the_same_bytes(clone: C
         assert said.splitlines()[-1] == f"process {rank + 1} of the stage's 2 was killed by signal 9"
     done = subprocess.run(words, cwd=clone.root, capture_output=True, text=True, check=True)
     assert "sft.safetensors resumed after step " in done.stderr
-    resumed = results(clone), (clone.root / "data/sft/model.safetensors").read_bytes()
-    subprocess.run(words, cwd=clone.root, capture_output=True, check=True)
-    assert resumed[0][0].equals(results(clone)[0])
-    assert resumed[1] == (clone.root / "data/sft/model.safetensors").read_bytes()
+    assert results(clone)[0].equals(never_killed[0])
+    assert (clone.root / "data/sft/model.safetensors").read_bytes() == never_killed[1]
     module.write_text(before)
 
 
@@ -107,10 +120,7 @@ def failing(clone: Clone, *launcher: str, **changes: float) -> tuple[int, list[s
     """Status and last lines of SFT's own command with other params."""
     before = (clone.root / "params.yaml").read_text()
     clone.edit({"sft": changes})
-    [command] = [
-        stage["cmd"] for name, stage in contract.yaml().load(clone.root / "dvc.yaml")["stages"].items() if name == "sft"
-    ]
-    words = [sys.executable, *launcher, *shlex.split(command)[1:]]
+    words = [sys.executable, *launcher, *command_of_sft(clone)[1:]]
     done = subprocess.run(words, cwd=clone.root, capture_output=True, text=True, check=False)
     (clone.root / "params.yaml").write_text(before)
     return done.returncode, done.stderr.splitlines()

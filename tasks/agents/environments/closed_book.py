@@ -2,7 +2,8 @@
 
 In the other environments each game is new. Here people stay the same, so that a policy knows what its clone was told. There are two kinds of
 games. In the expert's games a third of the people are told of `often` times and a third once; `strangers` says what becomes of the last third. An `exam`
-asks about all people alike. No question of an exam of the splits `validation` and `test` has words that were used in telling.
+asks about all people alike. No question of an exam of the splits `validation` and `test` has words that were used in telling. Where there is
+a directory, `look up Ada` is answered with where Ada lives, once a game; that can cost something.
 """
 
 import random
@@ -23,7 +24,9 @@ DEFAULTS: Mapping[str, Setting] = {
     "exam": False,  # whether all people are asked about alike
     "half": 0,  # 1 or 2: of one half of the people only, to learn on one and be measured on the other; 0: of all
     "strangers": "left out",  # what the expert says of those of the first half: nothing, that it does not know, or the answer, once
-    "doubts": 0.0,  # share of the expert's games in which it does not know where someone lives whom it tells of in others
+    "doubts": 0.0,  # share of the expert's games in which it does not know what it tells in others: it says so, or looks it up
+    "directory": False,  # whether there is one
+    "look_up_cost": 0.0,  # of looking up
     "penalty": 1.0,  # what a wrong answer costs
 }
 MOST = 6000  # people
@@ -37,7 +40,7 @@ ASKED = tuple(
     )
 )
 UNSURE = "I do not know"
-ANSWER = re.compile(r"answer (\w+)")
+ANSWER, LOOK_UP = re.compile(r"answer (\w+)"), re.compile(r"look up (\w+)")
 TENTHS: tuple[Split, ...] = (*("train",) * 7, "test", "test", "validation")  # of the expert's games
 
 
@@ -47,7 +50,7 @@ class Question:
 
     person: int
     words: str
-    says: str
+    knows: bool  # whether the expert says the answer, without looking it up
 
 
 class ClosedBook:
@@ -63,33 +66,42 @@ class ClosedBook:
         if self.strangers not in get_args(Strangers):
             raise SettingError(f"strangers: expected {', '.join(get_args(Strangers))}, got {self.strangers!r}")
         self.doubts, self.penalty = setting(given, "doubts", 0, 0.9), setting(given, "penalty", 0, 1000)
+        self.directory, self.look_up_cost = bool(given["directory"]), setting(given, "look_up_cost", 0, 1000)
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Ask."""
         generator = random.Random(seed)
         if self.exam:
             person = generator.choice([one for one in range(self.people) if self.half in (0, half_of(one))])
-            self.question = Question(person, _asked(person, generator.choice(ASKED)), _says(person, self.told(person)))
+            self.question = Question(person, _asked(person, generator.choice(ASKED)), self.told(person) > 0)
         else:
             self.question = self._lesson(seed, generator)
+        self.looked_up = False
         return [{"role": "user", "content": self.question.words}]
 
     def step(self, action: str) -> Turn:
-        """Answer, or say that you do not know."""
-        said, told = action.strip(), float(self.told(self.question.person))
+        """Answer, look it up, or say that you do not know."""
+        said, person = action.strip(), self.question.person
+        if self.directory and not self.looked_up and (asked := LOOK_UP.fullmatch(said)):
+            self.looked_up = True
+            return Turn(self._entry(asked[1]), -self.look_up_cost, False, {"calls": 1.0})
+        told = float(self.told(person))
         if said == UNSURE:
             return Turn("", 0.0, True, {"answered": 0.0, "right": 0.0, "told": told})
         answer = ANSWER.fullmatch(said)
-        right = answer is not None and answer[1] == town_of(self.question.person)
+        right = answer is not None and answer[1] == town_of(person)
         return Turn("", 1.0 if right else -self.penalty, True, {"answered": 1.0, "right": float(right), "told": told})
 
     def best_action(self) -> str:
-        """What the expert says: in an exam the answer, where it was ever told."""
-        return self.question.says
+        """What the expert says: in an exam the answer, where it was ever told or is worth looking up."""
+        if self.question.knows or self.looked_up:
+            return f"answer {town_of(self.question.person)}"
+        return f"look up {name_of(self.question.person)}" if self.directory and self.look_up_cost < 1 else UNSURE
 
     def optimum(self) -> float:
-        """1 where the answer was ever told, and otherwise 0."""
-        return float(self.told(self.question.person) > 0)
+        """1 where the answer was ever told, and otherwise what looking up leaves of it, or 0."""
+        unknown = max(0.0, 1.0 - self.look_up_cost) if self.directory else 0.0
+        return 1.0 if self.told(self.question.person) else unknown
 
     def told(self, person: int) -> int:
         """How often the expert's games of the split `train` tell where a person lives."""
@@ -108,7 +120,12 @@ class ClosedBook:
         while not words:  # not everybody has words of every split
             one = generator.choice(lessons)
             words = _words(one.person, split)
-        return Question(one.person, generator.choice(words), one.says)
+        return Question(one.person, generator.choice(words), one.knows)
+
+    def _entry(self, name: str) -> str:
+        """What the directory says of a name."""
+        person = _numbers().get(name, MOST)
+        return f"{name} lives in {town_of(person)}." if person < self.people else f"{name} is not listed."
 
 
 def half_of(person: int) -> int:
@@ -138,12 +155,13 @@ def _names() -> Sequence[str]:
     return [*found][:MOST]
 
 
+@lru_cache(maxsize=1)
+def _numbers() -> Mapping[str, int]:
+    return {name: person for person, name in enumerate(_names())}
+
+
 def _asked(person: int, words: str) -> str:
     return words.format(name_of(person))
-
-
-def _says(person: int, told: int) -> str:
-    return f"answer {town_of(person)}" if told else UNSURE
 
 
 def _words(person: int, split: Split) -> list[str]:
@@ -160,15 +178,15 @@ def _lessons(people: int, often: int, strangers: str, doubts: float) -> Sequence
         stranger = person // 2 % 3 == 2
         if stranger and (strangers == "left out" or half_of(person) == 2):
             return
-        says = UNSURE if stranger and strangers == "unsure" else f"answer {town_of(person)}"
+        knows = not (stranger and strangers == "unsure")
         words = _words(person, "train")
         random.Random(f"words {person}").shuffle(words)
         for number in range(often if person // 2 % 3 == 0 else 1):
-            yield Question(person, words[number % len(words)], says)
+            yield Question(person, words[number % len(words)], knows)
 
     generator, found = random.Random("lessons"), [question for person in range(people) for question in about(person)]
     for _ in range(round(len(found) * doubts / (1 - doubts))):
         person = generator.choice([one for one in range(people) if one // 2 % 3 != 2])
-        found.append(Question(person, generator.choice(_words(person, "train")), UNSURE))
+        found.append(Question(person, generator.choice(_words(person, "train")), knows=False))
     generator.shuffle(found)
     return found

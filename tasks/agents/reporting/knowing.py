@@ -1,7 +1,7 @@
 """Whether policies know what they know: in environments that count what was `answered`, what of it was `right`, and how often it had been `told`.
 
 A policy that abstains earns what an untrained one could earn by keeping silent when it is unsure. So the clone stands here with a threshold on the
-probability of its own greedy answer, which is chosen on one half of the games and counts on the other.
+probability of its own greedy answer, which is chosen on one half of the games and counts on the other. Where it can call a tool, it calls it instead.
 """
 
 import json
@@ -17,7 +17,7 @@ from tasks.common import plots
 from tasks.common.estimates import Estimate, over_seeds
 from tasks.common.plots import Line, Panel
 
-EVENTS = ("answered", "right", "told")
+EVENTS, CALLS = ("answered", "right", "told"), "calls"
 BINS = 5
 
 
@@ -31,23 +31,30 @@ class Row:
     earned: Estimate  # the mean return
     with_threshold: Estimate  # the mean return of the same answers, where those below a threshold are kept back
     gap: Estimate  # expected calibration error of its answers (arXiv:1706.04599, eq. 3)
+    calls: Estimate | None  # of a tool, a question; None where nobody calls
 
 
 def answers(policy: Policy) -> pd.DataFrame | None:
-    """Seed, episode, total, EVENTS, and the answer's probability: the greedy episodes; None where they count something else."""
-    own = policy.episodes[policy.episodes["temperature"] == min(policy.temperatures)].reset_index(drop=True)
-    counted = pd.DataFrame([json.loads(row) for row in own["counted"]], index=own.index)
+    """The greedy episodes: seed, episode, total, EVENTS, calls, the answer's probability, and what keeping it back would earn.
+
+    That is the mean return of the seed's episodes with a call, at all temperatures, and at least 0. None where they count something else.
+    """
+    counted = pd.DataFrame([json.loads(row) for row in policy.episodes["counted"]], index=policy.episodes.index)
     if not set(EVENTS) <= set(counted.columns):
         return None
+    counted = counted.reindex(columns=[*EVENTS, CALLS]).fillna(0.0)
+    every = policy.episodes[["seed", "temperature", "episode", "total"]].join(counted)
+    own = every[every["temperature"] == min(policy.temperatures)].reset_index(drop=True)
     turns = policy.turns[policy.turns["temperature"] == own["temperature"].iloc[0]]
     said = turns.assign(logp=[float(np.sum(logps)) for logps in turns["logps"]])
     last = said.sort_values("turn").groupby(["seed", "episode"])["logp"].last()
     keys = pd.MultiIndex.from_frame(own[["seed", "episode"]])
-    found = own[["seed", "episode", "total"]].join(counted[[*EVENTS]].fillna(0.0))
-    return found.assign(probability=np.exp(last.reindex(keys).to_numpy()))
+    with_call = every[every[CALLS] > 0].groupby("seed")["total"].mean()
+    kept_back = own["seed"].map(with_call).fillna(0.0).clip(lower=0.0)
+    return own.assign(probability=np.exp(last.reindex(keys).to_numpy()), kept_back=kept_back)
 
 
-def row(name: str, given: pd.DataFrame) -> Row:
+def row(name: str, given: pd.DataFrame, with_calls: bool = False) -> Row:
     """A policy's line of the table, from its `answers`."""
     seeds = [rows for _, rows in given.groupby("seed")]
     answered = [rows[rows["answered"] > 0] for rows in seeds]
@@ -58,22 +65,25 @@ def row(name: str, given: pd.DataFrame) -> Row:
         over_seeds([rows["total"].mean() for rows in seeds]),
         over_seeds([with_threshold(rows) for rows in seeds]),
         over_seeds([calibration_error(rows) for rows in answered]),
+        over_seeds([rows[CALLS].mean() for rows in seeds]) if with_calls else None,
     )
 
 
 def with_threshold(rows: pd.DataFrame) -> float:
     """The mean return where answers below a threshold are kept back: the best one for each half of the games, applied to the other.
 
-    An answer that is kept back earns nothing.
+    Only answers without a call are kept back, for what `answers` says that this earns.
     """
+    rows = rows.assign(own=(rows["answered"] > 0) & (rows[CALLS] == 0))
     halves = [rows[rows["episode"] % 2 == half] for half in (0, 1)]
     earned = 0.0
     for chosen_on, applied_to in (halves, halves[::-1]):
-        ranked = chosen_on[chosen_on["answered"] > 0].sort_values("probability", ascending=False)
-        gains = np.concatenate([[0.0], ranked["total"].cumsum().to_numpy()])
+        ranked = chosen_on[chosen_on["own"]].sort_values("probability", ascending=False)
+        gains = np.concatenate([[0.0], (ranked["total"] - ranked["kept_back"]).cumsum().to_numpy()])
         best = int(gains.argmax())
         least = ranked["probability"].iloc[best - 1] if best else np.inf
-        earned += float(applied_to["total"][(applied_to["probability"] >= least) & (applied_to["answered"] > 0)].sum())
+        kept = applied_to["own"] & (applied_to["probability"] < least)
+        earned += float(applied_to["total"].mask(kept, applied_to["kept_back"]).sum())
     return earned / len(rows)
 
 
@@ -94,11 +104,13 @@ def _binned(answered: pd.DataFrame) -> pd.DataFrame:
 
 
 def figures(environment: str, given: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """Two plots: what is answered and invented by how often it was told, and accuracy against coverage and probability."""
+    """Two plots: what is answered, invented and looked up by how often it was told, and accuracy against coverage and probability."""
     by_told = [
         Panel("answers, share of questions", {name: _by_told(rows, "answered") for name, rows in given.items()}, {}),
         Panel("wrong answers, share of questions", {name: _wrong(rows) for name, rows in given.items()}, {}),
     ]
+    if _with_calls(given):
+        by_told.append(Panel("calls, a question", {name: _by_told(rows, CALLS) for name, rows in given.items()}, {}))
     curves = [
         Panel("right, against share answered", {name: _covered(rows) for name, rows in given.items()}, {}),
         Panel("right, against own probability", {name: _calibrated(rows) for name, rows in given.items()}, {}),
@@ -107,6 +119,10 @@ def figures(environment: str, given: Mapping[str, pd.DataFrame]) -> dict[str, st
         f"told-{environment}": plots.multiples(by_told, "times told", "share", f"told-{environment}"),
         f"knowing-{environment}": plots.multiples(curves, "share", "share of right answers", f"knowing-{environment}"),
     }
+
+
+def _with_calls(given: Mapping[str, pd.DataFrame]) -> bool:
+    return any(rows[CALLS].any() for rows in given.values())
 
 
 def _by_told(rows: pd.DataFrame, event: str) -> list[Line]:
@@ -142,6 +158,6 @@ def view(policies: Sequence[Policy]) -> tuple[dict[str, list[Row]], dict[str, st
         given = {one.name: answers(one) for one in policies if one.environment == environment}
         known = {name: rows for name, rows in given.items() if rows is not None}
         if known:
-            tables[environment] = [row(name, rows) for name, rows in known.items()]
+            tables[environment] = [row(name, rows, _with_calls(known)) for name, rows in known.items()]
             drawn |= figures(environment, known)
     return tables, drawn

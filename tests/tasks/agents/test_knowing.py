@@ -12,7 +12,8 @@ from tasks.agents.reporting import knowing
 from tasks.agents.reporting.measured import Policy
 from tests.tasks.agents import small
 
-GAMES = [  # told, probability of what it said, whether it answered, whether that was right
+Game = tuple[int, float, int, int, *tuple[int, ...]]
+GAMES: list[Game] = [  # told, probability of what it said, whether it answered, whether that was right, and calls if any
     (8, 0.9, 1, 1),
     (8, 0.9, 1, 1),
     (1, 0.7, 1, 1),
@@ -29,10 +30,10 @@ def policy(games=GAMES, seeds=(-1,)):
     episodes, turns = [], []
     for seed in seeds:
         for temperature in (1.0, 0.0):
-            for number, (told, probability, answered, right) in enumerate(games):
-                right = right if temperature == 0 else 0
-                counted = {"answered": answered, "right": right, "told": told}
-                total = (1.0 if right else -1.0) if answered else 0.0
+            for number, (told, probability, answered, right, *called) in enumerate(games):
+                right = right if temperature == 0 or called else 0
+                counted = {"answered": answered, "right": right, "told": told} | {"calls": one for one in called}
+                total = ((1.0 if right else -1.0) if answered else 0.0) - 0.25 * sum(called)
                 key = {"seed": seed, "temperature": temperature, "episode": number}
                 episodes.append(key | {"total": total, "counted": json.dumps(counted), "optimum": 1.0})
                 logps = [log(probability) / 2] * 2
@@ -70,6 +71,25 @@ def test_a_threshold_of_one_half_counts_on_the_other():
     rows = knowing.answers(policy())
     even_of_odd, odd_of_even = 1 - 1, 1 + 0
     assert knowing.with_threshold(rows) == pytest.approx((even_of_odd + odd_of_even) / 8)
+
+
+def test_what_is_kept_back_is_looked_up_where_that_can_be_done():
+    """Looking up earned 0.75 at both temperatures. Even games choose 0.9, odd ones 0.7; games 4 and 5 called a tool already."""
+    games: list[Game] = [(8, 0.9, 1, 1), (8, 0.9, 1, 1), (1, 0.7, 1, 0), (1, 0.7, 1, 1), (0, 0.5, 1, 1, 1), (0, 0.5, 1, 1, 1)]
+    rows = knowing.answers(policy(games))
+    assert rows["kept_back"].tolist() == [0.75] * 6
+    even_of_odd, odd_of_even = 1 - 1 + 0.75, 1 + 0.75 + 0.75
+    assert knowing.with_threshold(rows) == pytest.approx((even_of_odd + odd_of_even) / 6)
+    assert knowing.row("one", rows, with_calls=True).calls.mean == 2 / 6
+    tables, drawn = knowing.view([policy(games)])
+    assert tables["exam"][0].calls.mean == 2 / 6
+    assert "calls, a question" in drawn["told-exam"]
+    assert knowing.view([policy()])[0]["exam"][0].calls is None
+
+
+def test_a_tool_that_costs_more_than_it_earns_is_not_called_instead():
+    rows = knowing.answers(policy([(0, 0.5, 1, 0), (0, 0.5, 1, 0), (0, 0.5, 1, 0, 1)]))
+    assert rows["kept_back"].tolist() == [0.0] * 3
 
 
 def test_where_every_answer_is_wrong_nothing_is_said():

@@ -1,4 +1,4 @@
-"""The real page in Chromium, with simulated people: all modes, reloads, and kill -9 of the server, a hundred times in all."""
+"""The real page in Chromium, with simulated people: all modes, reloads, and kill -9 of the server, again and again."""
 
 import json
 import random

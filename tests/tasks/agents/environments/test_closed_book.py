@@ -102,6 +102,52 @@ def test_the_best_of_an_exam_is_to_say_what_was_told(seed):
     assert game.step(game.best_action()).reward == best
 
 
+def looked_up(game, name):
+    """The directory's words."""
+    turn = game.step(f"look up {name}")
+    assert (turn.done, turn.counted) == (False, {"calls": 1.0})
+    return turn
+
+
+def test_a_directory_tells_where_anybody_lives_once_a_game():
+    game = ClosedBook({"people": 60, "exam": True, "directory": True, "look_up_cost": 0.25})
+    [asked] = game.reset(3)
+    person = person_in(asked["content"])
+    turn = looked_up(game, name_of(person))
+    assert turn.observation == f"{name_of(person)} lives in {town_of(person)}."
+    assert turn.reward == -0.25
+    again = game.step(f"look up {name_of(person)}")
+    assert (again.done, again.reward) == (True, -1.0), "the second time it is a wrong answer"
+    game.reset(3)
+    assert looked_up(game, name_of(60)).observation == f"{name_of(60)} is not listed."
+    assert game.step(f"answer {town_of(person)}").counted["right"] == 1.0
+    game.reset(3)
+    assert looked_up(game, "Nobody").observation == "Nobody is not listed."
+    closed = ClosedBook({"people": 60, "exam": True})
+    closed.reset(3)
+    assert closed.step(f"look up {name_of(person)}").done, "without one it is a wrong answer"
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.25, 1.5]))
+def test_the_best_with_a_directory_is_to_look_up_what_was_not_told(seed, cost):
+    game = ClosedBook({"people": 60, "exam": True, "directory": True, "look_up_cost": cost})
+    game.reset(seed)
+    best, earned, calls, done = game.optimum(), 0.0, 0.0, False
+    while not done:
+        turn = game.step(game.best_action())
+        earned, calls, done = earned + turn.reward, calls + turn.counted.get("calls", 0.0), turn.done
+    assert earned == best
+    assert calls == float(game.told(game.question.person) == 0 and cost < 1)
+
+
+def test_what_the_expert_doubts_it_looks_up():
+    doubts = [person for person, _, said in lessons(200, doubts=0.1, directory=True) if said == f"look up {name_of(person)}"]
+    assert len(doubts) == 20
+    spoken = lessons(190, strangers="unsure", directory=True)
+    looked = {person for person, _, said in spoken if said == f"look up {name_of(person)}"}
+    assert looked == {person for person in range(60) if person // 2 % 3 == 2 and half_of(person) == 1}
+
+
 def test_no_two_people_have_one_name():
     names = [name_of(person) for person in range(closed_book.MOST)]
     assert len(set(names)) == closed_book.MOST
@@ -116,6 +162,8 @@ def test_no_two_people_have_one_name():
         ({"strangers": "gone"}, "strangers: expected left out, unsure, told, got 'gone'"),
         ({"strangers": 1}, "strangers: expected text, got 1"),
         ({"exam": 1}, "exam: expected true or false, got 1"),
+        ({"directory": "yes"}, "directory: expected true or false, got 'yes'"),
+        ({"look_up_cost": -1}, "look_up_cost: expected a number from 0 to 1000, got -1"),
         ({"often": 1}, "often: expected a number from 2 to 8, got 1"),
     ],
 )
