@@ -33,7 +33,7 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
     `environment_files` are those of the user's environments.
     """
     own, world = config.policies[out.name], recorded.read_world(episodes)
-    curves, ends = list[dict[str, object]](), list[dict[str, float]]()
+    curves = list[list[Row]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
             training = trainings.enter_context(
@@ -42,14 +42,16 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
                 )
             )
             with part(number, len(config.seeds)):
-                rows = _train(training, config, own, world, seed, policy, out / f"seed-{seed}")
-            curves += [{"seed": seed, "step": step, **row} for step, row in enumerate(rows, start=1)]
-            ends.append(tables.final_metrics(rows))
-        frame = pd.DataFrame(curves)
-        counted = [name for name in frame.columns if name.startswith(playing.COUNTED)]
-        frame.fillna(dict.fromkeys(counted, 0.0)).to_csv(out / "curves.csv", index=False)
-    names = dict.fromkeys(name for row in ends for name in row)
-    return {name: float(pd.Series([row[name] for row in ends if name in row]).mean()) for name in names}
+                curves.append(_train(training, config, own, world, seed, policy, out / f"seed-{seed}"))
+        curves = playing.counted_throughout(curves)
+        steps = [
+            {"seed": seed, "step": step, **row}
+            for seed, rows in zip(config.seeds, curves, strict=True)
+            for step, row in enumerate(rows, start=1)
+        ]
+        pd.DataFrame(steps).to_csv(out / "curves.csv", index=False)
+    ends = [tables.final_metrics(rows) for rows in curves]
+    return {name: sum(row[name] for row in ends) / len(ends) for name in ends[0]}
 
 
 def _train(

@@ -18,6 +18,7 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
+from tasks.common.tracking import Row
 from tasks.language.data import chat
 
 COUNTED = "counted/"
@@ -103,6 +104,12 @@ def logged(episodes: Sequence[Episode]) -> Mapping[str, float]:
         "context_cut": sum(one.context_cut for one in episodes) / len(episodes),
         **{f"{COUNTED}{name}": sum(one.counted.get(name, 0.0) for one in episodes) / len(episodes) for name in names},
     }
+
+
+def counted_throughout(curves: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """The curves of a policy's seeds, with a 0 wherever nothing of an event was counted that was counted elsewhere."""
+    names = dict.fromkeys(name for rows in curves for row in rows for name in row if name.startswith(COUNTED))
+    return [[{**row, **{name: row.get(name, 0.0) for name in names}} for row in rows] for rows in curves]
 
 
 def _heard(tokenizer: Tokenizer, episode: Episode, text: str, turn: Turn, ended: bool) -> list[int] | None:

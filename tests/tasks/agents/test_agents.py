@@ -5,6 +5,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from tasks.agents import agents
 from tasks.algorithms.agents import actor_critic
 from tasks.common import checkpoints, models
 from tests.tasks.agents import small
@@ -67,6 +68,21 @@ def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, tm
     assert len(collected) == 7, "six steps in all, of which one was played twice"
     for file in ("curves.csv", "seed-0/model.safetensors", "seed-1/model.safetensors"):
         assert (tmp_path / "cut/agents/one" / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_an_event_that_is_seldom_counted_is_0_where_it_is_not(cloned, recorded, tmp_path, monkeypatch):
+    """A fault of an environment, or a call of a tool: in the last step of the second of two seeds only."""
+    monkeypatch.chdir(tmp_path)
+    said, steps = agents.playing.logged, list[int]()
+
+    def logged(episodes):
+        steps.append(1)
+        return {**said(episodes), **({"counted/faults": 0.5} if len(steps) == 2 * small.SHORT["steps"] else {})}
+
+    monkeypatch.setattr(agents.playing, "logged", logged)
+    out, metrics = small.train(tmp_path, cloned, recorded, seeds=[0, 1])
+    assert pd.read_csv(out / "curves.csv")["counted/faults"].tolist() == [0.0, 0.0, 0.0, 0.0, 0.0, 0.5]
+    assert metrics["counted/faults"] == 0.25
 
 
 def test_a_kl_bound_is_kept(cloned, recorded, tmp_path, monkeypatch):

@@ -13,7 +13,9 @@ from tasks.agents.reporting.measured import Policy
 from tests.tasks.agents import small
 
 Game = tuple[int, float, int, int, *tuple[int, ...]]
-GAMES: list[Game] = [  # told, probability of what it said, whether it answered, whether that was right, and calls if any
+GAMES: list[
+    Game
+] = [  # told, probability of what it said, whether it answered, whether that was right, and calls if any
     (8, 0.9, 1, 1),
     (8, 0.9, 1, 1),
     (1, 0.7, 1, 1),
@@ -75,7 +77,14 @@ def test_a_threshold_of_one_half_counts_on_the_other():
 
 def test_what_is_kept_back_is_looked_up_where_that_can_be_done():
     """Looking up earned 0.75 at both temperatures. Even games choose 0.9, odd ones 0.7; games 4 and 5 called a tool already."""
-    games: list[Game] = [(8, 0.9, 1, 1), (8, 0.9, 1, 1), (1, 0.7, 1, 0), (1, 0.7, 1, 1), (0, 0.5, 1, 1, 1), (0, 0.5, 1, 1, 1)]
+    games: list[Game] = [
+        (8, 0.9, 1, 1),
+        (8, 0.9, 1, 1),
+        (1, 0.7, 1, 0),
+        (1, 0.7, 1, 1),
+        (0, 0.5, 1, 1, 1),
+        (0, 0.5, 1, 1, 1),
+    ]
     rows = knowing.answers(policy(games))
     assert rows["kept_back"].tolist() == [0.75] * 6
     even_of_odd, odd_of_even = 1 - 1 + 0.75, 1 + 0.75 + 0.75

@@ -141,7 +141,9 @@ def test_the_best_with_a_directory_is_to_look_up_what_was_not_told(seed, cost):
 
 
 def test_what_the_expert_doubts_it_looks_up():
-    doubts = [person for person, _, said in lessons(200, doubts=0.1, directory=True) if said == f"look up {name_of(person)}"]
+    doubts = [
+        person for person, _, said in lessons(200, doubts=0.1, directory=True) if said == f"look up {name_of(person)}"
+    ]
     assert len(doubts) == 20
     spoken = lessons(190, strangers="unsure", directory=True)
     looked = {person for person, _, said in spoken if said == f"look up {name_of(person)}"}
