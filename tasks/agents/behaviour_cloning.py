@@ -13,6 +13,7 @@ from tasks.algorithms.agents.transcripts import Transcript, make_transcripts
 from tasks.algorithms.common.linear import with_fast_products
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
+from tasks.algorithms.language.cache import other_layers
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.sequences import Batch, batches_per_run, shuffled
 from tasks.common import models, tables
@@ -70,7 +71,10 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
 
 def _model(config: BehaviourCloningConfig, texts: Sequence[str], raw: Path) -> tuple[PretrainedCausalLM, Tokenizer]:
     if config.init == "directory":
-        model, tokenizer = starting_model.in_folder(raw, "params.yaml: behaviour_cloning.path")
+        model, tokenizer = starting_model.in_folder(raw, where := "params.yaml: behaviour_cloning.path")
+        if others := other_layers(model):
+            wanted = "plain attention, without a sliding window, so that turns can be played on one key-value cache"
+            raise ConfigError(f"{where}: {config.path}: expected {wanted}, got layers with a {' and a '.join(others)}")
         return models.placed(model), tokenizer
     words: Tokenizer = byte_pairs.train(texts, config.vocabulary)
     new = LlamaForCausalLM(starting_model.architecture(config, words))

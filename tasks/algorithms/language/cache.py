@@ -7,10 +7,10 @@ CPU. Layers of another kind than plain attention (sliding window, recurrent) are
 from collections.abc import Callable
 
 from torch import Tensor
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.algorithms.language.causal_lm import CacheLayer, KeyValueCache
+from tasks.algorithms.language.causal_lm import CacheLayer, KeyValueCache, PretrainedCausalLM
 
 NewLayer = Callable[[Tensor, Tensor, Tensor, int], CacheLayer]  # of keys, values, rows and room
 
@@ -54,6 +54,12 @@ def make_room(
             cache.layers[place] = kind(layer)(layer.keys, layer.values, rows, room)
         else:
             layer.batch_select_indices(rows)
+
+
+def other_layers(model: PretrainedCausalLM) -> list[str]:
+    """The kinds of layers of a model's cache that `close_up` cannot take a column out of; nothing where all are plain attention."""
+    layers = DynamicCache(config=model.config).layers
+    return [*dict.fromkeys(type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer)]
 
 
 def close_up(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:

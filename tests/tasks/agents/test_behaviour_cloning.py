@@ -10,6 +10,7 @@ from tasks.algorithms.language.sft import cross_entropy
 from tasks.common import models
 from tasks.common.errors import ConfigError, DataError
 from tests.tasks.agents import small
+from tests.tasks.architectures import SHAPES
 
 
 def test_the_loss_is_on_actions_alone(recorded, cloned):
@@ -45,6 +46,17 @@ def test_a_model_that_exists_is_cloned_into(cloned, recorded, tmp_path, monkeypa
     before, after = models.load_model(cloned), models.load_model(again)
     for one, other in zip(before.parameters(), after.parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_a_model_with_a_sliding_window_is_refused_before_it_learns(cloned, recorded, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = models.load_tokenizer(cloned)
+    for part in (words, SHAPES["mistral"](vocab_size=len(words), pad_token_id=words.pad_token_id)):
+        part.save_pretrained(tmp_path / "mistral")
+    line = r"params.yaml: behaviour_cloning.path: .*mistral: expected plain attention, .* layers with a DynamicSlidingWindowLayer"
+    with pytest.raises(ConfigError, match=line):
+        small.clone(tmp_path, recorded, init="directory", path=tmp_path / "mistral")
+    assert not (tmp_path / "clones").exists()
 
 
 def test_what_does_not_fit_is_one_line(recorded, tmp_path, monkeypatch):

@@ -34,7 +34,9 @@ def policy(games=GAMES, seeds=(-1,)):
         for temperature in (1.0, 0.0):
             for number, (told, probability, answered, right, *called) in enumerate(games):
                 right = right if temperature == 0 or called else 0
-                counted = {"answered": answered, "right": right, "told": told} | {"calls": one for one in called}
+                counted = {"answered": answered, "right": right, "told": told} | (
+                    {"calls": called[0]} if called else {}
+                )
                 total = ((1.0 if right else -1.0) if answered else 0.0) - 0.25 * sum(called)
                 key = {"seed": seed, "temperature": temperature, "episode": number}
                 episodes.append(key | {"total": total, "counted": json.dumps(counted), "optimum": 1.0})

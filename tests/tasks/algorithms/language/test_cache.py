@@ -6,7 +6,8 @@ from transformers import MistralConfig, MistralForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.cache import RoomyLayer, make_room
+from tasks.algorithms.language.cache import RoomyLayer, make_room, other_layers
+from tests.tasks.architectures import SHAPES, SLIDING
 from tests.tasks.tiny import ARCHITECTURES, SIZES, llama
 
 PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 3, 1], [2, 2]]
@@ -125,3 +126,8 @@ def test_a_model_samples_from_it():
     assert seen[0] is None
     assert all(type(layer) is RoomyLayer for cache in seen[1:] for layer in cache.layers)
     assert len(seen) > 3
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_layers_that_cannot_be_closed_up_are_known_before_anything_is_played(name):
+    assert bool(other_layers(SHAPES[name]())) == (name in SLIDING)
