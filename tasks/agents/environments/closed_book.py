@@ -3,7 +3,8 @@
 In the other environments each game is new. Here people stay the same, so that a policy knows what its clone was told. There are two kinds of
 games. In the expert's games a third of the people are told of `often` times and a third once; `strangers` says what becomes of the last third. An `exam`
 asks about all people alike. No question of an exam of the splits `validation` and `test` has words that were used in telling. Where there is
-a directory, `look up Ada` is answered with where Ada lives, once a game; that can cost something.
+a directory, `look up Ada` is answered with where Ada lives, once a game; that can cost something. The expert also looks up newcomers, of whom it
+tells nothing, so that its clone learns to read what the directory says.
 """
 
 import random
@@ -106,6 +107,8 @@ class ClosedBook:
     def told(self, person: int) -> int:
         """How often the expert's games of the split `train` tell where a person lives."""
         kind = person // 2 % 3
+        if person >= self.people:
+            return 0
         if kind == 2:
             return int(self.strangers == "told" and half_of(person) == 1)
         return self.often if kind == 0 else 1
@@ -113,7 +116,7 @@ class ClosedBook:
     def _lesson(self, seed: int, generator: random.Random) -> Question:
         """The expert's game of this seed: those of `train` go round all that is to be told, so that once is once."""
         split = TENTHS[seed % 10]
-        lessons = _lessons(self.people, self.often, self.strangers, self.doubts)
+        lessons = _lessons(self.people, self.often, self.strangers, self.doubts, self.directory)
         if split == "train":
             return lessons[(seed // 10 * TENTHS.count("train") + seed % 10) % len(lessons)]
         words = list[str]()
@@ -122,10 +125,11 @@ class ClosedBook:
             words = _words(one.person, split)
         return Question(one.person, generator.choice(words), one.knows)
 
-    def _entry(self, name: str) -> str:
+    @staticmethod
+    def _entry(name: str) -> str:
         """What the directory says of a name."""
-        person = _numbers().get(name, MOST)
-        return f"{name} lives in {town_of(person)}." if person < self.people else f"{name} is not listed."
+        person = _numbers().get(name)
+        return f"{name} is not listed." if person is None else f"{name} lives in {town_of(person)}."
 
 
 def half_of(person: int) -> int:
@@ -171,8 +175,11 @@ def _words(person: int, split: Split) -> list[str]:
 
 
 @lru_cache(maxsize=8)
-def _lessons(people: int, often: int, strangers: str, doubts: float) -> Sequence[Question]:
-    """All that is to be told, each in other words where there are enough of them, and the doubts, in a random order."""
+def _lessons(people: int, often: int, strangers: str, doubts: float, directory: bool) -> Sequence[Question]:
+    """All that is to be told, each in other words where there are enough of them, and the doubts, in a random order.
+
+    With a directory every second doubt is about a newcomer.
+    """
 
     def about(person: int) -> Iterator[Question]:
         stranger = person // 2 % 3 == 2
@@ -185,8 +192,9 @@ def _lessons(people: int, often: int, strangers: str, doubts: float) -> Sequence
             yield Question(person, words[number % len(words)], knows)
 
     generator, found = random.Random("lessons"), [question for person in range(people) for question in about(person)]
-    for _ in range(round(len(found) * doubts / (1 - doubts))):
-        person = generator.choice([one for one in range(people) if one // 2 % 3 != 2])
+    known, newcomers = [one for one in range(people) if one // 2 % 3 != 2], range(people, MOST)
+    for number in range(round(len(found) * doubts / (1 - doubts))):
+        person = generator.choice(newcomers if directory and newcomers and number % 2 else known)
         found.append(Question(person, generator.choice(_words(person, "train")), knows=False))
     generator.shuffle(found)
     return found

@@ -119,7 +119,7 @@ def test_a_directory_tells_where_anybody_lives_once_a_game():
     again = game.step(f"look up {name_of(person)}")
     assert (again.done, again.reward) == (True, -1.0), "the second time it is a wrong answer"
     game.reset(3)
-    assert looked_up(game, name_of(60)).observation == f"{name_of(60)} is not listed."
+    assert looked_up(game, name_of(60)).observation == f"{name_of(60)} lives in {town_of(60)}.", "newcomers are listed"
     assert game.step(f"answer {town_of(person)}").counted["right"] == 1.0
     game.reset(3)
     assert looked_up(game, "Nobody").observation == "Nobody is not listed."
@@ -140,11 +140,20 @@ def test_the_best_with_a_directory_is_to_look_up_what_was_not_told(seed, cost):
     assert calls == float(game.told(game.question.person) == 0 and cost < 1)
 
 
-def test_what_the_expert_doubts_it_looks_up():
-    doubts = [
+def test_what_the_expert_doubts_it_looks_up_and_newcomers_as_well(monkeypatch):
+    monkeypatch.setattr(closed_book, "MOST", 80)
+    PEOPLE.update({name_of(person): person for person in range(60, 80)})
+    looked = [
         person for person, _, said in lessons(200, doubts=0.1, directory=True) if said == f"look up {name_of(person)}"
     ]
-    assert len(doubts) == 20
+    assert len(looked) == 20
+    game = ClosedBook({"people": 60, "directory": True})
+    assert sum(person >= 60 for person in looked) == 10
+    assert all(game.told(person) == 0 for person in looked if person >= 60)
+    assert all(game.told(person) for person in looked if person < 60)
+
+
+def test_strangers_of_whom_the_expert_is_unsure_it_looks_up():
     spoken = lessons(190, strangers="unsure", directory=True)
     looked = {person for person, _, said in spoken if said == f"look up {name_of(person)}"}
     assert looked == {person for person in range(60) if person // 2 % 3 == 2 and half_of(person) == 1}
