@@ -1,0 +1,246 @@
+"""Bias and noise of the policy gradient by who gets the credit: `python -m benchmarks.credit` writes benchmarks/credit.md.
+
+A policy that does not learn plays batches of episodes, and every kind of credit makes a gradient of each of them. So the kinds are compared
+on the same episodes, and not by where a training came to. Critics learn first, on other episodes of the same policy: on few, as at the
+beginning of a training, and on many. `--quick` only shows that everything runs; its numbers mean nothing.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.engine import machine
+from tasks.agents import behaviour_cloning, expert_episodes
+from tasks.agents.configs.agents import AgentsConfig
+from tasks.agents.configs.behaviour_cloning import BehaviourCloningConfig
+from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
+from tasks.agents.playing import playing, recorded
+from tasks.agents.playing.collecting import Collector
+from tasks.algorithms.agents import critic as read
+from tasks.algorithms.agents.actor_critic import Experience
+from tasks.algorithms.agents.credit import Credited, credit
+from tasks.algorithms.agents.critic import TurnCritic
+from tasks.algorithms.agents.transcripts import token_logps
+from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
+from tasks.algorithms.language.policy_gradient import policy_gradient_loss
+from tasks.common import models
+from tasks.common.config import settings_of
+from tasks.common.estimates import over_seeds
+from tasks.stage import keep_freed_memory, read_section
+
+RESULT = Path(__file__).with_suffix(".md")
+GAME = {"kind": "key-to-door", "settings": {"orchard": 6, "apples": 0.5}, "seconds": 10.0}
+GAMES, EPISODES, SEED = 12, 4, 9  # in a batch; the seed of games that no clone learned from
+FEW, MANY = 5, 60  # batches that a critic learns from
+UNBIASED = "reward-to-go"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of credit, without standardisation."""
+
+    how: str
+    baseline: str = "none"
+    lam: float = 1.0
+    batches: int = 0  # that its critic learned from
+
+
+def kinds(few: int, many: int) -> dict[str, Kind]:
+    """What is compared, by name."""
+    found = {
+        "total return": Kind("total"),
+        UNBIASED: Kind("to_go"),
+        "total return less the batch's mean": Kind("total", "mean"),
+        "reward-to-go less the batch's mean": Kind("to_go", "mean"),
+    }
+    for batches in (few, many):
+        found |= {
+            f"Monte-Carlo critic of {batches} batches": Kind("advantage", lam=1.0, batches=batches),
+            f"lambda 0.95, critic of {batches} batches": Kind("advantage", lam=0.95, batches=batches),
+            f"one-step critic of {batches} batches": Kind("advantage", lam=0.0, batches=batches),
+            f"Q critic of {batches} batches": Kind("q", lam=0.0, batches=batches),
+        }
+    return found
+
+
+@dataclass
+class Moments:
+    """Of vectors that are drawn independently: their sum, and the sum of their squared lengths."""
+
+    whole: Tensor | None = None
+    squares: float = 0.0
+    number: int = field(default=0)
+
+    def add(self, one: Tensor) -> None:
+        """Count another vector."""
+        self.whole = one.double() if self.whole is None else self.whole + one
+        self.squares += float(one.double().square().sum())
+        self.number += 1
+
+    def mean_square(self) -> float:
+        """The squared length of the expected vector, without bias: the mean product of two different draws."""
+        assert self.whole is not None
+        return (float(self.whole.square().sum()) - self.squares) / (self.number * (self.number - 1))
+
+    def variance(self) -> float:
+        """The expected squared distance of a draw from the expected vector, without bias."""
+        return self.squares / self.number - self.mean_square()
+
+
+def credited(kind: Kind, critic: TurnCritic | None, experience: Experience) -> Credited:
+    """The credit of a batch's tokens."""
+    values = None
+    if critic is not None:
+        with torch.no_grad():
+            behind = critic(experience.transcripts)
+        values = (read.of_actions if kind.how == "q" else read.of_states)(behind, experience.transcripts)
+    return credit(
+        kind.how,
+        experience.transcripts,
+        experience.rewards,
+        experience.groups,
+        values,
+        over="turns",
+        baseline=kind.baseline,
+        standardized=False,
+        gamma=1.0,
+        lam=kind.lam,
+    )
+
+
+def learn(critic: TurnCritic, kind: Kind, experience: Experience, optimizer: Optimizer, updates: int) -> None:
+    """Fit a critic to a batch, as a step of training does."""
+    targets = credited(kind, critic, experience).targets
+    taken = experience.transcripts.taken
+    for _ in range(updates):
+        behind = critic(experience.transcripts)
+        values = (read.of_actions if kind.how == "q" else read.of_states)(behind, experience.transcripts)
+        loss = ((values - targets).square() * taken).sum() / (2 * taken.sum())
+        loss.backward()
+        optimizer.step()
+
+
+def clone(folder: Path, seed: int, quick: bool) -> Path:
+    """A policy to measure with: the clone of the preset agents-credit."""
+    games = {**GAME, "episodes": 8 if quick else 150, "validation": 2 if quick else 50}
+    section = {**read_section("expert_episodes", ExpertEpisodesConfig).model_dump(), "environments": {"keys": games}}
+    expert_episodes.run(ExpertEpisodesConfig.model_validate(section), Path(os.devnull), folder / "episodes/keys")
+    config = read_section("behaviour_cloning", BehaviourCloningConfig).model_copy(update={"seed": seed})
+    behaviour_cloning.run(config, folder / "episodes/keys", folder, folder / "clones/keys")
+    return folder / "clones/keys"
+
+
+def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], batches: int) -> dict[str, tuple[float, float]]:
+    """For each kind its noise and its squared bias, both in squared lengths of the expected gradient."""
+    config = read_section("agents", AgentsConfig)
+    model, words, world = models.load_model(policy), models.load_tokenizer(policy), recorded.read_world(episodes)
+    model.eval()
+    how = playing.sampling(model, words, config.max_action_tokens, 1.0)
+    collect, steps = Collector(model, words, world, SEED, GAMES, EPISODES, how), count(1)
+    critics: dict[str, TurnCritic | None] = dict.fromkeys(chosen)
+    most = max(kind.batches for kind in chosen.values())
+    optimizers = {}
+    for name, kind in chosen.items():
+        if kind.batches:
+            critics[name] = own = TurnCritic(model)
+            length = most * config.critic_updates
+            optimizers[name] = Optimizer(
+                own, config.critic_learning_rate, length, config.clip, settings_of(config.training, OptimizerSettings)
+            )
+    for number in range(most):
+        experience = collect(next(steps))
+        for name, kind in chosen.items():
+            if number < kind.batches:
+                learn(critics[name], kind, experience, optimizers[name], config.critic_updates)
+    gradients, differences = ({name: Moments() for name in chosen} for _ in range(2))
+    for _ in range(batches):
+        experience = collect(next(steps))
+        found = {
+            name: gradient(model, experience, credited(kind, critics[name], experience))
+            for name, kind in chosen.items()
+        }
+        for name, one in found.items():
+            gradients[name].add(one)
+            differences[name].add(one - found[UNBIASED])
+    signal = gradients[UNBIASED].mean_square()
+    return {
+        name: (
+            gradients[name].variance() / signal,
+            differences[name].mean_square() / signal if name != UNBIASED else 0.0,
+        )
+        for name in chosen
+    }
+
+
+def gradient(model, experience: Experience, given: Credited) -> Tensor:
+    """The policy gradient of a batch, as one vector."""
+    logps = token_logps(model, experience.transcripts, 1.0)
+    acts = experience.transcripts.acts
+    loss = policy_gradient_loss(logps, given.advantages, acts, len(acts))
+    weights = [one for one in model.parameters() if one.requires_grad]
+    return torch.cat([one.flatten() for one in torch.autograd.grad(loss, weights)])
+
+
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    chosen, batches, seeds = (kinds(1, 2), 3, (0,)) if quick else (kinds(FEW, MANY), 80, (0, 1, 2))
+    began, found, started = time.monotonic(), list[dict[str, tuple[float, float]]](), Path.cwd()
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as scratch:
+            root = Path(scratch)
+            (root / "params.yaml").write_text((started / "params.yaml").read_text())
+            os.chdir(root)
+            try:
+                found.append(measure(clone(root, seed, quick), root / "episodes/keys", chosen, batches))
+            finally:
+                os.chdir(started)
+        for name, (noise, bias) in found[-1].items():
+            print(f"clone {seed}: {name}: noise {noise:.1f}, squared bias {bias:.2f}", flush=True)
+    if not quick:
+        RESULT.write_text(page(found, batches, time.monotonic() - began))
+
+
+def page(found: list[dict[str, tuple[float, float]]], batches: int, seconds: float) -> str:
+    """The page."""
+
+    def cell(values: list[float], digits: int) -> str:
+        estimate = over_seeds(values)
+        return f"{estimate.mean:.{digits}f} ± {estimate.high - estimate.mean:.{digits}f}"
+
+    rows = [
+        f"| {name} | {cell([one[name][0] for one in found], 1)} | {cell([one[name][1] for one in found], 2)} |"
+        for name in found[0]
+    ]
+    return "\n".join(
+        [
+            "# Bias and noise of the policy gradient by who gets the credit",
+            "",
+            f"Made by `python -m benchmarks.credit` in {seconds / 60:.0f} minutes on {machine('torch', 'transformers')}.",
+            "",
+            f"Key-to-door with 8 turns and apples of up to 0.5 (preset `agents-credit`), {len(found)} clones, which play at temperature 1 and do not learn; mean ± half of Student's interval over clones. "
+            f"Each kind of credit makes a gradient of the same {batches} batches of {GAMES} games and {EPISODES} episodes, without standardisation. Noise: the expected squared distance of a batch's gradient from the expected one. "
+            "Bias: of the expected gradient, against reward-to-go's, which has none. Both are squared lengths, in those of reward-to-go's expected gradient, and are estimated without bias, so that a squared bias of nothing can come out below 0.",
+            "",
+            "| credit | noise | squared bias |",
+            "|---|---:|---:|",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Bias and noise of gradients: the estimates, by hand and by draws whose moments are known."""
+
+import pytest
+import torch
+
+from benchmarks import credit
+from benchmarks.credit import Moments
+
+
+def test_the_moments_of_three_draws_by_hand():
+    """Products of different draws: 2, -1 and 1; squared lengths 1, 5 and 2."""
+    found = Moments()
+    for one in ([1.0, 0.0], [2.0, 1.0], [-1.0, 1.0]):
+        found.add(torch.tensor(one))
+    assert found.mean_square() == pytest.approx((2 - 1 - 1) / 3)
+    assert found.variance() == pytest.approx(8 / 3 - 0)
+
+
+def test_the_moments_are_those_that_the_draws_have():
+    generator = torch.Generator().manual_seed(0)
+    found = Moments()
+    for _ in range(4000):
+        found.add(torch.tensor([3.0, -1.0, 0.5]) + 2.0 * torch.randn(3, generator=generator))
+    assert found.mean_square() == pytest.approx(10.25, rel=0.05)
+    assert found.variance() == pytest.approx(12.0, rel=0.05)
+
+
+def test_the_page_has_a_row_for_each_kind():
+    found = [
+        {"total return": (11.0, 0.1), credit.UNBIASED: (6.0, 0.0)},
+        {"total return": (13.0, -0.1), credit.UNBIASED: (6.0, 0.0)},
+    ]
+    page = credit.page(found, 80, 120.0)
+    assert "| total return | 12.0 ± 12.7 | 0.00 ± 1.27 |" in page
+    assert "in 2 minutes on" in page
+
+
+@pytest.mark.slow
+def test_the_command(capsys, monkeypatch):
+    """A quick run: what lies before an action is noise to it, and a Q critic that hardly learned is nearly silent."""
+    monkeypatch.setattr("sys.argv", ["credit", "--quick"])
+    credit.main()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("clone 0: ")]
+    noise = {
+        name: float(told.partition("noise ")[2].partition(",")[0])
+        for _, name, told in (line.split(": ", 2) for line in lines)
+    }
+    assert [*noise] == [*credit.kinds(1, 2)]
+    assert noise["Q critic of 2 batches"] < noise[credit.UNBIASED] / 10
+    assert noise[credit.UNBIASED] < noise["total return"]
