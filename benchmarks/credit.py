@@ -33,7 +33,6 @@ from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language.policy_gradient import policy_gradient_loss
 from tasks.common import models
 from tasks.common.config import settings_of
-from tasks.common.estimates import over_seeds
 from tasks.stage import keep_freed_memory, read_section
 
 RESULT = Path(__file__).with_suffix(".md")
@@ -216,26 +215,27 @@ def main() -> None:
 def page(found: list[dict[str, tuple[float, float]]], batches: int, seconds: float) -> str:
     """The page."""
 
-    def cell(values: list[float], digits: int) -> str:
-        estimate = over_seeds(values)
-        return f"{estimate.mean:.{digits}f} ± {estimate.high - estimate.mean:.{digits}f}"
+    def cell(values: list[float]) -> str:
+        return ", ".join(f"{value:.2f}" for value in values)
 
     rows = [
-        f"| {name} | {cell([one[name][0] for one in found], 1)} | {cell([one[name][1] for one in found], 2)} |"
+        f"| {name} | {cell([one[name][0] / one[UNBIASED][0] for one in found])} | {cell([one[name][1] for one in found])} |"
         for name in found[0]
     ]
+    signal = cell([one[UNBIASED][0] for one in found])
     return "\n".join(
         [
             "# Bias and noise of the policy gradient by who gets the credit",
             "",
             f"Made by `python -m benchmarks.credit` in {seconds / 60:.0f} minutes on {machine('torch', 'transformers')}.",
             "",
-            f"Key-to-door with 8 turns and apples of up to 0.5 (preset `agents-credit`), {len(found)} clones, which play at temperature 1 and do not learn; mean ± half of Student's interval over clones. "
-            f"Each kind of credit makes a gradient of the same {batches} batches of {GAMES} games and {EPISODES} episodes, without standardisation. Noise: the expected squared distance of a batch's gradient from the expected one. "
-            "Bias: of the expected gradient, against reward-to-go's, which has none. Both are squared lengths, in those of reward-to-go's expected gradient, and are estimated without bias, so that a squared bias of nothing can come out below 0.",
+            f"Key-to-door with 8 turns and apples of up to 0.5 (preset `agents-credit`), {len(found)} clones, which play at temperature 1 and do not learn. "
+            f"Each kind of credit makes a gradient of the same {batches} batches of {GAMES} games and {EPISODES} episodes, without standardisation. Noise: the expected squared distance of a batch's gradient from the expected one, as a share of reward-to-go's. "
+            "Squared bias: the squared distance of the expected gradient from reward-to-go's, which has no bias, as a share of that gradient's squared length: at 1 as much is missing as there is. Both are estimated without bias, so that a squared bias of nothing can come out below 0. "
+            f"Reward-to-go's noise itself, as a multiple of the squared length of its expected gradient: {signal}. Where that is large the squared bias is known less well. One value for each clone.",
             "",
             "| credit | noise | squared bias |",
-            "|---|---:|---:|",
+            "|---|---|---|",
             *rows,
             "",
         ]

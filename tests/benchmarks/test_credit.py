@@ -25,13 +25,15 @@ def test_the_moments_are_those_that_the_draws_have():
     assert found.variance() == pytest.approx(12.0, rel=0.05)
 
 
-def test_the_page_has_a_row_for_each_kind():
+def test_the_page_has_noise_in_that_of_reward_to_go():
     found = [
-        {"total return": (11.0, 0.1), credit.UNBIASED: (6.0, 0.0)},
-        {"total return": (13.0, -0.1), credit.UNBIASED: (6.0, 0.0)},
+        {"total return": (12.0, 0.1), credit.UNBIASED: (6.0, 0.0)},
+        {"total return": (9.0, -0.1), credit.UNBIASED: (6.0, 0.0)},
     ]
     page = credit.page(found, 80, 120.0)
-    assert "| total return | 12.0 ± 12.7 | 0.00 ± 1.27 |" in page
+    assert "| total return | 2.00, 1.50 | 0.10, -0.10 |" in page
+    assert f"| {credit.UNBIASED} | 1.00, 1.00 | 0.00, 0.00 |" in page
+    assert "expected gradient: 6.00, 6.00." in page
     assert "in 2 minutes on" in page
 
 

@@ -39,6 +39,12 @@ class Policy:
         rows = self.episodes[self.episodes["temperature"] == temperature]
         return [float(mean) for mean in rows.groupby("seed")["total"].mean()]
 
+    def by_game(self, temperature: float) -> pd.Series:
+        """Each game's mean return over seeds, by the environment's name and the game's number."""
+        rows = self.episodes[self.episodes["temperature"] == temperature]
+        means = rows.groupby("game")["total"].mean()
+        return means.set_axis(pd.MultiIndex.from_product([[self.environment], means.index]))
+
     def best(self) -> tuple[float, list[float]]:
         """The temperature with the highest mean return, and each seed's there."""
         found = {temperature: self.by_seed(temperature) for temperature in self.temperatures}

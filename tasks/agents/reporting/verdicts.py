@@ -1,8 +1,8 @@
-"""Whether what was expected of two policies came out: by the interval of the difference of their means over seeds.
+"""Whether what was expected of two policies came out: by the interval of the difference of their means, over seeds and over games.
 
-Each policy stands with the temperature at which it earns most, so that a gain counts against the best that there was without training.
-A clone is one policy without seeds: its games are the same as the other's, and its mean is taken as a fact. Which of two learns faster is
-seen by the mean return of their training episodes, where both start from one clone.
+Each policy stands with the temperature at which it earns most in these games, so that a gain counts against the best that there was without
+training. Two policies of one environment are compared game by game. A clone is one policy, which has no spread over seeds. Which of two learns faster is
+seen by the mean return of their training episodes, where both start from one clone; its interval is over seeds.
 """
 
 from collections import Counter
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
+import pandas as pd
+
 from tasks.agents.configs.agents_report import Expectation
 from tasks.agents.reporting.measured import Policy
-from tasks.common.estimates import Estimate, difference
+from tasks.common.estimates import Estimate, Z, difference
 
 Came = Literal["holds", "undecided", "fails"]
 
@@ -31,16 +33,33 @@ def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
     one, other = policies[expected.higher], policies[expected.lower]
     if expected.by == "learning":
         ones, others, earned, where = one.while_learning(), other.while_learning(), "earns while it learns", "all steps"
+        apart = difference(ones, others)
     else:
         (at_one, ones), (at_other, others) = one.best(), other.best()
         earned, where = "earns", f"temperatures {at_one:g} and {at_other:g}"
-    apart = difference(ones, others)
+        apart = over_seeds_and_games(difference(ones, others), one.by_game(at_one), other.by_game(at_other))
     if any(policy.trained and len(seeds) == 1 for policy, seeds in ((one, ones), (other, others))):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
     numbers = f"{one.name} {earned} {apart.mean:+.3f} against {other.name} ({where}"
     bounds = "; one seed)" if apart.low == -inf else f"; {apart.low:+.3f} to {apart.high:+.3f})"
     came: Came = "holds" if apart.low > 0 else "fails" if apart.high < 0 else "undecided"
     return Verdict(came, f"{numbers}{bounds}.")
+
+
+def over_seeds_and_games(seeds: Estimate, one: pd.Series, other: pd.Series) -> Estimate:
+    """A difference's interval over seeds, widened by what other games would have given.
+
+    `one` and `other` are each policy's mean over seeds by game; where the games are the same, their differences count. Both errors are
+    added as if they were independent. Where neither policy has several seeds only the games are left.
+    """
+    same = one.index.equals(other.index)
+    squares = (
+        (one - other).var(ddof=1) / len(one) if same else one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)
+    )
+    of_games = Z * float(squares) ** 0.5 if squares == squares else inf
+    of_seeds = 0.0 if seeds.low == -inf else seeds.high - seeds.mean
+    half = (of_seeds**2 + of_games**2) ** 0.5
+    return Estimate(seeds.mean, seeds.mean - half, seeds.mean + half)
 
 
 def headline(verdicts: Sequence[Verdict]) -> str:
