@@ -16,6 +16,7 @@ from tasks.stage import Metrics, main
 METRICS = {
     "SPLIT/return": "The mean sum of rewards of the expert's episodes.",
     "SPLIT/turns": "The mean number of turns of these episodes.",
+    "SPLIT/faults": "The share of games that a fault of the environment ended; they are left out.",
 }
 
 
@@ -30,22 +31,29 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
     counts: dict[Split, int] = {"train": own.episodes, "validation": own.validation}
     for split, count in counts.items():
         turns, episodes = list[Record](), list[Record]()
-        for number, game in enumerate(world.games(split, count)):
-            best = optimum(game.environment)
+        for game in world.games(split, count):
+            best, number = optimum(game.environment), len(episodes)
             try:
                 played = recorded.expert_play(game, number)
             except GameFault as fault:
                 raise DataError(f"{own.kind}: game {game.seed}: {fault}") from None
+            if not played:
+                continue
             turns += played
             total = sum(row["reward"] for row in played)
             episodes.append(
                 {"episode": number, "game": game.seed, "total": total, "optimum": best, "turns": len(played)}
             )
+        if count and not episodes:
+            raise DataError(
+                f"{own.kind}: all {count} games of the split {split} were ended by faults of the environment"
+            )
         tables.write(Turns, tables.frame(Turns, turns), out / f"{split}_turns.parquet")
         found = tables.frame(Episodes, episodes)
         tables.write(Episodes, found, out / f"{split}_episodes.parquet")
         if count:
-            metrics[split] = {"return": float(found["total"].mean()), "turns": float(found["turns"].mean())}
+            means = {"return": float(found["total"].mean()), "turns": float(found["turns"].mean())}
+            metrics[split] = {**means, "faults": 1 - len(found) / count}
     return metrics
 
 

@@ -29,6 +29,7 @@ KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {
     "closed-book": ClosedBook,
 }
 UNOPENED = 20  # games in a row that cannot be opened
+OTHERS = 2000  # games in a row that are of other splits
 SECONDS = 10.0
 
 
@@ -59,9 +60,9 @@ def games(
 ) -> Iterator[Game]:
     """Games of a split without end, each in an environment of its own: those of the seeds from `seed` on.
 
-    A game that cannot be opened is passed over; SettingError where UNOPENED in a row cannot.
+    A game that cannot be opened is passed over; SettingError where UNOPENED in a row cannot, and where OTHERS in a row are of other splits.
     """
-    faults = 0
+    faults = others = 0
     for number in count(seed):
         environment = make(kind, settings, seconds)
         try:
@@ -74,7 +75,11 @@ def games(
                 ) from None
             continue
         faults = 0
-        if split_of(opening) == split:
+        others = 0 if split_of(opening) == split else others + 1
+        if others == OTHERS:
+            wanted = "openings that differ from game to game, since a game's split is a hash of what it opens with"
+            raise SettingError(f"{kind}: none of {OTHERS} games in a row is of the split {split}; expected {wanted}")
+        if not others:
             yield Game(number, environment, opening)
 
 

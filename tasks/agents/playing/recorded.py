@@ -11,6 +11,7 @@ import pandas as pd
 from tasks.agents.configs.expert_episodes import EnvironmentConfig
 from tasks.agents.environments import games
 from tasks.agents.environments.games import Game
+from tasks.agents.environments.own import FAULTS, Own
 from tasks.agents.environments.protocol import GameFault, Message, Setting, SettingError
 from tasks.agents.environments.splits import Split
 from tasks.agents.playing import encoding
@@ -81,16 +82,21 @@ def read_turns(folder: Path, split: Split) -> pd.DataFrame:
 
 
 def expert_play(game: Game, number: int) -> list[Record]:
-    """The expert's turns in a game, as the episode of this number; ConfigError where the environment knows no best action."""
+    """The expert's turns in a game, as the episode of this number; none where a fault of the environment ended it.
+
+    ConfigError where the environment knows no best action.
+    """
     expert = games.solver(game.environment)
     if expert is None:
-        raise ConfigError(
-            "params.yaml: expert_episodes.environments: this environment has no best_action(); expected 0 as episodes and validation"
-        )
+        kind = game.environment.host.name if isinstance(game.environment, Own) else "this environment"
+        expected = "expected 0 as episodes and as validation"
+        raise ConfigError(f"params.yaml: expert_episodes.environments: {kind} has no best_action(); {expected}")
     observation, rows, done = json.dumps(game.opening), list[Record](), False
     while not done:
         action = expert.best_action()
         turn = game.environment.step(action)
+        if FAULTS in turn.counted:
+            return []
         rows.append(
             {"episode": number, "turn": len(rows), "observation": observation, "action": action, "reward": turn.reward}
         )

@@ -12,7 +12,10 @@ SMOOTH = 10  # steps that a point of a curve is the mean of
 
 
 def learning(policies: Sequence[Policy]) -> dict[str, str]:
-    """Returns while learning, a panel for each environment; nothing where no policy has a curve."""
+    """Returns while learning, a panel for each environment that is measured; nothing where no policy has a curve.
+
+    A level is what the best policy without rewards earns in the measured games.
+    """
     panels = []
     for environment in dict.fromkeys(one.environment for one in policies):
         lines = dict[str, list[Line]]()
@@ -22,7 +25,7 @@ def learning(policies: Sequence[Policy]) -> dict[str, str]:
                 for _, curve in one.curve.groupby("seed", sort=False):
                     lines.setdefault(one.name, []).append(_line(curve))
         clones, optimum = [max(one.best()[1]) for one in own if not one.trained], own[0].optimum
-        levels = {"clone": max(clones)} if clones else {}
+        levels = {"best without rewards": max(clones)} if clones else {}
         if lines:
             panels.append(Panel(environment, lines, levels | ({"optimum": optimum} if optimum == optimum else {})))
     return {"learning": plots.multiples(panels, "steps", "return", "learning")} if panels else {}

@@ -116,6 +116,7 @@ def readable(policy: Policy, count: int) -> list[Read]:
     temperature, _ = policy.best()
     own = policy.turns[policy.turns["temperature"] == temperature]
     own = own[own["seed"] == own["seed"].iloc[0]]
+    games = policy.episodes.drop_duplicates("episode").set_index("episode")["game"]
     totals = policy.episodes.set_index(["seed", "temperature", "episode"])["total"]
     found = []
     for episode in range(min(count, int(own["episode"].max()) + 1)):
@@ -130,6 +131,6 @@ def readable(policy: Policy, count: int) -> list[Read]:
         ]
         opening = [message["content"] for message in json.loads(rows[0]["observation"])]
         found.append(
-            Read(f"{policy.name}, game {episode + 1}: return {total:.2f} in {len(rows)} turns", opening, turns)
+            Read(f"{policy.name}, game {games[episode]}: return {total:.2f} in {len(rows)} turns", opening, turns)
         )
     return found

@@ -5,8 +5,10 @@ from itertools import islice
 
 import pytest
 
+from tasks.agents.environments import games as module
 from tasks.agents.environments.games import KINDS, games
-from tasks.agents.environments.splits import BUCKETS
+from tasks.agents.environments.protocol import SettingError
+from tasks.agents.environments.splits import BUCKETS, split_of
 
 SPLITS = ("train", "validation", "test")
 
@@ -29,6 +31,29 @@ def test_games_of_a_split_are_those_of_the_seeds_from_the_first_on(kind):
     assert first[0] >= 100
     later = [game.seed for game in islice(games(kind, {}, "train", first[10]), 5)]
     assert later == first[10:15]
+
+
+class Same:
+    """A game that always opens alike."""
+
+    def __init__(self, settings):
+        pass
+
+    def reset(self, seed):
+        return [{"role": "user", "content": "say yes"}]
+
+
+def test_games_that_all_open_alike_end_the_search_for_other_splits(monkeypatch):
+    monkeypatch.setattr(module, "KINDS", {"same": Same})
+    own = split_of(Same({}).reset(0))
+    for split in SPLITS:
+        if split == own:
+            assert next(games("same", {}, split, 5)).seed == 5
+        else:
+            with pytest.raises(
+                SettingError, match=f"same: none of 2000 games in a row is of the split {split}; expected openings"
+            ):
+                next(games("same", {}, split, 0))
 
 
 def test_the_splits_are_ten_tenths():
