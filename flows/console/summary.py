@@ -17,6 +17,7 @@ from flows.engine.state import PlannedStage, StageResult, State
 GOOD: tuple[State, ...] = ("ran", "restored", "up-to-date")  # whose outs are those of this run
 REPORTS = ("report", "offline_report", "agents_report")  # the stages that write pages, one in each flow
 MOST = 0.5  # share of answers that are cut off above which a stage is named
+FAULTY = 0.1  # the same of episodes that faults of an environment end
 WORDS: dict[State, str] = {
     "waiting": "waiting",
     "running": "running",
@@ -111,7 +112,7 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
             f"restored from a shared cache, with no run here that made it: {', '.join(elsewhere)}", markup=False
         )
     names = [result.stage for result in results]
-    for line in (*left_out(root, names), *cut_off(root, names)):
+    for line in (*left_out(root, names), *cut_off(root, names), *faults(root, names)):
         console.print(Text(line, STYLES["skipped"]))
     failed = any(result.state in ("failed", "skipped") for result in results)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
@@ -165,6 +166,18 @@ def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:
             dropped = json.loads((root / f"data/metrics/{stage}.json").read_text())["dropped"]
             if dropped > MOST * there:
                 yield f"{stage}: {dropped:,} of the {there:,} pairs were left out: they are longer than {stage}.max_length"
+
+
+def faults(root: Path, stages: Sequence[str]) -> Iterator[str]:
+    """A line for each stage of which faults of an environment ended more than a tenth of the episodes, by its own metrics."""
+    for stage in stages:
+        if stage.partition("@")[0] not in ("expert_episodes", "agents", "agent_returns"):
+            continue
+        with suppress(OSError, ValueError, AttributeError, TypeError):
+            metrics = json.loads((root / f"data/metrics/{stage}.json").read_text())
+            share = metrics.get("faults", metrics.get("counted/faults", metrics.get("train", {}).get("faults", 0.0)))
+            if share > FAULTY:
+                yield f"{stage}: faults of the environment ended {100 * share:.0f} % of the episodes; its log names the first ones"
 
 
 def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:

@@ -26,6 +26,7 @@ from tasks.common import mlflow_address
 
 NAME, NOTE, VALUE = 250, 7500, 5000  # letters that MLflow takes of a name, a description and a parameter
 NAMED, CHANGES = 4, 3  # stages and changes that a name lists; of more it gives the number
+EVALUATIONS = ("evaluate", "returns", "agent_returns")  # the stages whose metrics make the headline
 WORDS = {
     "ran": "ran",
     "restored": "restored",
@@ -187,9 +188,10 @@ def headline(metrics: Mapping[str, Any], results: Sequence[StageResult]) -> Iter
 def headline_of(stage: str, metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """The same of one stage's metrics file; nothing unless the stage is an evaluation."""
     kind, _, branch = stage.partition("@")
-    for key, value in metrics.items() if kind in ("evaluate", "returns") else ():
-        if kind == "returns":
-            yield from ((f"{branch}/{key}/{unit}", float(value[unit])) for unit in ("return", "score") if unit in value)
+    for key, value in metrics.items() if kind in EVALUATIONS else ():
+        if kind != "evaluate":
+            units = ("return", "score") if isinstance(value, Mapping) else ()
+            yield from ((f"{branch}/{key}/{unit}", float(value[unit])) for unit in units if unit in value)
         elif key.startswith(HEADLINE):
             yield f"{branch}/{key}", float(value["mean"])
             yield from ((f"{branch}/{key}/{end}", float(value[end])) for end in ("low", "high"))

@@ -1,15 +1,18 @@
 """What policies earn in games that nobody has trained on: one episode of each, for every seed and temperature."""
 
 import json
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from shutil import copyfile
 
+import numpy as np
 import pandas as pd
 import torch
 
 from tasks.agents.configs.agent_returns import AgentReturnsConfig
 from tasks.agents.environments.games import optimum
+from tasks.agents.environments.own import FAULTS
 from tasks.agents.playing import playing, recorded
 from tasks.agents.playing.playing import Episode
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
@@ -20,6 +23,7 @@ from tasks.stage import Metrics, main
 METRICS = {
     "T/return": "The mean sum of rewards over games and seeds, at each temperature.",
     "T/turns": "The mean number of turns of these episodes.",
+    "faults": "The share of episodes that a fault of the environment ended, over all temperatures and seeds.",
     "optimum": "The mean over games of the largest return, by a search that knows the whole game: no policy that must look around reaches it.",
 }
 EPISODES, TURNS = "sampled_episodes.parquet", "sampled_turns.parquet"
@@ -55,11 +59,12 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     for name in OF_TRAINING:
         if (policies / name).is_file():
             copyfile(policies / name, out / name)
-    means = {
+    means: dict[str, Mapping[str, float] | float] = {
         f"t{float(str(temperature))}": {"return": float(rows["total"].mean()), "turns": float(rows["turns"].mean())}
         for temperature, rows in found.groupby("temperature", sort=False)
     }
     known = found["optimum"].dropna()
+    means["faults"] = float(np.mean([FAULTS in json.loads(row) for row in found["counted"]]))
     return {**means, **({"optimum": float(known.mean())} if len(known) else {})}
 
 

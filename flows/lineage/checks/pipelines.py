@@ -16,7 +16,7 @@ from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept_entry
 from flows.lineage.checks.subjects import UNFINISHED, Subject, ended
 from flows.lineage.history import PipelineRun
-from flows.lineage.pipeline_record import headline_of
+from flows.lineage.pipeline_record import EVALUATIONS, headline_of
 from flows.lineage.registered_models import NOT_IN_NAMES
 
 CHECK = "pipeline"
@@ -82,7 +82,7 @@ class Pipelines:
             what = f"MLflow's pages show metric {key} as {row.latest[key]!r}, its history has no value"
             self.audit.fault(CHECK, f"pipeline run {pipeline.id[:SHORT]}", what, None, pipeline.id)
         for stage, run_id in pipeline.runs.items():
-            if stage.partition("@")[0] not in ("evaluate", "returns") or not row.metrics:
+            if stage.partition("@")[0] not in EVALUATIONS or not row.metrics:
                 continue
             for key, value in self._headline_of(stage, run_id):
                 key = NOT_IN_NAMES.sub("_", key)

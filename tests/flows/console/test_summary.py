@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.console.summary import cut_off, left_out
+from flows.console.summary import cut_off, faults, left_out
 
 METRICS = {
     "grpo": {"completions/clipped_ratio": 0.83},
@@ -35,6 +35,26 @@ def test_stages_that_leave_most_pairs_out_are_named(tmp_path):
     assert list(left_out(tmp_path, [*metrics, "sft"])) == [told]
     (tmp_path / "data/metrics/preferences.json").write_text("[1]")
     assert not list(left_out(tmp_path, [*metrics, "sft"]))
+
+
+def test_environments_that_end_many_episodes_by_faults_are_named(tmp_path):
+    (tmp_path / "data/metrics").mkdir(parents=True)
+    metrics = {
+        "expert_episodes@own": {"train": {"return": 1.0, "faults": 0.5}},
+        "agents@own": {"return": 1.0, "counted/faults": 0.25},
+        "agent_returns@own": {"t0.0": {"return": 1.0}, "faults": 0.73},
+        "agent_returns@rooms": {"t0.0": {"return": 1.0}, "faults": 0.1},
+        "agents@rooms": {"return": 1.0},
+        "grpo": {"faults": 1.0},
+    }
+    for name, numbers in metrics.items():
+        (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(numbers))
+    (tmp_path / "data/metrics/agents@torn.json").write_text("[1]")
+    assert list(faults(tmp_path, [*metrics, "agents@torn", "agents@never-ran"])) == [
+        "expert_episodes@own: faults of the environment ended 50 % of the episodes; its log names the first ones",
+        "agents@own: faults of the environment ended 25 % of the episodes; its log names the first ones",
+        "agent_returns@own: faults of the environment ended 73 % of the episodes; its log names the first ones",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "torn {", '{"ended_greedy": 3}'])

@@ -56,6 +56,17 @@ def test_the_headline_has_the_ends_of_the_intervals(ran: Ran) -> None:
     assert "sft/strict_greedy" in run.metrics
 
 
+def test_the_headline_of_agents_is_each_temperature_s_return() -> None:
+    metrics = {
+        "t0.0": {"return": 0.5, "turns": 4.0},
+        "t1.0": {"return": 0.25, "turns": 5.0},
+        "faults": 0.0,
+        "optimum": 0.9,
+    }
+    found = dict(pipeline_record.headline_of("agent_returns@rooms-ppo", metrics))
+    assert found == {"rooms-ppo/t0.0/return": 0.5, "rooms-ppo/t1.0/return": 0.25}
+
+
 def test_the_page_and_the_patch_are_kept_with_the_run(ran: Ran, client: MlflowClient) -> None:
     toy, first = ran.toy, ran.first
     second, results = policies.run(toy, dpo={"beta": 0.2})
