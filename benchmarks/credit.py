@@ -2,17 +2,20 @@
 
 A policy that does not learn plays batches of episodes, and every kind of credit makes a gradient of each of them. So the kinds are compared
 on the same episodes, and not by where a training came to. Critics learn first, on other episodes of the same policy: on few, as at the
-beginning of a training, and on many. `--quick` only shows that everything runs; its numbers mean nothing.
+beginning of a training, and on many. A second part has GRPO's credit by episode and by turn in longer and longer games. Each part can be measured
+alone; benchmarks/results/credit.json keeps them. `--quick` only shows that everything runs; its numbers mean nothing.
 """
 
 import argparse
+import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,11 +38,12 @@ from tasks.common import models
 from tasks.common.config import settings_of
 from tasks.stage import keep_freed_memory, read_section
 
-RESULT = Path(__file__).with_suffix(".md")
-GAME = {"kind": "key-to-door", "settings": {"orchard": 6, "apples": 0.5}, "seconds": 10.0}
+RESULT, KEPT = Path(__file__).with_suffix(".md"), Path(__file__).parent / "results/credit.json"
+ORCHARDS = (0, 2, 6)  # turns between the first and the last
 GAMES, EPISODES, SEED = 12, 4, 9  # in a batch; the seed of games that no clone learned from
-FEW, MANY = 5, 60  # batches that a critic learns from
+FEW, MANY, BATCHES = 5, 60, 80  # batches that a critic learns from, and that gradients are made of
 UNBIASED = "reward-to-go"
+Found = Mapping[str, tuple[float, float]]  # noise and squared bias of each kind
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,10 @@ def kinds(few: int, many: int) -> dict[str, Kind]:
             f"Q critic of {batches} batches": Kind("q", lam=0.0, batches=batches),
         }
     return found
+
+
+BY_TURN, BY_EPISODE = "by turn", "by episode"
+GROUPS = {BY_TURN: Kind("to_go", "group"), BY_EPISODE: Kind("total", "group")}
 
 
 @dataclass
@@ -127,9 +135,10 @@ def learn(critic: TurnCritic, kind: Kind, experience: Experience, optimizer: Opt
         optimizer.step()
 
 
-def clone(folder: Path, seed: int, quick: bool) -> Path:
+def clone(folder: Path, seed: int, orchard: int, quick: bool) -> Path:
     """A policy to measure with: the clone of the preset agents-credit."""
-    games = {**GAME, "episodes": 8 if quick else 150, "validation": 2 if quick else 50}
+    game = {"kind": "key-to-door", "settings": {"orchard": orchard, "apples": 0.5}, "seconds": 10.0}
+    games = {**game, "episodes": 8 if quick else 150, "validation": 2 if quick else 50}
     section = {**read_section("expert_episodes", ExpertEpisodesConfig).model_dump(), "environments": {"keys": games}}
     expert_episodes.run(ExpertEpisodesConfig.model_validate(section), Path(os.devnull), folder / "episodes/keys")
     config = read_section("behaviour_cloning", BehaviourCloningConfig).model_copy(update={"seed": seed})
@@ -137,8 +146,8 @@ def clone(folder: Path, seed: int, quick: bool) -> Path:
     return folder / "clones/keys"
 
 
-def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], batches: int) -> dict[str, tuple[float, float]]:
-    """For each kind its noise and its squared bias, both in squared lengths of the expected gradient."""
+def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: str, batches: int) -> Found:
+    """For each kind its noise and its squared bias, both in squared lengths of the expected gradient of the kind `unbiased`."""
     config = read_section("agents", AgentsConfig)
     model, words, world = models.load_model(policy), models.load_tokenizer(policy), recorded.read_world(episodes)
     model.eval()
@@ -168,12 +177,12 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], batches: i
         }
         for name, one in found.items():
             gradients[name].add(one)
-            differences[name].add(one - found[UNBIASED])
-    signal = gradients[UNBIASED].mean_square()
+            differences[name].add(one - found[unbiased])
+    signal = gradients[unbiased].mean_square()
     return {
         name: (
             gradients[name].variance() / signal,
-            differences[name].mean_square() / signal if name != UNBIASED else 0.0,
+            differences[name].mean_square() / signal if name != unbiased else 0.0,
         )
         for name in chosen
     }
@@ -188,55 +197,96 @@ def gradient(model, experience: Experience, given: Credited) -> Tensor:
     return torch.cat([one.flatten() for one in torch.autograd.grad(loss, weights)])
 
 
-def main() -> None:
-    """Measure and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    chosen, batches, seeds = (kinds(1, 2), 3, (0,)) if quick else (kinds(FEW, MANY), 80, (0, 1, 2))
-    began, found, started = time.monotonic(), list[dict[str, tuple[float, float]]](), Path.cwd()
-    for seed in seeds:
+def of_clones(orchard: int, chosen: Mapping[str, Kind], unbiased: str, quick: bool) -> list[Found]:
+    """What is measured with each clone."""
+    found, started = list[Found](), Path.cwd()
+    for seed in (0,) if quick else (0, 1, 2):
         with tempfile.TemporaryDirectory() as scratch:
             root = Path(scratch)
             (root / "params.yaml").write_text((started / "params.yaml").read_text())
             os.chdir(root)
             try:
-                found.append(measure(clone(root, seed, quick), root / "episodes/keys", chosen, batches))
+                policy = clone(root, seed, orchard, quick)
+                found.append(measure(policy, root / "episodes/keys", chosen, unbiased, 3 if quick else BATCHES))
             finally:
                 os.chdir(started)
         for name, (noise, bias) in found[-1].items():
-            print(f"clone {seed}: {name}: noise {noise:.1f}, squared bias {bias:.2f}", flush=True)
-    if not quick:
-        RESULT.write_text(page(found, batches, time.monotonic() - began))
+            print(f"{orchard + 2} turns, clone {seed}: {name}: noise {noise:.1f}, squared bias {bias:.2f}", flush=True)
+    return found
 
 
-def page(found: list[dict[str, tuple[float, float]]], batches: int, seconds: float) -> str:
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", nargs="*", choices=("kinds", "lengths"), help="what is measured; both without one")
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    kept = json.loads(KEPT.read_text()) if KEPT.is_file() and not given.quick else {}
+    for part in given.part or ("kinds", "lengths"):
+        began = time.monotonic()
+        if part == "kinds":
+            chosen = kinds(1, 2) if given.quick else kinds(FEW, MANY)
+            values: Any = of_clones(ORCHARDS[-1], chosen, UNBIASED, given.quick)
+        else:
+            values = {str(2 + orchard): of_clones(orchard, GROUPS, BY_TURN, given.quick) for orchard in ORCHARDS}
+        kept[part] = {
+            "machine": machine("torch", "transformers"),
+            "minutes": (time.monotonic() - began) / 60,
+            "found": values,
+        }
+    if not given.quick:
+        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+        RESULT.write_text(render(kept))
+
+
+def render(kept: Mapping[str, Any]) -> str:
     """The page."""
 
-    def cell(values: list[float]) -> str:
+    def cell(values: Sequence[float]) -> str:
         return ", ".join(f"{value:.2f}" for value in values)
 
+    def made(part: str) -> str:
+        minutes, where = kept[part]["minutes"], kept[part]["machine"]
+        return f"Made by `python -m benchmarks.credit {part}` in {minutes:.0f} minutes on {where}."
+
+    found = kept["kinds"]["found"]
     rows = [
         f"| {name} | {cell([one[name][0] / one[UNBIASED][0] for one in found])} | {cell([one[name][1] for one in found])} |"
         for name in found[0]
     ]
     signal = cell([one[UNBIASED][0] for one in found])
+    lengths = [
+        f"| {turns} | {cell([one[BY_EPISODE][0] / one[BY_TURN][0] for one in clones])} | {cell([one[BY_EPISODE][1] for one in clones])} |"
+        for turns, clones in kept["lengths"]["found"].items()
+    ]
     return "\n".join(
         [
             "# Bias and noise of the policy gradient by who gets the credit",
             "",
-            f"Made by `python -m benchmarks.credit` in {seconds / 60:.0f} minutes on {machine('torch', 'transformers')}.",
+            f"Key-to-door with apples of up to 0.5 (preset `agents-credit`), {len(found)} clones, which play at temperature 1 and do not learn. "
+            f"Each kind of credit makes a gradient of the same {BATCHES} batches of {GAMES} games and {EPISODES} episodes, without standardisation. Noise: the expected squared distance of a batch's gradient from the expected one. "
+            "Squared bias: the squared distance of the expected gradient from one that has no bias, as a share of that one's squared length: at 1 as much is missing as there is. Both are estimated without bias, so that a squared bias of nothing can come out below 0. "
+            "One value for each clone.",
             "",
-            f"Key-to-door with 8 turns and apples of up to 0.5 (preset `agents-credit`), {len(found)} clones, which play at temperature 1 and do not learn. "
-            f"Each kind of credit makes a gradient of the same {batches} batches of {GAMES} games and {EPISODES} episodes, without standardisation. Noise: the expected squared distance of a batch's gradient from the expected one, as a share of reward-to-go's. "
-            "Squared bias: the squared distance of the expected gradient from reward-to-go's, which has no bias, as a share of that gradient's squared length: at 1 as much is missing as there is. Both are estimated without bias, so that a squared bias of nothing can come out below 0. "
-            f"Reward-to-go's noise itself, as a multiple of the squared length of its expected gradient: {signal}. Where that is large the squared bias is known less well. One value for each clone.",
+            "## Returns and critics, 8 turns",
+            "",
+            f"{made('kinds')} Noise as a share of reward-to-go's, bias against reward-to-go. "
+            f"Reward-to-go's noise itself, as a multiple of the squared length of its expected gradient: {signal}. Where that is large the squared bias is known less well.",
             "",
             "| credit | noise | squared bias |",
             "|---|---|---|",
             *rows,
+            "",
+            "## GRPO by episode and by turn, as games grow",
+            "",
+            f"{made('lengths')} Credit less the mean of the game's {EPISODES} episodes: by episode the total return, by turn reward-to-go less that of the group's turns of the same number. "
+            "Noise of credit by episode as a share of that by turn, and its squared bias against it.",
+            "",
+            "| turns | noise | squared bias |",
+            "|---|---|---|",
+            *lengths,
             "",
         ]
     )

@@ -25,16 +25,19 @@ def test_the_moments_are_those_that_the_draws_have():
     assert found.variance() == pytest.approx(12.0, rel=0.05)
 
 
-def test_the_page_has_noise_in_that_of_reward_to_go():
+def test_the_page_has_noise_in_that_of_the_unbiased_kind():
     found = [
         {"total return": (12.0, 0.1), credit.UNBIASED: (6.0, 0.0)},
         {"total return": (9.0, -0.1), credit.UNBIASED: (6.0, 0.0)},
     ]
-    page = credit.page(found, 80, 120.0)
+    lengths = {"8": [{credit.BY_TURN: (4.0, 0.0), credit.BY_EPISODE: (5.0, 0.02)}]}
+    told = {"machine": "a machine", "minutes": 2.0}
+    page = credit.render({"kinds": {**told, "found": found}, "lengths": {**told, "found": lengths}})
     assert "| total return | 2.00, 1.50 | 0.10, -0.10 |" in page
     assert f"| {credit.UNBIASED} | 1.00, 1.00 | 0.00, 0.00 |" in page
+    assert "| 8 | 1.25 | 0.02 |" in page
     assert "expected gradient: 6.00, 6.00." in page
-    assert "in 2 minutes on" in page
+    assert "`python -m benchmarks.credit lengths` in 2 minutes on a machine." in page
 
 
 @pytest.mark.slow
@@ -42,11 +45,13 @@ def test_the_command(capsys, monkeypatch):
     """A quick run: what lies before an action is noise to it, and a Q critic that hardly learned is nearly silent."""
     monkeypatch.setattr("sys.argv", ["credit", "--quick"])
     credit.main()
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("clone 0: ")]
-    noise = {
-        name: float(told.partition("noise ")[2].partition(",")[0])
-        for _, name, told in (line.split(": ", 2) for line in lines)
-    }
-    assert [*noise] == [*credit.kinds(1, 2)]
-    assert noise["Q critic of 2 batches"] < noise[credit.UNBIASED] / 10
-    assert noise[credit.UNBIASED] < noise["total return"]
+    noise = dict[str, dict[str, float]]()
+    for line in capsys.readouterr().out.splitlines():
+        turns, _, told = line.partition(" turns, clone 0: ")
+        if told:
+            name, _, numbers = told.partition(": noise ")
+            noise.setdefault(turns, {})[name] = float(numbers.partition(",")[0])
+    assert [*noise] == ["8", "2", "4"]
+    assert [*noise["8"]] == [*credit.kinds(1, 2), credit.BY_TURN, credit.BY_EPISODE]
+    assert noise["8"]["Q critic of 2 batches"] < noise["8"][credit.UNBIASED] / 10
+    assert noise["8"][credit.UNBIASED] < noise["8"]["total return"]

@@ -5,10 +5,13 @@ import json
 import pytest
 from pydantic import ValidationError
 
+from tasks.agents import expert_episodes
+from tasks.agents.environments import own
 from tasks.agents.expert_episodes import ExpertEpisodesConfig
 from tasks.agents.playing import recorded as on_disk
 from tasks.agents.playing.tables import Episodes, Turns
 from tasks.common import tables
+from tasks.common.errors import DataError
 from tests.conftest import PARAMS
 from tests.tasks.agents import small
 
@@ -32,6 +35,57 @@ def test_recording_again_is_the_same_and_another_seed_is_not(recorded, tmp_path)
         assert (again / file.name).read_bytes() == file.read_bytes()
     world = on_disk.read_world(recorded)
     assert vars(world) == {"kind": "rooms", "settings": small.ROOMS["settings"], "seed": 0, "seconds": 10.0}
+
+
+FAULTY = """
+class Game:
+    def __init__(self, settings):
+        self.every = settings["every"]
+    def reset(self, seed):
+        self.seed = seed
+        return f"Game {seed}."
+    def best_action(self):
+        return "go"
+    def step(self, action):
+        return "", float("nan") if self.seed % self.every == 0 else 1.0, True
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments/mine.py").write_text(FAULTY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own.host, "HOME", tmp_path)
+    own.close_hosts()
+    yield {"kind": "environments/mine.py:Game", "seconds": 5.0, "episodes": 12, "validation": 3}
+    own.close_hosts()
+
+
+def test_games_that_the_environment_s_faults_ended_are_left_out_and_counted(faulty, tmp_path):
+    """Every second game's reward is no number."""
+    section = {
+        **PARAMS["expert_episodes"],
+        "environments": {"mine": {**faulty, "settings": {"every": 2}}},
+        "environment_files": "environments/mine.py",
+    }
+    folder = tmp_path / "episodes/mine"
+    metrics = expert_episodes.run(
+        ExpertEpisodesConfig.model_validate(section), tmp_path / "environments/mine.py", folder
+    )
+    episodes = tables.read(Episodes, folder / "train_episodes.parquet")
+    assert 0 < len(episodes) < 12
+    assert episodes["episode"].tolist() == [*range(len(episodes))]
+    assert (episodes["game"] % 2 == 1).all()
+    assert (episodes["total"] == 1.0).all()
+    assert metrics["train"]["faults"] == 1 - len(episodes) / 12
+
+
+def test_where_faults_end_every_game_there_is_nothing_to_clone(faulty, tmp_path):
+    with pytest.raises(
+        DataError, match=r"mine\.py:Game: all 12 games of the split train were ended by faults of the env"
+    ):
+        small.record(tmp_path, {**faulty, "settings": {"every": 1}})
 
 
 @pytest.mark.parametrize(
