@@ -166,6 +166,8 @@ def test_two_clones_are_compared_by_their_games():
     }
     assert verdicts.judge(Expectation(higher="one", lower="other", by="return"), known).came == "holds"
     assert verdicts.judge(Expectation(higher="one", lower="elsewhere", by="return"), known).came == "undecided"
+    known["far"] = in_games("far", [total + 1 for total in one])
+    assert verdicts.judge(Expectation(higher="far", lower="elsewhere", by="return"), known).came == "holds"
 
 
 def test_one_trained_seed_is_no_fact_however_many_games_it_wins():
