@@ -39,6 +39,7 @@ from tasks.common.config import settings_of
 from tasks.stage import keep_freed_memory, read_section
 
 RESULT, KEPT = Path(__file__).with_suffix(".md"), Path(__file__).parent / "results/credit.json"
+PARTS = ("kinds", "lengths")
 ORCHARDS = (0, 2, 6)  # turns between the first and the last
 GAMES, EPISODES, SEED = 12, 4, 9  # in a batch; the seed of games that no clone learned from
 FEW, MANY, BATCHES = 5, 60, 80  # batches that a critic learns from, and that gradients are made of
@@ -218,13 +219,13 @@ def of_clones(orchard: int, chosen: Mapping[str, Kind], unbiased: str, quick: bo
 def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="*", choices=("kinds", "lengths"), help="what is measured; both without one")
+    parser.add_argument("--part", choices=PARTS, help="what is measured; both without it")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
     kept = json.loads(KEPT.read_text()) if KEPT.is_file() and not given.quick else {}
-    for part in given.part or ("kinds", "lengths"):
+    for part in [given.part] if given.part else PARTS:
         began = time.monotonic()
         if part == "kinds":
             chosen = kinds(1, 2) if given.quick else kinds(FEW, MANY)
@@ -249,7 +250,7 @@ def render(kept: Mapping[str, Any]) -> str:
 
     def made(part: str) -> str:
         minutes, where = kept[part]["minutes"], kept[part]["machine"]
-        return f"Made by `python -m benchmarks.credit {part}` in {minutes:.0f} minutes on {where}."
+        return f"Made by `python -m benchmarks.credit --part {part}` in {minutes:.0f} minutes on {where}."
 
     found = kept["kinds"]["found"]
     rows = [

@@ -316,7 +316,8 @@ def test_a_method_may_be_expected_to_beat_the_data(root: Path) -> None:
 
 @pytest.mark.parametrize("name", [None, *sorted(path.stem for path in (ROOT / "presets").glob("*.yaml"))])
 def test_the_defaults_and_every_preset_fit(root: Path, name: str | None) -> None:
-    shutil.copytree(ROOT / "presets", root / "presets")
+    for folder in ("presets", "environments"):
+        shutil.copytree(ROOT / folder, root / folder)
     if name:
         editing.edit(root, SECTIONS, editing.preset(root, SECTIONS, name))
     if name == "lecture-mixture":  # its files are the user's

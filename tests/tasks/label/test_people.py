@@ -15,7 +15,7 @@ from tests.tasks.label.browser import PROGRAM, Browser
 from tests.tasks.label.pages import COUNTS, Server
 from tests.tasks.label.people import Person
 
-KILLS = 12  # in each of four modes
+KILLS = 8  # in each of four modes
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")]
 
