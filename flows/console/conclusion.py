@@ -137,6 +137,7 @@ def _reservations(differing: Sequence[Compared], compared: int) -> Iterator[str]
     if any(pair.flow == "language" for pair in differing) or not differing:
         yield "it says nothing of other training seeds or of problems of another kind"
     else:
-        yield "the intervals are over training seeds, in this environment alone"
+        games = " and games" if any(pair.flow == "agents" for pair in differing) else ""
+        yield f"the intervals are over training seeds{games}, in this environment alone"
     if compared > 20:
         yield f"of {compared} intervals about {round(compared / 20)} miss by chance"

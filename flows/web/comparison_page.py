@@ -54,7 +54,7 @@ def _overview(found: Sequence[Compared]) -> Iterator[str]:
         for pair, metric in rows
         if pair.flow != "language"
     ]:
-        yield f'<p class="note">Mean returns, B minus A, with 95 % intervals over seeds</p>\n{plot(lines)}\n'
+        yield f'<p class="note">Mean returns, B minus A, with 95 % intervals over seeds (of agents over seeds and games)</p>\n{plot(lines)}\n'
 
 
 def _made(comparison: Comparison) -> str:

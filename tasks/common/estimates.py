@@ -194,6 +194,18 @@ def difference(ones: ArrayLike, others: ArrayLike) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
+def over_games_too(seeds: Estimate, squared_error: float) -> Estimate:
+    """An interval over seeds, widened by what other games would have given, as if both errors were independent.
+
+    `squared_error` is that of the mean over games. Without a spread over seeds (no bounds) only the games are left, without one over games (nan) no bounds.
+    """
+    of_seeds = 0.0 if seeds.low == -inf else seeds.high - seeds.mean
+    half = (of_seeds**2 + Z**2 * squared_error) ** 0.5
+    return (
+        Estimate(seeds.mean, seeds.mean - half, seeds.mean + half) if half == half else Estimate(seeds.mean, -inf, inf)
+    )
+
+
 def _nonempty(values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not len(array):

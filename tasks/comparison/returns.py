@@ -1,9 +1,12 @@
-"""Two measurements of offline policies, or of agents: the returns of the same seeds in the same episodes, with intervals over seeds."""
+"""Two measurements of offline policies, or of agents: the returns of the same seeds in the same episodes.
+
+Intervals are over seeds, of agents over seeds and games, as in their report.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
 from itertools import product
-from math import isfinite, isnan
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,10 +15,10 @@ import pandas as pd
 from tasks.agents.playing.tables import SampledEpisodes
 from tasks.common import tables
 from tasks.common.errors import DataError
-from tasks.common.estimates import over_seeds
+from tasks.common.estimates import Estimate, over_games_too, over_seeds
 from tasks.offline.reporting.measurements import Episodes
 
-SEEDS, SAME = "seeds", "same"
+SEEDS, GAMES, SAME = "seeds", "seeds and games", "same"
 WITHOUT_SEEDS = -1  # the seed of a policy that is one
 
 
@@ -42,7 +45,7 @@ def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool)
 def compared_in_games(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
     """The JSON of one pair of agents: at each temperature that both have, in the games that both played.
 
-    A clone has no seeds: each seed of the other side is held against it. DataError if the games are of two environments.
+    A clone has no seeds: each seed of the other side is held against it, and of two clones games are all there is. DataError if the games are of two environments.
     """
     worlds = [json.loads(Path(files["environment.json"]).read_text()) for files in (files_a, files_b)]
     if worlds[0] != worlds[1]:
@@ -52,8 +55,24 @@ def compared_in_games(files_a: Mapping[str, str], files_b: Mapping[str, str], sa
     for temperature in a["temperature"].unique():
         old, new = (rows[rows["temperature"] == temperature].set_index(["seed", "game"])["total"] for rows in (a, b))
         found = _difference(_for_seeds(old, new), _for_seeds(new, old), same)
+        if found and not same:
+            found |= _over_games(found, old, new)
         metrics |= {f"t{temperature:g}/return": found} if found else {}
     return {"metrics": metrics, "only_a": [], "only_b": []}
+
+
+def _over_games(found: Mapping[str, Any], old: pd.Series, new: pd.Series) -> dict[str, Any]:
+    """The interval over seeds and games; none of a training with a single seed."""
+    trained = [one for one in (old, new) if [*one.index.get_level_values("seed").unique()] != [WITHOUT_SEEDS]]
+    if trained and found["low"] is None:
+        return {}
+    bounds = (-inf, inf) if found["low"] is None else (found["low"], found["high"])
+    seeds = Estimate(found["difference"], *bounds)
+    by_game = (new.groupby("game").mean() - old.groupby("game").mean()).dropna()
+    estimate = over_games_too(seeds, float(by_game.var(ddof=1)) / len(by_game))
+    if not isfinite(estimate.low):
+        return {}
+    return {"low": estimate.low, "high": estimate.high, "interval": GAMES}
 
 
 def _for_seeds(own: pd.Series, other: pd.Series) -> pd.Series:

@@ -108,7 +108,7 @@ def verdict(a: Side, b: Side, judged: Sequence[Judged]) -> dict[str, Any]:
     concerned = list({one.compared.policy: one.compared for one in judged}.values())
     return {
         "verdict": "holds" if all(one.holds for one in judged) else "fails",
-        "difference": "B minus A, with the paired 95 % interval over problems (language) or seeds (offline)",
+        "difference": "B minus A, with the paired 95 % interval over problems (language), seeds (offline), or seeds and games (agents)",
         "requirements": [_required(one) for one in judged],
         "a": _side(a, [one.a for one in concerned]),
         "b": _side(b, [one.b for one in concerned]),

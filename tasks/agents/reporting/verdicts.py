@@ -15,7 +15,7 @@ import pandas as pd
 
 from tasks.agents.configs.agents_report import Expectation
 from tasks.agents.reporting.measured import Policy
-from tasks.common.estimates import Estimate, Z, difference
+from tasks.common.estimates import Estimate, difference, over_games_too
 
 Came = Literal["holds", "undecided", "fails"]
 
@@ -49,17 +49,10 @@ def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
 def over_seeds_and_games(seeds: Estimate, one: pd.Series, other: pd.Series) -> Estimate:
     """A difference's interval over seeds, widened by what other games would have given.
 
-    `one` and `other` are each policy's mean over seeds by game; where the games are the same, their differences count. Both errors are
-    added as if they were independent. Where neither policy has several seeds only the games are left.
+    `one` and `other` are each policy's mean over seeds by game; where the games are the same, their differences count.
     """
-    same = one.index.equals(other.index)
-    squares = (
-        (one - other).var(ddof=1) / len(one) if same else one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)
-    )
-    of_games = Z * float(squares) ** 0.5 if squares == squares else inf
-    of_seeds = 0.0 if seeds.low == -inf else seeds.high - seeds.mean
-    half = (of_seeds**2 + of_games**2) ** 0.5
-    return Estimate(seeds.mean, seeds.mean - half, seeds.mean + half)
+    apart = [one - other] if one.index.equals(other.index) else [one, other]
+    return over_games_too(seeds, sum(float(part.var(ddof=1)) / len(part) for part in apart))
 
 
 def headline(verdicts: Sequence[Verdict]) -> str:

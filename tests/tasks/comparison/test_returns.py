@@ -1,7 +1,8 @@
-"""Offline returns against each other: paired by seed and episode, by hand and from files."""
+"""Returns against each other: paired by seed and episode, by hand and from files."""
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -66,6 +67,11 @@ def test_itself_differs_by_nothing_and_another_environment_is_a_fault(written):
     assert "nowhere.parquet" in child({"flow": "offline", "same": False, "a": gone, "b": own}, 5)["fault"]
 
 
+def over_games(differences):
+    """Half of the interval over games, by hand."""
+    return 1.959963984540054 * float(np.std(differences, ddof=1)) / len(differences) ** 0.5
+
+
 @pytest.fixture
 def played(tmp_path):
     def write(name, totals, temperature=0.0, world="rooms"):
@@ -86,12 +92,14 @@ def played(tmp_path):
 
 
 def test_agents_are_paired_by_seed_and_game(played):
-    new = {0: [2.0, 4.0, 50.0], 1: [4.0, 4.0, 50.0], 2: [3.0, 7.0, 50.0]}
+    new = {0: [2.0, 4.0, 50.0], 1: [4.0, 4.0, 50.0], 2: [4.0, 6.0, 50.0]}
     found = compared_in_games(played("a", OLD), played("b", new), same=False)
     row = found["metrics"]["t0/return"]
-    expected = over_seeds([1.0, 2.0, 3.0])
+    of_seeds, of_games = over_seeds([1.0, 2.0, 3.0]).high - 2, over_games([7 / 3, 5 / 3])
+    half = (of_seeds**2 + of_games**2) ** 0.5
     assert (row["a"], row["b"], row["difference"]) == pytest.approx((2.0, 4.0, 2.0))
-    assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
+    assert (row["low"], row["high"]) == pytest.approx((2 - half, 2 + half))
+    assert row["interval"] == "seeds and games"
     assert (row["seeds"], row["episodes"]) == (3, 2), "the third game was played on one side alone"
 
 
@@ -105,7 +113,16 @@ def test_a_clone_is_held_against_every_seed(played, turned):
 
 def test_two_clones_are_one_seed_each(played):
     row = compared_in_games(played("a", {-1: [1.0]}), played("b", {-1: [2.0]}), same=False)["metrics"]["t0/return"]
-    assert (row["difference"], row["low"], row["seeds"]) == (1.0, None, 1)
+    assert (row["difference"], row["low"], row["seeds"]) == (1.0, None, 1), "one game is no fact"
+    several = compared_in_games(played("c", {-1: [1.0, 1.0, 2.0]}), played("d", {-1: [2.0, 3.0, 2.0]}), same=False)
+    row = several["metrics"]["t0/return"]
+    assert (row["low"], row["high"]) == pytest.approx((1 - over_games([1, 2, 0]), 1 + over_games([1, 2, 0])))
+
+
+def test_one_training_has_no_interval_however_many_games_it_plays(played):
+    sides = played("clone", {-1: [1.0, 2.0, 1.0]}), played("agent", {0: [2.0, 3.0, 2.0]})
+    row = compared_in_games(*sides, same=False)["metrics"]["t0/return"]
+    assert (row["difference"], row["low"], row["interval"]) == (pytest.approx(1.0), None, "seeds")
 
 
 def test_agents_of_two_environments_or_temperatures_have_nothing_to_compare(played):
