@@ -11,7 +11,12 @@ from flows.lineage.cleaning.kept import Kept
 from flows.lineage.history import PipelineRun
 
 SHOWN = 8  # headline numbers of a run
-FIRST = ("strict_greedy", "reference_loss", "score")  # a run's headline has the first of these that it measured
+FIRST = (
+    "strict_greedy",
+    "reference_loss",
+    "score",
+    "return",
+)  # a run's headline has the first of these that it measured
 
 
 def show(console: Console, runs: Sequence[PipelineRun], left: Mapping[str, Kept]) -> None:
