@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: 
         for name, one in found.items():
             gradients[name].add(one)
             differences[name].add(one - found[unbiased])
-    signal = gradients[unbiased].mean_square()
+    signal = gradients[unbiased].mean_square() or nan  # a quick clone may never have earned anything
     return {
         name: (
             gradients[name].variance() / signal,

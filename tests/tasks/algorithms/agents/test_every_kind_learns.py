@@ -44,9 +44,8 @@ KINDS = {
     "grpo by turn": {"baseline": "group", "update": "clip"},
     "trpo": {"credit": "advantage", "update": "trust_region"},
 }
-LEAST = {
-    "q actor-critic": 1.0
-}  # its credit has in it what a state is worth whatever is done: it learns, and never settles
+# What Q says of an action has in it what the state is worth whatever is done: this kind learns, and never settles.
+LEAST = {"q actor-critic": 1.0}
 OPTIMIZER = OptimizerSettings(
     optimizer="adamw", schedule="constant", warmup=0, final_rate=0.0, betas=(0.9, 0.999), weight_decay=0.0
 )
