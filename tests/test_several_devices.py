@@ -140,9 +140,13 @@ def test_what_goes_wrong_on_a_rank_is_the_stage_s_own_line(clone: Clone) -> None
 def test_a_stage_that_can_only_be_one_says_so_before_it_works(clone: Clone) -> None:
     ask(clone, "responses", processes=2)
     done = subprocess.run(
-        [sys.executable, "-m", "dvc", "repro", "responses"], cwd=clone.root, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "dvc", "repro", "responses"],
+        cwd=clone.root,
+        env=clone.environ,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    print(done.stderr)
     assert "dvc.yaml: responses: asked for 2 processes, but this stage can only be one" in done.stderr
     ask(clone, "responses")
 
