@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import nan
 from pathlib import Path
@@ -23,14 +23,14 @@ from torch import Tensor
 
 from benchmarks.engine import machine
 from tasks.agents import behaviour_cloning, expert_episodes
+from tasks.agents.agents import loop_settings
 from tasks.agents.configs.agents import AgentsConfig
 from tasks.agents.configs.behaviour_cloning import BehaviourCloningConfig
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 from tasks.agents.playing import playing, recorded
 from tasks.agents.playing.collecting import Collector
-from tasks.algorithms.agents import critic as read
-from tasks.algorithms.agents.actor_critic import Experience
-from tasks.algorithms.agents.credit import Credited, credit
+from tasks.algorithms.agents.actor_critic import Experience, Settings, critic_steps, give_credit
+from tasks.algorithms.agents.credit import Baseline, Credit, Credited
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.transcripts import token_logps
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
@@ -52,10 +52,23 @@ Found = Mapping[str, tuple[float, float]]  # noise and squared bias of each kind
 class Kind:
     """A kind of credit, without standardisation."""
 
-    how: str
-    baseline: str = "none"
+    how: Credit
+    baseline: Baseline = "none"
     lam: float = 1.0
     batches: int = 0  # that its critic learned from
+
+    def settings(self, config: AgentsConfig) -> Settings:
+        """Those of the loop that trains agents, for this credit to turns, rewards undiscounted."""
+        [any_policy, *_] = config.policies.values()
+        return replace(
+            loop_settings(config, any_policy, 0),
+            credit=self.how,
+            over="turns",
+            baseline=self.baseline,
+            standardized=False,
+            gamma=1.0,
+            lam=self.lam,
+        )
 
 
 def kinds(few: int, many: int) -> dict[str, Kind]:
@@ -104,39 +117,6 @@ class Moments:
         return self.squares / self.number - self.mean_square()
 
 
-def credited(kind: Kind, critic: TurnCritic | None, experience: Experience) -> Credited:
-    """The credit of a batch's tokens."""
-    values = None
-    if critic is not None:
-        with torch.no_grad():
-            behind = critic(experience.transcripts)
-        values = (read.of_actions if kind.how == "q" else read.of_states)(behind, experience.transcripts)
-    return credit(
-        kind.how,
-        experience.transcripts,
-        experience.rewards,
-        experience.groups,
-        values,
-        over="turns",
-        baseline=kind.baseline,
-        standardized=False,
-        gamma=1.0,
-        lam=kind.lam,
-    )
-
-
-def learn(critic: TurnCritic, kind: Kind, experience: Experience, optimizer: Optimizer, updates: int) -> None:
-    """Fit a critic to a batch, as a step of training does."""
-    targets = credited(kind, critic, experience).targets
-    taken = experience.transcripts.taken
-    for _ in range(updates):
-        behind = critic(experience.transcripts)
-        values = (read.of_actions if kind.how == "q" else read.of_states)(behind, experience.transcripts)
-        loss = ((values - targets).square() * taken).sum() / (2 * taken.sum())
-        loss.backward()
-        optimizer.step()
-
-
 def clone(folder: Path, seed: int, orchard: int, quick: bool) -> Path:
     """A policy to measure with: the clone of the preset agents-credit."""
     game = {"kind": "key-to-door", "settings": {"orchard": orchard, "apples": 0.5}, "seconds": 10.0}
@@ -155,6 +135,7 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: 
     model.eval()
     how = playing.sampling(model, words, config.max_action_tokens, 1.0)
     collect, steps = Collector(model, words, world, SEED, GAMES, EPISODES, how), count(1)
+    settings = {name: kind.settings(config) for name, kind in chosen.items()}
     critics: dict[str, TurnCritic | None] = dict.fromkeys(chosen)
     most = max(kind.batches for kind in chosen.values())
     optimizers = {}
@@ -169,13 +150,14 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: 
         experience = collect(next(steps))
         for name, kind in chosen.items():
             if number < kind.batches:
-                learn(critics[name], kind, experience, optimizers[name], config.critic_updates)
+                given, _ = give_credit(critics[name], experience, settings[name])
+                critic_steps(critics[name], experience, given, optimizers[name], settings[name])
     gradients, differences = ({name: Moments() for name in chosen} for _ in range(2))
     for _ in range(batches):
         experience = collect(next(steps))
         found = {
-            name: gradient(model, experience, credited(kind, critics[name], experience))
-            for name, kind in chosen.items()
+            name: gradient(model, experience, give_credit(critics[name], experience, settings[name])[0])
+            for name in chosen
         }
         for name, one in found.items():
             gradients[name].add(one)

@@ -12,6 +12,11 @@ from flows.engine.records.reader import Head, Reader
 
 SHORTEST = 6  # letters of a run's id that may stand for it
 PAGE = PREFIX + "page."  # tag with the SHA-256 of a kept page, so that the seal covers it
+EVALUATIONS = {  # the stages that measure, one branch a policy -> their flow; their metrics make a pipeline run's headline
+    "evaluate": "language",
+    "returns": "offline",
+    "agent_returns": "agents",
+}
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,13 @@ from flows.engine.recording.journalled_run import as_result, as_text
 from flows.engine.records import mlflow_files
 from flows.engine.state import PlannedStage, StageResult
 from flows.lineage import history, registered_models
-from flows.lineage.history import PAGE, PipelineRun
+from flows.lineage.history import EVALUATIONS, PAGE, PipelineRun
 from flows.lineage.registered_models import HEADLINE, NOT_IN_NAMES, Left
 from flows.params.files import PARAMS, parse
 from tasks.common import mlflow_address
 
 NAME, NOTE, VALUE = 250, 7500, 5000  # letters that MLflow takes of a name, a description and a parameter
 NAMED, CHANGES = 4, 3  # stages and changes that a name lists; of more it gives the number
-EVALUATIONS = ("evaluate", "returns", "agent_returns")  # the stages whose metrics make the headline
 WORDS = {
     "ran": "ran",
     "restored": "restored",

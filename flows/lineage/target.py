@@ -15,7 +15,7 @@ from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.mlflow_runs import PREFIX, Index
 from flows.lineage import history, record
 from flows.lineage.cached import MD5
-from flows.lineage.history import SHORTEST
+from flows.lineage.history import EVALUATIONS, SHORTEST
 from tasks.common import mlflow_address
 
 RUN = re.compile(rf"[0-9a-f]{{{SHORTEST},32}}")
@@ -153,11 +153,11 @@ def _model(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None
 
 
 def _metric(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
-    """`grpo strict_mean@8_t0.5` or `grpo/strict_greedy`: a number of a stage's evaluation, or of the stage itself."""
+    """`grpo strict_mean@8_t0.5` or `rooms-ppo/return`: a number of a policy's evaluation, or of the stage itself."""
     stage, _, name = re.sub(r"[\s/]+", " ", text).partition(" ")
     metrics = {
         place: (path, md5, numbers)
-        for place in (f"evaluate@{stage}", stage)
+        for place in (*(f"{kind}@{stage}" for kind in EVALUATIONS), stage)
         for path, md5 in dvc_lock.hashes(entries.get(place, {}), "outs").items()
         if path.endswith(".json") and (numbers := dict(_numbers(root / path)))
     }

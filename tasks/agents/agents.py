@@ -60,7 +60,7 @@ def _train(
     """One seed: its curve; the policy goes to `out`."""
     torch.manual_seed(seed)
     trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
-    settings, optimizing = _settings(config, own, seed), settings_of(config.training, OptimizerSettings)
+    settings, optimizing = loop_settings(config, own, seed), settings_of(config.training, OptimizerSettings)
     updates = config.steps * (config.epochs * config.minibatches if own.update == "clip" else 1)
     optimizer = Optimizer(trained.model, own.learning_rate, updates, config.clip, optimizing)
     state: dict[str, Stateful] = {"policy": trained.weights, "optimizer": optimizer}
@@ -84,7 +84,8 @@ def _train(
     return rows
 
 
-def _settings(config: AgentsConfig, own: AgentConfig, seed: int) -> actor_critic.Settings:
+def loop_settings(config: AgentsConfig, own: AgentConfig, seed: int) -> actor_critic.Settings:
+    """What the loop needs to know of a policy and of what all share."""
     return actor_critic.Settings(
         credit=own.credit,
         over=own.over,

@@ -15,8 +15,8 @@ from flows.lineage.checks.findings import SHORT, Audit
 from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept_entry
 from flows.lineage.checks.subjects import UNFINISHED, Subject, ended
-from flows.lineage.history import PipelineRun
-from flows.lineage.pipeline_record import EVALUATIONS, headline_of
+from flows.lineage.history import EVALUATIONS, PipelineRun
+from flows.lineage.pipeline_record import headline_of
 from flows.lineage.registered_models import NOT_IN_NAMES
 
 CHECK = "pipeline"

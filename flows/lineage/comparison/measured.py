@@ -17,7 +17,8 @@ from flows.engine import dvc_lock
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import cached
 from flows.lineage.comparison.cautions import cautions, incomparable
-from flows.lineage.comparison.sides import EVALUATIONS, Side
+from flows.lineage.comparison.sides import Side
+from flows.lineage.history import EVALUATIONS
 from flows.lineage.record import Record
 
 FILES = {

@@ -9,16 +9,11 @@ from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import history, record
-from flows.lineage.history import PipelineRun
+from flows.lineage.history import EVALUATIONS, PipelineRun
 from flows.lineage.record import Record
 
 NOW = "now"
 RUN = re.compile(rf"[0-9a-f]{{{history.SHORTEST},32}}")
-EVALUATIONS = {
-    "evaluate": "language",
-    "returns": "offline",
-    "agent_returns": "agents",
-}  # the stages that measure, one branch a policy -> their flow
 
 
 @dataclass(frozen=True)

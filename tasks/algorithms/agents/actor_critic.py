@@ -104,16 +104,16 @@ def fit(
         experience = collect(step)
         _check(experience)
         found = {**_summary(experience)}
-        credited, more = _credited(critic, experience, settings)
+        credited, more = give_credit(critic, experience, settings)
         found |= more
         if settings.update == "trust_region":
             found |= _trust_region(policy, experience, credited, settings)
-            found |= _critic_steps(critic, experience, credited, optimizers[1], settings)
+            found |= critic_steps(critic, experience, credited, optimizers[1], settings)
         elif settings.update == "clip":
             found |= _clipped(policy, critic, experience, credited, optimizers, settings, step)
         else:
             found |= _plain(policy, experience, credited, optimizers[0], settings)
-            found |= _critic_steps(critic, experience, credited, optimizers[1], settings)
+            found |= critic_steps(critic, experience, credited, optimizers[1], settings)
         yield found
 
 
@@ -139,10 +139,10 @@ def _summary(experience: Experience) -> dict[str, float]:
 
 
 @torch.no_grad()
-def _credited(
+def give_credit(
     critic: TurnCritic | None, experience: Experience, settings: Settings
 ) -> tuple[Credited, dict[str, float]]:
-    """Credit, and how well the critic foresaw what followed."""
+    """Credit for a batch's tokens, and how well the critic foresaw what followed: its explained variance, where there is one."""
     transcripts, values, logged = experience.transcripts, None, dict[str, float]()
     if settings.criticised:
         assert critic is not None
@@ -198,13 +198,14 @@ def _value_step(
     return whole
 
 
-def _critic_steps(
+def critic_steps(
     critic: TurnCritic | None,
     experience: Experience,
     credited: Credited,
     optimizer: Optimizer | None,
     settings: Settings,
 ) -> dict[str, float]:
+    """Fit the critic to the targets of the batch's credit, `critic_updates` times; nothing without a critic."""
     if critic is None or optimizer is None or credited.targets is None:
         return {}
     losses = [

@@ -1,6 +1,7 @@
 """A linear layer whose large matrix products are computed by oneDNN, not by MKL, which torch would choose.
 
-MKL is slow on AMD's processors: on an EPYC of 2025 oneDNN needs half of MKL's time. The results differ in rounding only.
+MKL is slow on AMD's newer processors: on an EPYC of 2025 oneDNN needs half of MKL's time, on one of 2022 (Zen 4) nine tenths.
+The results differ in rounding only.
 The product is the one that `torch.compile` uses for inference; here it also has a gradient.
 """
 

@@ -49,6 +49,18 @@ def test_a_number_of_the_report(ran: Ran, text: str) -> None:
     assert resolve(toy.root, "dpo loss").path == "data/metrics/dpo.json"
 
 
+@pytest.mark.parametrize("stage", ["returns@dqn-lander", "agent_returns@rooms-ppo"])
+def test_a_number_of_a_policy_of_the_other_flows(toy: Toy, stage: str) -> None:
+    measured = f"data/metrics/{stage}.json"
+    (toy.root / "data/metrics").mkdir(parents=True)
+    (toy.root / measured).write_text(json.dumps({"return": {"mean": 1.5}}))
+    out = {"path": measured, "md5": "1" * 32}
+    lock = {"schema": "2.0", "stages": {stage: {"cmd": "python work.py", "outs": [out]}}}
+    (toy.root / "dvc.lock").write_text(json.dumps(lock))
+    policy = stage.partition("@")[2]
+    assert resolve(toy.root, f"{policy}/return") == Target(measured, "1" * 32, stage, metric=("return/mean", 1.5))
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
