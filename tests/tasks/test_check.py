@@ -157,3 +157,13 @@ def test_transitions(tmp_path):
     (file.parent / "metadata.json").unlink()
     (lonely,) = problems(tmp_path)
     assert "cannot be read: [Errno 2]" in lonely
+
+
+def test_what_one_variant_alone_measures_is_no_gap(tmp_path):
+    file = tmp_path / "curves.csv"
+    file.write_text("variant,loss,language_loss\nDT,1,\nDT,2,\nDT-text,1,3\nDT-text,2,4\n")
+    assert not [*problems(file)]
+    file.write_text("variant,loss,language_loss\nDT,1,\nDT,2,\nDT-text,1,3\nDT-text,2,\n")
+    assert [*problems(file)] == [f"{file}: column language_loss, line 5: expected a finite number, got nan"]
+    file.write_text("variant,loss,language_loss\nDT,1,inf\nDT,2,\nDT-text,1,3\n")
+    assert [*problems(file)] == [f"{file}: column language_loss, line 2: expected a finite number, got inf"]

@@ -71,7 +71,7 @@ def run(
     dataset = read(transitions)
     dataset = replace(dataset, transitions=dataset.transitions.to(models.device()))
     tasks = [(variant, seed) for variant in variants for seed in config.seeds]
-    curves, ends = [], []
+    curves, ends = [], dict[str, list[Mapping[str, float]]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, (variant, seed) in enumerate(tasks):
             name = f"{variant}/seed-{seed}"
@@ -80,12 +80,14 @@ def run(
             with part(number, len(tasks)):
                 rows = _train(training, name, config, dataset, seed, variants[variant], out)
             curves += [{"variant": variant, "seed": seed, **row} for row in rows]
-            ends.append({"variant": variant, **rows[-1]})
+            ends.setdefault(variant, []).append(rows[-1])
         table = pd.DataFrame(curves)
         table.drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
         table.dropna(subset=RETURN)[["variant", "seed", "step", RETURN]].to_csv(out / "returns.csv", index=False)
-    ended = pd.DataFrame(ends).groupby("variant", sort=False).mean().to_dict("index")
-    return {str(variant): {str(name): float(mean) for name, mean in means.items()} for variant, means in ended.items()}
+    return {  # a variant has metrics that others may lack, such as the loss of text
+        variant: {name: float(sum(row[name] for row in rows) / len(rows)) for name in rows[0]}
+        for variant, rows in ends.items()
+    }
 
 
 def by_variant(curves: Mapping[str, str]) -> dict[str, str]:

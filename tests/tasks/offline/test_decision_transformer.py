@@ -8,6 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from tasks import check
 from tasks.common import checkpoints, tables
 from tasks.common.errors import StageError
 from tasks.offline import decision_transformer as stage
@@ -196,6 +197,19 @@ def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
     long = {"graph-12": {"targets": [-1.0], "scale": 10.0, "context": 22, "steps": None}}
     with pytest.raises(StageError, match=r"made for 64 tokens, but context and text need 66"):
         made(data, tmp_path / "out", datasets=long, **all_inits(tmp_path))
+
+
+def test_variants_with_and_without_text_side_by_side(data, tmp_path):
+    """Each has the metrics that it learns by: the stage once ended with a number that is none, after its last training."""
+    options = all_inits(tmp_path) | {
+        "variants": {"DT": {"init": "random", "text": 0.0}, "DT-text": {"init": "random", "text": 0.5}}
+    }
+    out, metrics = made(data, tmp_path / "out/graph-12", **options)
+    assert metrics["DT-text"].keys() - metrics["DT"].keys() == {"language_loss"}
+    assert np.isfinite([*metrics["DT"].values(), *metrics["DT-text"].values()]).all()
+    ends = pd.read_csv(out / "curves.csv").groupby(["variant", "seed"]).last().groupby("variant").mean()
+    assert metrics["DT-text"]["language_loss"] == pytest.approx(ends.loc["DT-text", "language_loss"])
+    assert not [line for file in out.rglob("*.*") for line in check.problems(file)]
 
 
 def test_text_from_the_language_flows_corpus(data, tmp_path):
