@@ -50,8 +50,7 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
             for step, row in enumerate(rows, start=1)
         ]
         pd.DataFrame(steps).to_csv(out / "curves.csv", index=False)
-    ends = [tables.final_metrics(rows) for rows in curves]
-    return {name: sum(row[name] for row in ends) / len(ends) for name in ends[0]}
+    return tables.mean_row([tables.final_metrics(rows) for rows in curves])
 
 
 def _train(

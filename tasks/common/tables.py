@@ -77,6 +77,11 @@ def last_tenth(steps: int) -> slice:
     return slice(-max(1, steps // 10), None)
 
 
+def mean_row(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each number of rows that have the same ones, in the order of the first."""
+    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+
+
 def final_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The means of a curve's last tenth, in the order in which its rows first name them, which a resumed training keeps."""
     end = rows[last_tenth(len(rows))]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.offline.half_precision import steps_in
-from tasks.common import models
+from tasks.common import models, tables
 from tasks.common.checkpoints import State, Training, resumable
 from tasks.common.tracking import Row, part
 from tasks.offline.configs.learners import LearnerConfig
@@ -84,10 +84,8 @@ def run(
         table = pd.DataFrame(curves)
         table.drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
         table.dropna(subset=RETURN)[["variant", "seed", "step", RETURN]].to_csv(out / "returns.csv", index=False)
-    return {  # a variant has metrics that others may lack, such as the loss of text
-        variant: {name: float(sum(row[name] for row in rows) / len(rows)) for name in rows[0]}
-        for variant, rows in ends.items()
-    }
+    # Each variant by itself: it has metrics that others may lack, such as the loss of text.
+    return {variant: tables.mean_row(rows) for variant, rows in ends.items()}
 
 
 def by_variant(curves: Mapping[str, str]) -> dict[str, str]:
