@@ -21,10 +21,16 @@ from tests.tasks.language.training_to_kill import arrange, begin_fork
 from tests.tasks.language.trainings import IN_RANKS, PRECISE, ROUNDED
 
 
+def log(folder, rank):
+    return Path(folder, f"log-{rank}")
+
+
 def run(made, out, rank, count, folder, kill):
     """One rank."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), processes.FOLDER: folder}
     os.environ[processes.SHARD] = {"divided": "optimizer", "sharded": "model"}.get(out.name.partition("-")[0], "")
+    if rank:  # as for a stage: what another process writes must not break a line of the first
+        os.dup2(os.open(log(folder, rank), os.O_CREAT | os.O_WRONLY), sys.stderr.fileno())
     begin_fork()
     processes.join(torch)
     if kill is not None:
@@ -51,10 +57,11 @@ def attempt(made, out, count, kill):
                 os._exit(0)
             children.append(child)
         found = [os.waitpid(child, 0)[1] for child in children]
+        logs = [log(folder, rank).read_text() for rank in range(1, count)]
     expected = [
         signal.SIGKILL if kill and rank == kill[0] else 256 * processes.LOST if kill else 0 for rank in range(count)
     ]
-    assert found == expected, (out, kill, found)
+    assert found == expected, (out, kill, found, *logs)
 
 
 def prepare(made):
