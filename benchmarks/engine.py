@@ -159,8 +159,10 @@ def row(name: str, times: dict[str, float], after: str = "", spread: str = "") -
 def machine(*packages: str) -> str:
     """The machine, without its host name, and the versions of Python and of these packages."""
     info = Path("/proc/cpuinfo")
-    models = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    cpu = models[0] if models else platform.machine()
+    facts = dict(map(str.strip, line.split(":", 1)) for line in info.read_text().splitlines() if ":" in line)
+    cpu = facts.get("model name", platform.machine())
+    if "cpu family" in facts:  # the name alone can stand for processors of several generations
+        cpu += f", family {facts['cpu family']}, model {facts['model']}"
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
     return f"{os.cpu_count()} cores ({cpu}), {platform.system()}, Python {platform.python_version()}, {versions}"
 

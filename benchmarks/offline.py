@@ -141,7 +141,7 @@ def made_up(spaces: Spaces, episodes: int) -> Transitions:
 
 def work(ours: Ours) -> float:
     """The operations of the matrix products of a step, by torch's count, which knows torch's products only."""
-    with mock.patch.object(linear, "SMALLEST", float("inf")), FlopCounterMode(display=False) as counter:
+    with mock.patch.object(linear, "BY_ONEDNN", False), FlopCounterMode(display=False) as counter:
         ours.fit(WORK_STEPS)
     return counter.get_total_flops() / WORK_STEPS
 
@@ -199,8 +199,9 @@ def introduction(version: str, rounds: int, load: float, seconds: float, speed: 
         "batch 64, one head, clipping. d3rlpy runs as its users run it, by `fit`, without a progress bar, files or "
         "evaluation; ours draws batches, steps, gathers metrics and reuses freed memory as the stages do. Losses and gradients of BC, DQN and CQL are "
         "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's computes every "
-        "layer at all positions, masks its padding, and its discrete one has other position embeddings. Our large products are "
-        "oneDNN's (tasks/algorithms/common/linear.py), in single precision too; d3rlpy's are what torch takes, MKL's.",
+        "layer at all positions, masks its padding, and its discrete one has other position embeddings. d3rlpy's "
+        "products in single precision are MKL's, which torch takes; so are ours, but for large ones on AMD's processors, which are oneDNN's "
+        "(tasks/algorithms/common/linear.py).",
         "",
         "The last three columns say what the processor allows: the operations of the matrix products of one of our steps (10^9, by torch's count), and how many times d3rlpy's rate a step would have that were these products and nothing else, "
         f"at the {speed.single / 1e9:.0f} x 10^9 operations a second that one core reaches here in a product of 2,560 x 256 by 256, and at the {speed.half / 1e9:.0f} x 10^9 in bfloat16.",

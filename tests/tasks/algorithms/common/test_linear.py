@@ -12,6 +12,7 @@ from tests.tasks.tiny import llama
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
+    monkeypatch.setattr(linear, "BY_ONEDNN", True)
     monkeypatch.setattr(linear, "SMALLEST", 100 * 64 * 96)
 
 
@@ -71,6 +72,26 @@ def test_same_as_torch(calls, monkeypatch, x, bias, outputs, layer):
 def test_torch_does_the_rest(calls, layer, x):
     plain = nn.Linear.forward(layer, x)
     assert torch.equal(layer(x), plain.relu() if isinstance(layer, Rectified) else plain)
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("vendor_id\t: AuthenticAMD\n", True), ("vendor_id\t: GenuineIntel\n", False), (None, False)],
+    ids=["AMD", "Intel", "another system"],
+)
+def test_only_amds_processors_need_onednn(tmp_path, monkeypatch, text, expected):
+    monkeypatch.setattr(linear, "PROCESSOR", tmp_path / "cpuinfo")
+    if text is not None:
+        linear.PROCESSOR.write_text(text)
+    assert linear._by_amd() == expected
+
+
+def test_elsewhere_all_is_torchs(calls, monkeypatch):
+    monkeypatch.setattr(linear, "BY_ONEDNN", False)
+    ours, theirs = both(layer=Rectified)
+    x = torch.randn(100, 64)
+    assert all(torch.equal(mine, its) for mine, its in zip(through(ours, x), through(theirs, x), strict=True))
     assert not calls
 
 
